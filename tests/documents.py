@@ -142,6 +142,7 @@ RUN_ELSEWHERE = {
     r"make demo.*": f"{SWEEPS} runs sweeps of its config, llm_lora",
     r"eval .*": "tests/completion/test_shell_completion.py",
     r"export SWEEPS_SERVER=.*": "tests/cli/test_server_option.py",
+    r"python -m sweeps run .*--simulate .*": "tests/simulate/test_simulation.py, with a table of its own",
     r"python -m sweeps (show|report|run) .*": "tests/cli/test_server_option.py, for a sweep of a service",
     r"curl .*": "tests/service/test_api.py; that the route takes this body is checked here",
     r"python -m sweeps serve.*": "tests/service/test_serve.py",
@@ -180,7 +181,7 @@ def documented_sweeps() -> dict[tuple[str, ...], Block]:
     for block in blocks():
         for command in block.commands if block.reason is None and block.document != IN_A_QUEUE else []:
             typed = tuple(words(command.removeprefix("RAY_ADDRESS=HOST:PORT ")))  # the test has a cluster of its own
-            if typed[:4] == (*PROGRAM, "run") and "--dry-run" not in typed:
+            if typed[:4] == (*PROGRAM, "run") and not {"--dry-run", "--simulate"} & set(typed):
                 found.setdefault(typed[4:], block)
     return found
 

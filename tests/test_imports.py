@@ -32,7 +32,7 @@ LAYERS: list[set[str]] = [
     {"validate"},
     {"plan"},
     {"completion", "doctor", "launch", "registry", "report", "retention"},
-    {"driver"},
+    {"driver", "simulate"},
     {"service"},
     {"api"},
     {"__init__"},

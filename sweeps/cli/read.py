@@ -34,15 +34,23 @@ def list_(as_json: bool, source: Source) -> None:
 @click.argument("sweep")
 @click.option("--trial", metavar="ID", help="Show one trial: parameters, attempts, checkpoints, the end of its logs.")
 @click.option("--watch", is_flag=True, help="Update the table until the sweep has ended, or Ctrl-C.")
+@click.option(
+    "--curves",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the learning curves of its trials into this Parquet file, for run --simulate.",
+)
 @as_json
 @sweep_source
-def show(sweep: str, trial: str | None, watch: bool, as_json: bool, source: Source) -> None:
+def show(sweep: str, trial: str | None, watch: bool, curves: Path | None, as_json: bool, source: Source) -> None:
     """Show a sweep and its trials, best first.
 
     --watch follows a sweep that another process runs, also on another machine, and exits with the status of `run`.
     """
     if watch and as_json:
         raise click.UsageError("--watch has no JSON: remove --json, or use it when the sweep has ended")
+    if curves is not None:
+        _write_curves(sweep, curves, source)
     if trial is not None:
         if watch:
             raise click.UsageError("--watch shows a whole sweep: remove --trial; `logs --follow` follows one trial")
@@ -60,6 +68,14 @@ def show(sweep: str, trial: str | None, watch: bool, as_json: bool, source: Sour
 
         print_sweep(record, stdout)
     sys.exit(EXIT_STATUS.get(record.status, 0) if watch else 0)
+
+
+def _write_curves(sweep: str, file: Path, source: Source) -> None:
+    from sweeps.report.curve_table import write_curve_table
+
+    if source.client(curves=file) is None:
+        write_curve_table(source.read(sweep), file)
+        say(f"curves: {file}")
 
 
 def _show_trial(sweep: str, trial: str, source: Source, *, as_json: bool) -> None:

@@ -11,7 +11,6 @@ import click
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, verb
 from sweeps.cli.output import (
-    exit_with_status,
     has_journal,
     print_dry_run,
     print_json,
@@ -21,6 +20,7 @@ from sweeps.cli.output import (
     show_outcome,
     typed,
 )
+from sweeps.cli.simulation import simulating
 from sweeps.cli.source import Source, client_of, sweep_source
 from sweeps.errors import UserError
 from sweeps.folder import LOG_FILE
@@ -28,7 +28,6 @@ from sweeps.storage.state_mirror import refresh
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Plan
-    from sweeps.simulate.run import Between
     from sweeps.tracking.record import SweepRecord
 
 
@@ -39,30 +38,7 @@ if TYPE_CHECKING:
 @click.option("--check-nodes", is_flag=True, help="Check all nodes first, and leave out slow and broken ones.")
 @click.option("--detach", is_flag=True, help="Run it in the background, and print its name.")
 @click.option("--resume", "again", is_flag=True, help="If the sweep --name exists already, continue it.")
-@click.option(
-    "--simulate",
-    "table",
-    metavar="TABLE",
-    type=click.Path(path_type=Path),
-    help="Train nothing: replay the search against a Parquet table of learning curves, as show --curves writes it.",
-)
-@click.option(
-    "--workers",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="With --simulate: trials at once; default: search.max_concurrent, else 4.",
-)
-@click.option(
-    "--seeds",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="With --simulate: number of searches, from the config's seed on; default: 1.",
-)
-@click.option(
-    "--between",
-    type=click.Choice(["forest", "nearest"]),
-    help="With --simulate: curve of a point that the table lacks; predicted by a forest (default), or the nearest one.",
-)
+@simulating
 @as_json
 @server
 def run(
@@ -72,10 +48,6 @@ def run(
     check_nodes: bool,
     detach: bool,
     again: bool,
-    table: Path | None,
-    workers: int | None,
-    seeds: int | None,
-    between: Between | None,
     as_json: bool,
     server: str | None,
     config_dirs: tuple[Path, ...],
@@ -85,12 +57,6 @@ def run(
     key=value overrides any value of the config; key=option chooses a group's option; a range, such as
     'train.lr=tag(log, interval(1e-5, 1e-2))' or 'model.lora.r=choice(4, 8, 16)', is searched.
     """
-    if table is not None:
-        if check_nodes or dry_run or detach or again or server is not None:
-            raise click.UsageError("--simulate starts nothing: it takes --workers, --seeds, --between, --name and --json")
-        _simulate(tokens, config_dirs, name, table, workers, seeds or 1, between or "forest", as_json=as_json)
-    if workers is not None or seeds is not None or between is not None:
-        raise click.UsageError("--workers, --seeds and --between need --simulate TABLE")
     if check_nodes:
         tokens = (*tokens, "cluster.check_nodes=true")
     client = client_of(server, config_dir=config_dirs, resume=again)
@@ -120,32 +86,6 @@ def run(
     from sweeps.driver.run import run as run_plan
 
     run_and_exit(run_plan, plan, as_json=as_json)
-
-
-def _simulate(
-    tokens: Sequence[str],
-    config_dirs: Sequence[Path],
-    name: str | None,
-    table: Path,
-    workers: int | None,
-    seeds: int,
-    between: Between,
-    *,
-    as_json: bool,
-) -> NoReturn:
-    """Simulate a sweep, print its outcome and exit."""
-    from sweeps.plan.plan import make_plan
-    from sweeps.simulate.run import simulate
-    from sweeps.simulate.summary import print_simulation, simulation_document
-
-    # Nothing is trained here, so data, cluster and folder are not looked at.
-    plan = make_plan(tokens, config_dirs, name, typed(), where="elsewhere")
-    result = simulate(plan, table, workers=workers, seeds=seeds, between=between)
-    if as_json:
-        print_json(simulation_document(result))
-    else:
-        print_simulation(result, stdout)
-    exit_with_status(result.sweeps[0].record)
 
 
 def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:

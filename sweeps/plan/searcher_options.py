@@ -1,4 +1,4 @@
-"""Options of a plan's searcher: sampler, first points, advisors and stop rules; the same in a sweep and in a simulation."""
+"""Options of a plan's searcher: sampler, first points, advisors and stop rules, for a sweep and for a simulation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Simulated searches: the searcher, sampler, scheduler and stop rules of a sweep, with recorded learning curves in place
-of training.
+"""Simulated searches: searcher, sampler, scheduler and stop rules of a sweep, with recorded learning curves in place of
+training.
 
 Begin with ``simulation``, the loop; ``table`` reads recorded curves, and ``surrogate`` answers points between them.
 """

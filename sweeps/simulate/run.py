@@ -16,7 +16,7 @@ from sweeps.constants import NUMBER, REASON
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
-from sweeps.runtime.placement import reserved_per_trial
+from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.budget import Usage, exhausted_budget
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.build import build_scheduler
@@ -110,9 +110,11 @@ def simulate(
             f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
             "no curves; simulate asha, hyperband, median or none"
         )
-    curves = read_table(table, plan.space, plan.points.lookup, search.metrics)
+    curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
     _check_resource(plan, table, curves)
-    forest = ForestCurve(curves, plan.space, search.metrics[0]) if between == "forest" else None
+    counted = {getattr(search.scheduler, "resource", "evaluations")} & curves.metric_names()
+    predicted = dict.fromkeys([*search.metrics, *search.limits, *counted])
+    forest = ForestCurve(curves, plan.space, list(predicted)) if between == "forest" else None
     source = forest or NearestCurve(curves, plan.space)
     objectives, count = Objectives.of(search), workers or search.max_concurrent or WORKERS
     best, median = _scale(curves, objectives)
@@ -121,9 +123,7 @@ def simulate(
         seeded = replace(plan, composition=plan.composition.changed({"seed": seed}))
         searcher, outcome = _search(seeded, source, count)
         record = _record(seeded, searcher.study, outcome, objectives, count)
-        simulated.append(
-            SimulatedSweep(seed, record, _improvements(outcome, objectives, best), outcome.ended_because)
-        )
+        simulated.append(SimulatedSweep(seed, record, _improvements(outcome, objectives, best), outcome.ended_because))
     return SimulationResult(curves, count, between, forest.error if forest else None, best, median, simulated)
 
 
@@ -151,9 +151,7 @@ def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tup
         spent = exhausted_budget(search.stop, usage) or ""
         return spent or None
 
-    searcher = OptunaSearcher(
-        plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan)
-    )
+    searcher = OptunaSearcher(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
     scheduler = build_scheduler(
         plan.composition,
         plan.space,
@@ -198,9 +196,7 @@ def _improvements(outcome: Outcome, objectives: Objectives, best: float) -> list
     return found
 
 
-def _record(
-    plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objectives, workers: int
-) -> SweepRecord:
+def _record(plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objectives, workers: int) -> SweepRecord:
     """The sweep as its record in MLflow would be."""
     started = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
     trials = [_trial(plan, trial, outcome, objectives) for trial in started]

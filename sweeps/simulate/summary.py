@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.report.formatting import duration
-from sweeps.report.tables import print_best
 from sweeps.report.terminal import plain_table
 from sweeps.simulate.run import SimulatedSweep, SimulationResult
+from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -79,12 +79,16 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
             )
     console.print(rows)
     say(
-        f"regret: distance of the best value so far to {short(result.best)}, the best in the table; normalized: divided "
-        f"by that of the table's median, {short(result.median)}"
+        f"regret: distance of the best value so far to {short(result.best)}, the best in the table; normalized: "
+        f"divided by that of the table's median, {short(result.median)}"
     )
     counts = ", ".join(f"{count} {state}" for state, count in first.record.counts.items() if count)
     say(f"seed {first.seed}: {counts or 'no trial'}, in {duration(first.record.time.wall_s)}; {first.ended_because}")
-    print_best(first.record, console)
+    for best in first.record.front:
+        values = ", ".join(
+            f"{metric} {short(value)}" for metric, value in zip(first.record.metrics, best.all_values(), strict=True)
+        )
+        say(f"best trial {best.trial} ({best.state} after {best.steps} steps): {values}; {describe(best.params)}")
 
 
 def _describe_between(result: SimulationResult) -> str:

@@ -57,22 +57,22 @@ class ForestCurve:
     recorded curve that was stopped early continues with the prediction, shifted so that both meet.
     """
 
-    def __init__(self, table: CurveTable, space: Space, metric: str, seed: int = 0):
+    def __init__(self, table: CurveTable, space: Space, metrics: Sequence[str], seed: int = 0):
         """
         Args:
             table: The recorded curves.
             space: Space of the points.
-            metric: Metric of which ``error`` is measured.
+            metrics: Metrics to predict; ``error`` is that of the first.
             seed: Seed of the trees.
         """
         self._table, self._cube, self._seed = table, UnitCube(space), seed
         longest = max(table.trials, key=lambda trial: trial.reports[-1].step)
         self._steps = [report.step for report in longest.reports]
-        self._names = sorted(table.metric_names())
+        self._names = list(metrics)
         self._skipped = set(self._steps) - set(_spaced(self._steps, MAX_FITTED))
         rows = [self._rows(trial) for trial in table.trials]
         self._forest = self._fit(rows)
-        self.error = self._error(rows, self._names.index(metric))
+        self.error = self._error(rows)
         """Error at the last step."""
 
     def curve(self, point: Point) -> list[Report]:
@@ -122,7 +122,7 @@ class ForestCurve:
             for step, seconds, values in zip(self._steps, elapsed, targets[:, :-1], strict=True)
         ]
 
-    def _error(self, rows: Sequence[tuple[Array, Array]], metric: int) -> SurrogateError | None:
+    def _error(self, rows: Sequence[tuple[Array, Array]]) -> SurrogateError | None:
         """Cross-validated error at the last step; None if too few configurations were trained to the end."""
         from scipy.stats import spearmanr
 
@@ -137,8 +137,8 @@ class ForestCurve:
             if not left:
                 continue
             forest = self._fit([each for index, each in enumerate(rows) if fold_of[index] != fold], NUM_TREES // 2)
-            predicted += list(self._targets(forest, np.array([rows[index][0][-1] for index in left]))[:, metric])
-            recorded += [rows[index][1][-1, metric] for index in left]
+            predicted += list(self._targets(forest, np.array([rows[index][0][-1] for index in left]))[:, 0])
+            recorded += [rows[index][1][-1, 0] for index in left]
         error = np.array(predicted) - np.array(recorded)
         correlation = float(spearmanr(predicted, recorded).statistic)
         return SurrogateError(
@@ -149,7 +149,7 @@ class ForestCurve:
 
 
 def _spaced(steps: Sequence[int], count: int) -> list[int]:
-    """At most ``count`` of the steps, evenly spaced in the logarithm, with the first and the last."""
+    """Up to ``count`` of the steps, evenly spaced in the logarithm, with the first and the last."""
     wanted = np.linspace(math.log1p(steps[0]), math.log1p(steps[-1]), count)
     logarithms = np.log1p(np.array(steps, dtype=float))
     return [steps[index] for index in sorted({int(np.argmin(np.abs(logarithms - each))) for each in wanted})]
@@ -159,7 +159,7 @@ def _continued(recorded: RecordedTrial, predicted: Sequence[Report]) -> list[Rep
     """A recorded curve that ends early, continued by a predicted one that is shifted to meet it."""
     end = recorded.reports[-1]
     meets = min(predicted, key=lambda report: abs(report.step - end.step))
-    shift = {name: value - meets.metrics[name] for name, value in end.metrics.items()}
+    shift = {name: end.metrics[name] - value for name, value in meets.metrics.items()}
     rest = [
         Report(
             report.step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,8 @@ class HistoryPoint(NamedTuple):
 
     step: int
     value: float
+    time: float = math.nan
+    """Unix time of the report."""
 
 
 def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[HistoryPoint]]:
@@ -43,13 +46,13 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
     path, name = queryable_file(uri), metric_name(metric)
     if path is None:
         return _from_client(uri, runs, name)
-    histories: dict[str, dict[int, float]] = {}
+    histories: dict[str, dict[int, HistoryPoint]] = {}
     with reading(path) as database:
         for start in range(0, len(runs), RUNS_PER_QUERY):
             chunk = runs[start : start + RUNS_PER_QUERY]
-            for run, step, value in _query(database, chunk, name):
-                histories.setdefault(run, {})[step] = value
-    return {run: [HistoryPoint(step, value) for step, value in values.items()] for run, values in histories.items()}
+            for run, step, value, milliseconds in _query(database, chunk, name):
+                histories.setdefault(run, {})[step] = HistoryPoint(step, value, milliseconds / 1000)
+    return {run: list(points.values()) for run, points in histories.items()}
 
 
 def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
@@ -76,7 +79,7 @@ def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
 def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:
     marks = ",".join("?" * len(runs))
     return database.execute(
-        f"SELECT run_uuid, step, value FROM metrics WHERE run_uuid IN ({marks}) AND key = ? "  # noqa: S608
+        f"SELECT run_uuid, step, value, timestamp FROM metrics WHERE run_uuid IN ({marks}) AND key = ? "  # noqa: S608
         "AND NOT is_nan AND abs(value) < ? ORDER BY run_uuid, step, timestamp",
         (*runs, metric, LARGEST),
     )
@@ -89,8 +92,8 @@ def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[H
         with request_limits(ANSWER_WITHIN_S, retries=1):
             found = client.get_metric_history(run, metric)
         found = sorted(found, key=lambda each: (each.step, each.timestamp))
-        values = {each.step: each.value for each in found if abs(each.value) < LARGEST}
-        return [HistoryPoint(step, value) for step, value in values.items()]
+        points = [HistoryPoint(each.step, each.value, each.timestamp / 1000) for each in found]
+        return list({point.step: point for point in points if abs(point.value) < LARGEST}.values())
 
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         histories = dict(zip(runs, pool.map(fetch, runs), strict=True))

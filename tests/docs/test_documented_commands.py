@@ -60,6 +60,8 @@ ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "su
 """Verbs that train, draw, listen or change a database: their arguments are parsed here."""
 PRINTED_OR_PLANNED = {"submit", "serve"}
 CHANGES_OF_SCHEDULES = (["run"], ["pause"], ["resume"])
+WITH_VALUE = {"--config-dir", "--name", "--server", "--simulate", "--workers", "--seeds", "--between"}
+"""Options of ``run`` that a value follows."""
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +221,7 @@ def test_the_tests_that_are_named_for_commands_and_code_exist() -> None:
 
 def plan(tokens: list[str]) -> None:
     folders = [Path(tokens[index + 1]) for index, token in enumerate(tokens) if token == "--config-dir"]
-    options = {index + 1 for index, token in enumerate(tokens) if token in ("--config-dir", "--name", "--server")}
+    options = {index + 1 for index, token in enumerate(tokens) if token in WITH_VALUE}
     overrides = [token for index, token in enumerate(tokens) if index not in options and not token.startswith("--")]
     make_plan(overrides, folders, None, "")
 

@@ -1,0 +1,83 @@
+"""Options of ``run`` with which the search is simulated instead of run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from sweeps.cli.app import stdout
+from sweeps.cli.output import exit_with_status, print_json, typed
+from sweeps.cli.source import client_of
+
+if TYPE_CHECKING:
+    from sweeps.simulate.run import Between
+
+STARTING = ("dry_run", "check_nodes", "detach", "again")
+"""Options of ``run`` about how training starts."""
+
+
+def simulating(function: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--simulate`` and its options to ``run``, which is not called if it is given."""
+
+    @functools.wraps(function)
+    def call(
+        *, table: Path | None, workers: int | None, seeds: int | None, between: Between | None, **options: Any
+    ) -> None:
+        if table is not None:
+            client_of(options["server"], simulate=table)
+            if any(options[name] for name in STARTING):
+                raise click.UsageError("--simulate starts nothing: give it --workers, --seeds, --between, --json only")
+            _simulate(options, table, workers=workers, seeds=seeds or 1, between=between or "forest")
+        if workers is not None or seeds is not None or between is not None:
+            raise click.UsageError("--workers, --seeds and --between need --simulate TABLE")
+        function(**options)
+
+    for option in (
+        click.option(
+            "--between",
+            type=click.Choice(["forest", "nearest"]),
+            help="With --simulate: curve of a point that the table lacks: a forest's (default) or the nearest.",
+        ),
+        click.option(
+            "--seeds",
+            metavar="N",
+            type=click.IntRange(min=1),
+            help="With --simulate: number of searches, from the config's seed on; default: 1.",
+        ),
+        click.option(
+            "--workers",
+            metavar="N",
+            type=click.IntRange(min=1),
+            help="With --simulate: number of trials at once; default: search.max_concurrent, else 4.",
+        ),
+        click.option(
+            "--simulate",
+            "table",
+            metavar="TABLE",
+            type=click.Path(path_type=Path),
+            help="Train nothing: replay the search against a table of learning curves, as show --curves writes.",
+        ),
+    ):
+        call = option(call)
+    return call
+
+
+def _simulate(options: dict[str, Any], table: Path, *, workers: int | None, seeds: int, between: Between) -> NoReturn:
+    """Simulate a sweep, print its outcome and exit."""
+    from sweeps.plan.plan import make_plan
+    from sweeps.simulate.run import simulate
+    from sweeps.simulate.summary import print_simulation, simulation_document
+
+    tokens: Sequence[str] = options["tokens"]
+    # Nothing is trained here, so data, cluster and folder are not looked at.
+    plan = make_plan(tokens, options["config_dirs"], options["name"], typed(), where="elsewhere")
+    result = simulate(plan, table, workers=workers, seeds=seeds, between=between)
+    if options["as_json"]:
+        print_json(simulation_document(result))
+    else:
+        print_simulation(result, stdout)
+    exit_with_status(result.sweeps[0].record)

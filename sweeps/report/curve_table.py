@@ -1,0 +1,85 @@
+"""Table of a sweep's learning curves, which ``run --simulate`` replays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sweeps.errors import UserError
+from sweeps.space.distributions import encode
+from sweeps.tracking.metric_history import HistoryPoint, fetch_histories, fetch_metric_names
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.values import metric_name
+
+
+def curve_table(record: SweepRecord) -> pd.DataFrame:
+    """Table of a sweep's learning curves.
+
+    Args:
+        record: The sweep.
+
+    Returns:
+        A row for each report of a trial, with the columns ``config_id`` (the trial), ``step``, ``elapsed_s`` (seconds
+        that it had held its workers), one for each searched path and one for each metric. Failed trials are left out. A
+        parameter that a trial does not have, and a metric that a report does not have, is missing; a list or a mapping
+        among choices is JSON.
+
+    Raises:
+        UserError: No trial has reported the first objective.
+    """
+    uri, trials = record.mlflow.tracking_uri, [trial for trial in record.trials if trial.state != "failed"]
+    runs = [trial.run_id for trial in trials]
+    objective = fetch_histories(uri, runs, record.metric)
+    if not objective:
+        raise UserError(f"{record.sweep}: no trial that did not fail has reported {record.metric}; there are no curves")
+    names = sorted(fetch_metric_names(uri, runs) - {metric_name(metric) for metric in record.metrics})
+    histories = {name: _by_step(fetch_histories(uri, runs, name)) for name in (*record.metrics[1:], *names)}
+    rows = [
+        {
+            "config_id": trial.trial,
+            "step": point.step,
+            "elapsed_s": trained_s(record, trial, point.time),
+            **{path: encode(value) for path, value in trial.params.items()},
+            record.metric: point.value,
+            **{name: values.get((trial.run_id, point.step)) for name, values in histories.items()},
+        }
+        for trial in trials
+        for point in objective.get(trial.run_id, [])
+    ]
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def write_curve_table(record: SweepRecord, file: Path) -> None:
+    """Write a sweep's ``curve_table`` as Parquet.
+
+    Raises:
+        UserError: There are no curves, or the file cannot be written.
+    """
+    table = curve_table(record)
+    try:
+        table.to_parquet(file, index=False)
+    except OSError as error:
+        raise UserError(
+            f"--curves {file}: cannot be written ({error.strerror or error}); choose another file"
+        ) from error
+
+
+def trained_s(record: SweepRecord, trial: TrialRecord, moment: float) -> float:
+    """Seconds until a moment that a trial held its workers; of an older record, which does not have these times,
+    seconds since its start without the pauses between drivers.
+
+    Args:
+        record: The trial's sweep.
+        trial: The trial.
+        moment: Unix time.
+    """
+    if not trial.spans:
+        return max(0.0, record.elapsed(moment) - record.elapsed(trial.started or moment))
+    ends = [moment if span.ended is None else span.ended for span in trial.spans]
+    return sum(max(0.0, min(moment, end) - span.held) for span, end in zip(trial.spans, ends, strict=True))
+
+
+def _by_step(histories: dict[str, list[HistoryPoint]]) -> dict[tuple[str, int], Any]:
+    return {(run, point.step): point.value for run, points in histories.items() for point in points}

@@ -1,0 +1,281 @@
+"""Searches that are simulated with recorded learning curves."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from recording import open_recorder
+from running import run, start
+
+from sweeps.cli import main
+from sweeps.errors import UserError
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.simulate.run import SimulationResult, simulate
+from sweeps.simulate.simulation import Simulation
+from sweeps.simulate.surrogate import ForestCurve, NearestCurve
+from sweeps.simulate.table import CurveTable, read_table
+from sweeps.space.suggester import RandomDraws
+
+STEPS = range(25, 301, 25)
+STEP_S = 2.0
+
+
+def planned(*overrides: str) -> Plan:
+    return make_plan(["conf=digits", *overrides], [], "simulated", "", where="elsewhere")
+
+
+def accuracy(point: dict[str, Any], step: int) -> float:
+    far = abs(math.log10(point["train.lr"]) + 2)
+    end = 1 - 0.1 * far - 0.1 * point["model.dropout"] - 0.03 * (point["train.optimizer"] == "sgd")
+    return end + 0.002 * point.get("model.depth", 0) - (1 + far) * 12 / step
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hundred random points of the space of digits, of which every fifth was stopped half way."""
+    plan, draws = planned(), RandomDraws(0)
+    rows = []
+    for number in range(100):
+        point = plan.space.sample(draws, plan.points.lookup)
+        for index, step in enumerate(STEPS if number % 5 else STEPS[:6]):
+            report = {"eval/accuracy": accuracy(point, step), "epochs": step / 100}
+            rows.append({"config_id": number, "step": step, "elapsed_s": STEP_S * (index + 1), **point, **report})
+    file = tmp_path_factory.mktemp("curves") / "curves.parquet"
+    pd.DataFrame(rows).to_parquet(file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def curves(table: Path) -> CurveTable:
+    plan = planned()
+    return read_table(table, plan.space, plan.points.lookup, ["eval/accuracy"])
+
+
+def simulated(table: Path, *overrides: str, **options: Any) -> SimulationResult:
+    return simulate(planned("search.num_trials=12", *overrides), table, **{"between": "nearest", **options})
+
+
+def test_trials_take_the_simulated_workers_in_turn(table: Path) -> None:
+    whole = STEP_S * len(STEPS)
+    for workers, turns in ((1, 12), (4, 3), (50, 1)):
+        record = simulated(table, "search/scheduler=none", workers=workers).sweeps[0].record
+        assert record.time.wall_s == pytest.approx(turns * whole)
+        assert record.time.train_s == pytest.approx(12 * whole)
+        assert record.counts["finished"] == 12
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "median", "hyperband"])
+def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path, scheduler: str) -> None:
+    overrides = [
+        f"search/scheduler={scheduler}",
+        f"search.scheduler.resource={'epochs' if scheduler == 'asha' else 'steps'}",
+    ]
+    first = {"asha": ["search.scheduler.grace=0.25"], "median": ["search.scheduler.grace=25"], "hyperband": []}
+    result = simulated(table, *overrides, *first[scheduler], workers=3)
+    record = result.sweeps[0].record
+    assert record.counts["pruned"] > 0
+    assert record.counts["finished"] + record.counts["pruned"] == 12
+    assert record.time.train_s < 12 * STEP_S * len(STEPS)
+    assert record.best is not None
+    assert record.best.steps == STEPS[-1]
+    assert result.sweeps[0].improvements[-1].value == record.best.value
+
+
+def test_paused_trials_leave_their_workers_to_others(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[int] = []
+    report = Simulation._report
+    monkeypatch.setattr(
+        Simulation,
+        "_report",
+        lambda self, trial: (
+            running.append(sum(each.status == "RUNNING" for each in self.get_live_trials())),
+            report(self, trial),
+        ),
+    )
+    overrides = ["search/scheduler=hyperband", "search.scheduler.resource=steps", "search.num_trials=27"]
+    record = simulate(planned(*overrides), table, workers=3, between="nearest").sweeps[0].record
+    assert max(running) == 3
+    assert record.counts["finished"] + record.counts["pruned"] == 27
+
+
+def test_a_budget_of_simulated_time_ends_the_search(table: Path) -> None:
+    sweep = simulated(table, f"search.stop.wall_hours={30 / 3600}", "search/scheduler=none", workers=2).sweeps[0]
+    assert sweep.record.counts["finished"] == 2
+    assert sweep.record.counts["stopped"] == 2
+    assert sweep.record.time.wall_s == pytest.approx(30)
+    assert "search.stop.wall_hours" in str(sweep.ended_because)
+
+
+def test_the_same_seed_makes_the_same_search_and_another_seed_another_one(table: Path) -> None:
+    two = simulated(table, seeds=2).sweeps
+    again = simulated(table, seeds=2).sweeps
+    assert [each.record.trials for each in again] == [each.record.trials for each in two]
+    assert two[0].record.trials[1:] != two[1].record.trials[1:]
+
+
+def test_recorded_curves_are_answered_as_they_are_and_those_that_ended_early_go_on(curves: CurveTable) -> None:
+    plan = planned()
+    forest = ForestCurve(curves, plan.space, ["eval/accuracy"])
+    for trial in curves.trials[:10]:
+        answered = forest.curve(trial.point)
+        assert answered[: len(trial.reports)] == trial.reports
+        assert [report.step for report in answered] == list(STEPS)
+        assert answered[-1].elapsed_s == pytest.approx(STEP_S * len(STEPS), rel=0.01)
+        assert answered[-1].metrics["eval/accuracy"] == pytest.approx(accuracy(trial.point, STEPS[-1]), abs=0.1)
+
+
+def test_a_forest_predicts_points_between_and_says_how_well(curves: CurveTable) -> None:
+    plan = planned()
+    forest, nearest = ForestCurve(curves, plan.space, ["eval/accuracy"]), NearestCurve(curves, plan.space)
+    draws = RandomDraws(1)
+    points = [plan.space.sample(draws, plan.points.lookup) for _ in range(40)]
+
+    def error(source: ForestCurve | NearestCurve) -> float:
+        last = [(source.curve(point)[-1].metrics["eval/accuracy"], accuracy(point, STEPS[-1])) for point in points]
+        return math.sqrt(sum((one - other) ** 2 for one, other in last) / len(last))
+
+    assert forest.error is not None
+    assert error(forest) < min(error(nearest), 0.6 * forest.error.spread)
+    assert 0.5 * forest.error.rmse < error(forest) < 2 * forest.error.rmse
+    assert forest.error.rank_correlation > 0.8
+
+
+def test_a_point_of_the_table_is_not_asked_of_the_forest(table: Path, curves: CurveTable) -> None:
+    points = [trial.point for trial in curves.whole[:3]]
+    override = "search.points=" + json.dumps(points).replace('"', "").replace(":", ": ")
+    record = simulated(table, override, "search.default_first=false", between="forest").sweeps[0].record
+    values = [trial.reports[-1].metrics["eval/accuracy"] for trial in curves.whole[:1]]
+    assert [trial.value for trial in record.trials[:1]] == values
+
+
+def test_a_curve_that_diverges_is_a_failed_trial(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(table)
+    frame.loc[frame["step"] >= 100, "eval/accuracy"] = math.nan
+    frame.to_parquet(tmp_path / "diverging.parquet")
+    record = simulated(tmp_path / "diverging.parquet", "search/scheduler=none").sweeps[0].record
+    assert record.counts["failed"] == 12
+    assert record.status == "failed"
+    assert record.trials[0].error == "eval/accuracy=nan"
+
+
+@pytest.mark.parametrize(
+    ("change", "overrides", "message"),
+    [
+        ({"drop": "train.lr"}, [], "no column train.lr, which is searched"),
+        ({"drop": "eval/accuracy"}, [], "no column eval/accuracy, which is needed by the search"),
+        ({"drop": "elapsed_s"}, [], "no column elapsed_s"),
+        ({}, ["search.scheduler.resource=samples"], "search.scheduler.resource=samples: .* has no column samples"),
+        ({}, ["search/scheduler=pbt", "search/sampler=random"], "search.scheduler.kind=pbt: changes values"),
+        ({}, ["space.train.lr.low=1", "space.train.lr.high=2"], "none of its 100 configurations lies in the space"),
+        ({"text": True}, [], "is no Parquet file that can be read"),
+        ({"missing": True}, [], "there is no such file"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_sweep_is_refused(
+    table: Path, tmp_path: Path, change: dict[str, Any], overrides: list[str], message: str
+) -> None:
+    file = tmp_path / "changed.parquet"
+    if "text" in change:
+        file.write_text("no table")
+    elif "missing" not in change:
+        pd.read_parquet(table).drop(columns=change.get("drop", [])).to_parquet(file)
+    with pytest.raises(UserError, match=message):
+        simulated(file, *overrides)
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_the_command_prints_regret_or_the_document_of_a_sweep(
+    table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], working_folder: Path
+) -> None:
+    command = ["run", "conf=digits", "--simulate", str(table), "--between=nearest", "search.num_trials=6"]
+    assert typed(monkeypatch, *command, "--seeds=3", "--workers=2") == 0
+    text = capsys.readouterr().out
+    assert "100 configurations, 80 of them trained to the end (step 300); 2 simulated workers" in text
+    assert "+-" in text
+    assert typed(monkeypatch, *command, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"]["finished"] + document["counts"]["pruned"] == len(document["trials"]) == 6
+    (seed,) = document["simulation"]["seeds"]
+    assert document["best"]["value"] == seed["value"] == seed["improvements"][-1][1]
+    assert seed["normalized_regret"] >= 0
+    assert list(working_folder.iterdir()) == []
+    for wrong in ("--detach", "--dry-run"):
+        assert typed(monkeypatch, *command, wrong) == 2
+    assert typed(monkeypatch, "run", "conf=digits", "--seeds=3") == 2
+    assert "need --simulate TABLE" in capsys.readouterr().err
+
+
+def test_the_curves_of_a_sweep_are_written_with_the_time_that_trials_held_workers(
+    uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorder = open_recorder(uri, "first")
+    for number in range(3):
+        trial = f"{number:04}"
+        recorder.trials.start(trial, {"train.lr": 0.1 * (number + 1), "kind": [1, 2]}, "train: {lr: 0.01}", 1)
+        for step in (1, 2):
+            now = 1000.0 + 10 * step
+            recorder.trials.log(trial, step, {"eval/loss": 1.0 / step, "train/loss": float(step)}, round(now * 1000))
+        recorder.trials.end(trial, "failed" if number == 2 else "finished", 2, 1, None)
+    recorder.update({"finished": 2}, [("0000", (0.5,), {"train.lr": 0.1})], {"wall_s": 7.0})
+    assert not recorder.close("finished")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    file = tmp_path / "curves.parquet"
+    assert typed(monkeypatch, "show", "first", "--curves", str(file)) == 0
+    frame = pd.read_parquet(file)
+    assert {"config_id", "step", "elapsed_s", "train.lr", "kind", "eval/loss", "train/loss"} <= set(frame.columns)
+    assert list(frame["config_id"]) == ["0000", "0000", "0001", "0001"]
+    assert list(frame["step"]) == [1, 2, 1, 2]
+    assert list(frame["eval/loss"]) == [1.0, 0.5, 1.0, 0.5]
+    assert list(frame["kind"]) == ["[1, 2]"] * 4
+
+
+FUNCTION = """
+import time
+
+import ray.train
+
+
+def train(config):
+    for step in range(1, 10):
+        time.sleep(0.02)
+        ray.train.report({"loss": abs(config["lr"] - 0.01) * 100 + abs(config["momentum"] - 0.9) + 1 / step})
+"""
+CONFIG = """
+defaults:
+  [{task: function}, {search: optuna_asha}, {scaling: single_worker}, {tracking: mlflow}, {cluster: local}, _self_]
+name: mine
+task: {_target_: curves.train, arguments: {lr: 0.001, momentum: 0.9}}
+search: {metric: loss, mode: min, num_trials: 14}
+space:
+  task.arguments.lr: {type: float, low: 1e-4, high: 1e-1, log: true}
+  task.arguments.momentum: {type: float, low: 0.5, high: 0.99}
+"""
+
+
+@pytest.mark.slow
+def test_a_simulation_of_a_real_sweep_on_its_own_curves_makes_the_same_decisions(tmp_path: Path) -> None:
+    """The searcher, the sampler and the scheduler are called as Tune calls them: with one worker all points, and the
+    ends of all trials, are those of the real sweep."""
+    (tmp_path / "curves.py").write_text(FUNCTION)
+    (tmp_path / "mine.yaml").write_text(CONFIG)
+    config = ["conf=mine.yaml", "search.max_concurrent=1"]
+    real = run(tmp_path, *config, "--name=real").document
+    assert real["counts"]["pruned"] > 0
+    assert start(tmp_path, "show", "real", "--curves=curves.parquet").wait(timeout=120) == 0
+    printed, _ = start(tmp_path, "run", *config, "--simulate=curves.parquet", "--json").communicate(timeout=120)
+    compared = ("trial", "state", "value", "params", "steps")
+    assert [{key: trial[key] for key in compared} for trial in json.loads(printed)["trials"]] == [
+        {key: trial[key] for key in compared} for trial in real["trials"]
+    ]
