@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
@@ -28,10 +30,23 @@ class ReseededSampler(WrappedSampler):
         """
         super().__init__(make(seed))
         self._make, self._seed = make, seed
+        self._inferred: int | None = None
+        """Number of the trial whose search space was inferred last."""
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         self.sampler = self._make(int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0]))
         super().before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        self._inferred = trial.number
+        return super().infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        if self._inferred != trial.number:  # TPE finds there which parameters it models together
+            self.infer_relative_search_space(study, trial)
+        return super().sample_relative(study, trial, search_space)
 
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None

@@ -1,0 +1,75 @@
+"""Optuna's own test suites for samplers, on each of the samplers that a config can choose."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+import pytest
+from optuna.samplers import BaseSampler
+from optuna.testing.pytest_samplers import BasicSamplerTestCase, MultiObjectiveSamplerTestCase, RelativeSamplerTestCase
+from pydantic import TypeAdapter
+
+from sweeps.config.search import Sampler
+from sweeps.search.samplers.build import build_sampler
+from sweeps.space.distributions import Space
+
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "tpe": {"kind": "tpe", "startup_trials": 1},
+    "bohb": {"kind": "bohb", "startup_trials": 1},
+    "gp": {"kind": "gp", "startup_trials": 1},
+    "cmaes": {"kind": "cmaes"},
+    "nsga2": {"kind": "nsga2", "population": 4},
+    "nsga3": {"kind": "nsga3", "population": 4},
+    "random": {"kind": "random"},
+    "grid": {"kind": "grid"},
+    "custom": {"kind": "custom", "_target_": "optuna.samplers.TPESampler"},
+}
+"""Samplers of any space. One that enumerates a space (brute_force) or fills it (qmc) is made for one."""
+RELATIVE = ("tpe", "bohb", "gp")
+"""Samplers that model several parameters together, choices among them."""
+
+
+def made(name: str) -> Callable[[], BaseSampler]:
+    config = TypeAdapter[Sampler](Sampler).validate_python(SAMPLERS[name])
+    return lambda: build_sampler(config, 0, Space({}))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+
+
+@pytest.mark.slow
+class TestBasic(BasicSamplerTestCase):
+    @pytest.fixture(params=SAMPLERS)
+    def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
+        return made(request.param)
+
+
+@pytest.mark.slow
+class TestRelative(RelativeSamplerTestCase):
+    @pytest.fixture(params=RELATIVE)
+    def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
+        return made(request.param)
+
+
+@pytest.mark.slow
+class TestSeveralObjectives(MultiObjectiveSamplerTestCase):
+    @pytest.fixture(params=["tpe", "bohb", "gp", "nsga2", "nsga3", "random"])
+    def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
+        return made(request.param)
+
+
+@pytest.mark.parametrize("name", ["tpe", "bohb"])
+def test_a_sampler_answers_for_a_space_that_it_was_not_asked_to_infer(name: str) -> None:
+    space = {"x": optuna.distributions.FloatDistribution(0, 1), "y": optuna.distributions.IntDistribution(3, 10)}
+    study = optuna.create_study(sampler=made(name)())
+    study.tell(study.ask(space), 1.0)
+    sampler = made(name)()
+    study.ask()
+    later = study.get_trials()[-1]
+    assert set(sampler.sample_relative(study, later, space)) == set(space)
