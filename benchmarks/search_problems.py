@@ -1,0 +1,105 @@
+"""Problems for searches: functions with a fidelity, and recorded learning curves."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from sweeps.simulate.curves import CurveSource, Report
+from sweeps.simulate.simulation import Reported
+from sweeps.space.distributions import Point, Space
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.append(str(CHECKOUT / "tests"))  # the function that tests use as well
+
+from hartmann import LONGEST, Hartmann  # noqa: E402
+
+METRIC = "loss"
+RUNGS = (1, 3, 9, 27, 81, LONGEST)
+MEDIAN_POINTS = 2001
+
+
+class Problem(Protocol):
+    """A search problem whose optimum is known. Losses are minimised."""
+
+    name: str
+    space: Space
+    full_s: float
+    """Seconds of a full training."""
+
+    def source(self, seed: int) -> CurveSource:
+        """Curves of one search, with the noise of this seed."""
+
+    def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
+        """Normalized regret of what a search has found: 0 is the optimum, 1 the median point."""
+
+
+@dataclass
+class HartmannProblem:
+    """A multi-fidelity Hartmann function, reported after 1, 3, 9, 27, 81 and 100 steps of a second each."""
+
+    name: str
+    function: Hartmann
+    full_s: float = LONGEST
+    space: Space = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.space = Space(self.function.space)
+        draws = np.random.default_rng(0).random((MEDIAN_POINTS, self.function.dimensions))
+        names = list(self.function.space)
+        self.median = float(np.median([self.function.regret(dict(zip(names, row, strict=True))) for row in draws]))
+
+    def source(self, seed: int) -> CurveSource:
+        return _HartmannCurves(self.function, np.random.default_rng(seed))
+
+    def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
+        """That of the trial that people would take: the best reported among those that trained longest. It is judged by
+        the function's true value, without noise."""
+        longest = max(report.step for report in reports)
+        best = min((report for report in reports if report.step == longest), key=lambda each: each.metrics[METRIC])
+        return self.function.regret(dict(points[best.trial])) / self.median
+
+
+@dataclass
+class _HartmannCurves:
+    function: Hartmann
+    noise: np.random.Generator
+
+    def curve(self, point: Point) -> list[Report]:
+        values = [self.function.regret(dict(point), step, self.noise) for step in RUNGS]
+        return [Report(step, float(step), {METRIC: value}) for step, value in zip(RUNGS, values, strict=True)]
+
+
+@dataclass
+class TableProblem:
+    """A surrogate of recorded curves; the best recorded configuration is the optimum."""
+
+    name: str
+    space: Space
+    curves: Any
+    full_s: float
+    best: float
+    median: float
+
+    def source(self, seed: int) -> CurveSource:
+        return self.curves
+
+    def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
+        values = [report.metrics[METRIC] for report in reports if math.isfinite(report.metrics[METRIC])]
+        return (min(values) - self.best) / (self.median - self.best) if values else 1.0
+
+
+def hartmann_problems() -> list[HartmannProblem]:
+    """Functions of 3 and 6 dimensions whose early values are good, bad, and misleading."""
+    kinds = {"": (0.5, 0.1), " bad": (1.5, 1.0), " misleading": (2.5, 2.0)}
+    return [
+        HartmannProblem(f"mfh{dimensions}{kind}", Hartmann(dimensions, bias=bias, noise=noise))
+        for dimensions in (3, 6)
+        for kind, (bias, noise) in kinds.items()
+    ]
