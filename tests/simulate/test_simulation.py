@@ -17,7 +17,7 @@ from sweeps.cli import main
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.simulate.run import SimulationResult, simulate
-from sweeps.simulate.simulation import Simulation
+from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve
 from sweeps.simulate.table import CurveTable, read_table
 from sweeps.space.suggester import RandomDraws
@@ -33,7 +33,7 @@ def planned(*overrides: str) -> Plan:
 def accuracy(point: dict[str, Any], step: int) -> float:
     far = abs(math.log10(point["train.lr"]) + 2)
     end = 1 - 0.1 * far - 0.1 * point["model.dropout"] - 0.03 * (point["train.optimizer"] == "sgd")
-    return end + 0.002 * point.get("model.depth", 0) - (1 + far) * 12 / step
+    return float(end + 0.002 * point.get("model.depth", 0) - (1 + far) * 12 / step)
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +90,12 @@ def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path,
 def test_paused_trials_leave_their_workers_to_others(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running: list[int] = []
     report = Simulation._report
-    monkeypatch.setattr(
-        Simulation,
-        "_report",
-        lambda self, trial: (
-            running.append(sum(each.status == "RUNNING" for each in self.get_live_trials())),
-            report(self, trial),
-        ),
-    )
+
+    def counted(self: Simulation, trial: SimulatedTrial) -> None:
+        running.append(sum(each.status == "RUNNING" for each in self.get_live_trials()))
+        report(self, trial)
+
+    monkeypatch.setattr(Simulation, "_report", counted)
     overrides = ["search/scheduler=hyperband", "search.scheduler.resource=steps", "search.num_trials=27"]
     record = simulate(planned(*overrides), table, workers=3, between="nearest").sweeps[0].record
     assert max(running) == 3
