@@ -18,6 +18,7 @@ class SlotQueue:
         self.is_closed = False
         self._assignments: list[Any] = []
         self._changed = asyncio.Condition()
+        self._is_reserved = False
         self._release: asyncio.Task[None] | None = None
         """Closes the slot, unless it is given a trial before."""
 
@@ -33,7 +34,8 @@ class SlotQueue:
         return tuple(dict.fromkeys(node for node, _ in self.handles.get("processes", ())))
 
     def reserve(self) -> None:
-        """Keep the slot for a trial that is about to come."""
+        """Keep the slot for a trial that is about to come, also if its workers ask for it only after this."""
+        self._is_reserved = True
         if self._release is not None:
             self._release.cancel()
 
@@ -41,6 +43,7 @@ class SlotQueue:
         self.reserve()
         async with self._changed:
             self._assignments.append(assignment)
+            self._is_reserved = False
             self._changed.notify_all()
 
     async def close(self) -> None:
@@ -62,7 +65,7 @@ class SlotQueue:
             search_over: Set when the search starts no further trials.
         """
         is_idle = index > 0 and index == len(self._assignments)
-        if is_idle and (self._release is None or self._release.done()):
+        if is_idle and not self._is_reserved and (self._release is None or self._release.done()):
             self._release = asyncio.create_task(self._close_after(search_over))
 
     async def _close_after(self, search_over: asyncio.Event) -> None:
