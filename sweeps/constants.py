@@ -26,6 +26,8 @@ COST = "system/cost"
 """Metric: cost of a trial's workers so far, in the currency of the prices."""
 GPU_HOURS = "system/gpu_hours"
 """Metric: hours of GPUs that a trial's workers have held so far."""
+EVALUATION_TIME = "system/evaluation_s"
+"""Metric: seconds that an evaluation in ``scaling.evaluation_pool`` took."""
 
 # --- keys in a trial's Tune config -------------------------------------------------------------------------
 

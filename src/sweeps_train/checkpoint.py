@@ -9,14 +9,14 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sweeps_train.atomic_write import UNFINISHED, unfinished
+from sweeps_train.atomic_write import UNFINISHED, atomic_write, unfinished
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
@@ -32,6 +32,8 @@ TRAINING_FILE = "training.json"
 """The ``TrainingConfig``."""
 METRICS_FILE = "metrics.json"
 """Metrics that were reported at this step; null if none were, between two evaluations."""
+EVALUATION_FILE = "evaluation.json"
+"""Metrics of a checkpoint that was evaluated after it was sealed."""
 FILES = "files"
 """Folder with exactly the files that a user's own function has saved."""
 STATE_FILE = "training_state.pt"
@@ -121,18 +123,32 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Stra
         raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
     # Mapped, so that a worker reads only its own shards.
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
-    with torch.no_grad():
-        for name, full in state.get("weights", {}).items():  # checkpoints of earlier versions have none
-            if name in strategy.parameters:  # a worker of a pipeline has some of them
-                strategy.parameters[name].copy_(strategy.shard_like(name, full))
+    _restore_weights(state, strategy)
     load_optimizer_state(optimizer, state["optimizer"], strategy)
     if state["scaler"]:  # empty where no scaling was needed
         strategy.precision.scaler.load_state_dict(state["scaler"])
     stream = strategy.capabilities.random_stream
     if stream < len(state["random"]):
         set_random_state(state["random"][stream], strategy.workers.device)
+    return _progress(state)
+
+
+def _progress(state: Mapping[str, Any]) -> Progress:
     # Checkpoints of earlier versions have fewer fields.
     return Progress(**{field.name: state[field.name] for field in fields(Progress) if field.name in state})
+
+
+def load_trained_weights(path: Path, strategy: Strategy) -> None:
+    """Restore the weights whose type in the model's files is smaller than the one in which they were trained."""
+    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
+    _restore_weights(state, strategy)
+
+
+def _restore_weights(state: Mapping[str, Any], strategy: Strategy) -> None:
+    with torch.no_grad():
+        for name, full in state.get("weights", {}).items():  # checkpoints of earlier versions have none
+            if name in strategy.parameters:  # a worker of a pipeline has some of them
+                strategy.parameters[name].copy_(strategy.shard_like(name, full))
 
 
 def load_model(folder: str | Path, *, merge: bool = False) -> Any:
@@ -210,8 +226,22 @@ def write_training_config(folder: Path, config: TrainingConfig) -> None:
 
 def read_metrics(path: Path) -> dict[str, float] | None:
     """Metrics that were reported at a checkpoint's step; None if none were."""
-    metrics: dict[str, float] | None = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
+    evaluated = path / EVALUATION_FILE
+    file = evaluated if evaluated.is_file() else path / METRICS_FILE
+    metrics: dict[str, float] | None = json.loads(file.read_text(encoding="utf-8"))
     return metrics
+
+
+def write_evaluation(path: Path, metrics: dict[str, float]) -> None:
+    """Write the metrics of a sealed checkpoint into it, whole or not at all."""
+    with atomic_write(path / EVALUATION_FILE) as file:
+        write_json(file, metrics)
+
+
+def read_progress(path: Path) -> Progress:
+    """Position of a checkpoint in its training."""
+    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
+    return _progress(state)
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
@@ -281,7 +311,9 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
     return best
 
 
-def remove_superseded(root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool) -> None:
+def remove_superseded(
+    root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool, needed: Collection[Path] = ()
+) -> None:
     """Remove checkpoints that are not to be kept.
 
     Args:
@@ -291,12 +323,13 @@ def remove_superseded(root: Path, keep: Sequence[str], metric: str, mode: str, *
         metric: Metric by which the best one is chosen.
         mode: Whether ``min`` or ``max`` is best.
         finished: Whether the training has reached its end.
+        needed: Checkpoints to keep for another reason.
     """
     checkpoints = complete_checkpoints(root)
     best = best_checkpoint(root, metric, mode) if "best" in keep else None
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
     for path in checkpoints:
-        if path not in kept:
+        if path not in kept and path not in needed:
             # Renamed first: under its own name, a half removed folder would look like a checkpoint.
             shutil.rmtree(path.rename(unfinished(path)))
 

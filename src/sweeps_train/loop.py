@@ -8,6 +8,7 @@ from contextlib import closing
 from sweeps_train.allocator import keep_freed_memory
 from sweeps_train.config import TrainingConfig
 from sweeps_train.numerics import numerics
+from sweeps_train.pending_reports import Evaluator
 from sweeps_train.reporter import Reporter, Stop
 from sweeps_train.trainer import Trainer
 
@@ -22,6 +23,7 @@ def train(
     mode: str = "min",
     largest_micro_batch: int | None = None,
     on_prepared: Callable[[], object] = lambda: None,
+    evaluator: Evaluator | None = None,
 ) -> None:
     """Train to the end of the config, or until the reporter asks to stop. Every worker calls it.
 
@@ -37,6 +39,8 @@ def train(
         largest_micro_batch: Micro batch size that is known to fit into memory from an earlier attempt.
         on_prepared: Called by each worker when its data and model are loaded, before it waits for the others; until
             then hours may pass.
+        evaluator: Computes the evaluations from checkpoints, while the training goes on; used on rank 0 only, and given
+            on all. By default the workers evaluate.
 
     Raises:
         ValueError: Something in the config cannot work; the message names the key and the fix.
@@ -70,6 +74,7 @@ def train(
             resume=resume,
             largest_micro_batch=largest_micro_batch,
             on_prepared=on_prepared,
+            evaluator=evaluator,
         )
         with closing(trainer):
             stop = trainer.repeat_last_report()
@@ -79,18 +84,20 @@ def train(
                 if due is None:
                     continue
                 metrics, stop = trainer.train_metrics(per_worker=due.evaluate)
-                if due.evaluate and stop is not Stop.DISCARD:
+                evaluates = due.evaluate and trainer.evaluates
+                if evaluates and stop is not Stop.DISCARD:
                     eval_metrics, stop_now = trainer.evaluate()
                     metrics, stop = metrics | eval_metrics, max(stop, stop_now)
                 if stop is Stop.DISCARD:
                     return
-                if due.evaluate:
+                if evaluates:
                     trainer.check_metric(metrics)
                 saves = due.save or stop is Stop.SAVE
-                checkpoint = trainer.save(metrics if due.evaluate else None) if saves else None
+                checkpoint = trainer.save(metrics if evaluates else None) if saves else None
                 if not due.evaluate:
                     trainer.log(metrics)
                     continue
                 stop = max(stop, trainer.report(metrics, checkpoint))
                 if stop is Stop.SAVE and not saves:
                     trainer.save(metrics)
+            trainer.deliver_reports()

@@ -24,6 +24,7 @@ from sweeps_train.models.float8 import check_float8, convert_to_float8
 from sweeps_train.optimizer import build_optimizer, learning_rate, named_in_errors
 from sweeps_train.out_of_memory import OutOfMemoryHandler
 from sweeps_train.peak_performance import peak_of
+from sweeps_train.pending_reports import Evaluator, PendingReports
 from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress, check_enough_samples, count_steps
 from sweeps_train.random_state import seed_all
@@ -57,6 +58,7 @@ class Trainer:
         resume: bool,
         largest_micro_batch: int | None,
         on_prepared: Callable[[], object],
+        evaluator: Evaluator | None = None,
     ):
         """Build everything, from the beginning or from a checkpoint; ``train`` documents the arguments."""
         self.config, self.metric, self.mode = config, metric, mode
@@ -70,6 +72,8 @@ class Trainer:
         micro_batch_size, _ = check_batch_split(config.train, self.strategy.data_parallel.size, stages)
         self.checkpoint_folder = Path(checkpoint_folder) if checkpoint_folder is not None else None
         self.resumed_from = self._find_checkpoint(resume=resume)
+        # Workers that do not evaluate save a checkpoint for it.
+        self.evaluates, self.pending = evaluator is None, self._pending_reports(evaluator)
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.resumed_from)
@@ -117,9 +121,22 @@ class Trainer:
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
         peak = peak_of(self.workers.device, self.precision.type, float8=config.train.precision == "fp8")
         self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak)
-        self.measured = TrainMetrics(self.workers)
-        self.reported_at = self.progress.step
+        self.measured, self.reported_at = TrainMetrics(self.workers), self.progress.step
         self.spent = TimeSpent(setup=time.perf_counter() - began)
+
+    def _pending_reports(self, evaluator: Evaluator | None) -> PendingReports | None:
+        if evaluator is None or self.workers.rank != 0:
+            return None
+        if self.checkpoint_folder is None:
+            raise ValueError("checkpoint_folder: an evaluator reads checkpoints; give a folder for them")
+        return PendingReports(
+            evaluator,
+            self.reporter,
+            self.checkpoint_folder,
+            self.config.checkpoint,
+            self.check_metric,
+            (self.metric, self.mode),
+        )
 
     def _share(self, indices: Sequence[int]) -> Sequence[int]:
         """This worker's samples of a global batch, in the order of its micro batches."""
@@ -146,6 +163,8 @@ class Trainer:
         """End the processes that read ahead, and restore what the next training in this process shares."""
         self.batches = iter(())
         self.task.close()
+        if self.pending is not None:
+            self.pending.close()
         if self.config.train.compile:
             torch.compiler.reset()
 
@@ -159,10 +178,12 @@ class Trainer:
         reporting it."""
         if self.resumed_from is None:
             return Stop.NO
+        if self.pending is not None:
+            self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
         metrics = read_metrics(self.resumed_from)
-        if metrics is None and self.is_done:  # stopped between two evaluations, and now shortened to that step
-            metrics, _ = self.evaluate()
-        return Stop.NO if metrics is None else self.report(metrics, str(self.resumed_from))
+        if metrics is None and self.is_done and self.evaluates:
+            metrics, _ = self.evaluate()  # stopped between two evaluations, and now shortened to that step
+        return Stop.NO if metrics is None else self._report(metrics, str(self.resumed_from))
 
     def train_step(self) -> None:
         """Make one optimizer step, on one global batch."""
@@ -211,13 +232,17 @@ class Trainer:
         less and less often: at distances that are powers of two.
         """
         step, train = self.progress.step, self.config.train
-        evaluate = self.is_done or step % train.eval_every == 0
+        evaluate = self._evaluates_at(step)
         save = self.is_done or step % (self.config.checkpoint.every or train.eval_every) == 0
+        save = save or (evaluate and not self.evaluates)
         if evaluate or save or step % train.log_every == 0:
             return DueActions(evaluate, save)
         steps = step - self.reported_at
         is_power_of_two = steps & (steps - 1) == 0
         return DueActions(evaluate=False, save=False) if is_power_of_two and self._stop() is not Stop.NO else None
+
+    def _evaluates_at(self, step: int) -> bool:
+        return step >= self.total_steps or step % self.config.train.eval_every == 0
 
     def train_metrics(self, *, per_worker: bool) -> tuple[dict[str, float], Stop]:
         """Metrics of the steps since the last call, and whether to stop.
@@ -269,18 +294,36 @@ class Trainer:
             path = save_checkpoint(root, self.config, self.strategy, self.optimizer, self.progress, metrics)
             if self.workers.rank != 0:
                 return None
-            remove_superseded(root, self.config.checkpoint.keep, self.metric, self.mode, finished=self.is_done)
+            if self.evaluates:  # otherwise when an evaluation has ended
+                remove_superseded(root, self.config.checkpoint.keep, self.metric, self.mode, finished=self.is_done)
             return str(path) if path.exists() else None
 
     def log(self, metrics: dict[str, float]) -> None:
         """Log training metrics."""
+        if self.pending is not None:
+            self.pending.deliver()
         self.reporter.log(self.progress, metrics)
 
     def report(self, metrics: dict[str, float], checkpoint: str | None) -> Stop:
-        """Report an evaluation, and return whether to stop: a reporter may wait for a decision about it."""
+        """Report an evaluation, or begin it elsewhere, and return whether to stop: a reporter may wait for a decision
+        about it."""
+        if self.evaluates:
+            return self._report(metrics, checkpoint)
+        if self.pending is not None and checkpoint is not None:
+            self.pending.deliver()
+            self.pending.add(self.progress, metrics | self.spent.metrics(), Path(checkpoint), done=self.is_done)
+        self.reported_at = self.progress.step
+        return self._stop()
+
+    def _report(self, metrics: dict[str, float], checkpoint: str | None) -> Stop:
         self.reporter.report(self.progress, metrics | self.spent.metrics(), checkpoint, self.is_done)
         self.reported_at = self.progress.step
         return self._stop()
+
+    def deliver_reports(self) -> None:
+        """Wait for the evaluations that are computed elsewhere."""
+        if self.pending is not None:
+            self.pending.deliver_all()
 
     def _stop(self) -> Stop:
         """Whether to stop, the same on all workers."""

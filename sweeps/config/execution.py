@@ -55,6 +55,10 @@ class Scaling:
     pool: Annotated[NonEmpty | None, Reach.NOTHING] = None
     """Pool of a trial; it may be searched. Default: the cheapest one with room on which the trial fits; without prices
     the first of them."""
+    evaluation_pool: Annotated[NonEmpty | None, Reach.NOTHING] = None
+    """Pool that evaluates the checkpoints of all trials, one at a time for each worker that finds room there, while
+    their own workers train on; no trial runs in it. For built-in tasks, with ``output_dir`` in a folder that all nodes
+    share. Default: a trial's workers evaluate."""
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
@@ -83,7 +87,13 @@ class Scaling:
             resources_per_worker={**self.resources_per_worker, **pool.resources_per_worker},
             pools={},
             pool=None,
+            evaluation_pool=None,
         )
+
+    @property
+    def trial_pools(self) -> list[str]:
+        """Names of the pools in which trials run."""
+        return [name for name in self.pools if name != self.evaluation_pool]
 
     @property
     def placed(self) -> Scaling:
@@ -91,9 +101,17 @@ class Scaling:
         return self.in_pool(self.pool)
 
     def __post_init__(self) -> None:
-        if self.pool is not None and self.pool not in self.pools:
-            hint = did_you_mean(self.pool, self.pools) if self.pools else "; scaling.pools has none"
-            raise ValueError(f"pool={self.pool}: there is no such pool{hint}")
+        for key, name in (("pool", self.pool), ("evaluation_pool", self.evaluation_pool)):
+            if name is not None and name not in self.pools:
+                hint = did_you_mean(name, self.pools) if self.pools else "; scaling.pools has none"
+                raise ValueError(f"{key}={name}: there is no such pool{hint}")
+        if self.evaluation_pool is not None:
+            if self.pool == self.evaluation_pool:
+                raise ValueError(f"pool={self.pool}: no trial runs in evaluation_pool; choose another pool")
+            if not self.trial_pools:
+                raise ValueError(
+                    f"evaluation_pool={self.evaluation_pool}: trials need a pool, too; add one to scaling.pools"
+                )
         for name in self.pools:
             try:
                 self.in_pool(name)

@@ -18,6 +18,7 @@ from sweeps.registry.checkpoint import fetch_checkpoint
 from sweeps.registry.names import check_folder
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps_train.checkpoint import (
+    EVALUATION_FILE,
     FILES,
     METRICS_FILE,
     STATE_FILE,
@@ -31,7 +32,7 @@ from sweeps_train.checkpoint import (
 from sweeps_train.config import CausalLM, TrainingConfig
 from sweeps_train.integrity import SEAL_FILE
 
-STATE = (STATE_FILE, METRICS_FILE, SEAL_FILE)
+STATE = (STATE_FILE, METRICS_FILE, EVALUATION_FILE, SEAL_FILE)
 """Files of a checkpoint that belong to the training, and not to its model."""
 STATE_OF_TRAINER = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json")
 """The same of a checkpoint that a Hugging Face ``Trainer`` has written."""

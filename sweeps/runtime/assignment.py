@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Assignment:
     """The sweep's folder, which all workers must see; None if it is in an object store."""
     hourly: Mapping[str, float] = field(default_factory=dict)
     """Cost of all workers for an hour, by the metric that reports it; empty without prices and pools."""
+    evaluation: EvaluationPlace | None = None
+    """Resources and nodes for evaluations of its checkpoints; None: its workers evaluate."""
     sweep: str = ""
     """Name of the sweep."""
     ends_within_s: float = 0.0

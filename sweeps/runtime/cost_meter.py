@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Report
@@ -15,13 +16,24 @@ class CostMeter:
     def __init__(self, assignment: Assignment):
         self._rates = assignment.hourly
         self._before = dict.fromkeys(self._rates, 0.0)
+        self._evaluations = dict.fromkeys(self._rates, 0.0)
         self._began = time.monotonic()
         if self._rates:
             for event in read_report_log(assignment.checkpoint_folder):
                 if isinstance(event, Report):
                     self._before = {name: event.metrics.get(name, 0.0) for name in self._rates}
 
+    def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
+        """Add the cost of an evaluation in another pool.
+
+        Args:
+            hourly: Cost of an hour, by name.
+            seconds: Its time.
+        """
+        for name in self._evaluations:
+            self._evaluations[name] += hourly.get(name, 0.0) * seconds / 3600
+
     def metrics(self) -> dict[str, float]:
         """Cost up to now, by name; nothing without prices and pools."""
         hours = (time.monotonic() - self._began) / 3600
-        return {name: self._before[name] + rate * hours for name, rate in self._rates.items()}
+        return {name: self._before[name] + rate * hours + self._evaluations[name] for name, rate in self._rates.items()}

@@ -39,7 +39,9 @@ class Fit:
     may_grow: bool = False
     """Whether some trials may have to wait for nodes that the cluster's autoscaler adds."""
     pools: Mapping[str, Fit] = field(default_factory=dict)
-    """Resources of a trial in each pool of the config; empty without pools."""
+    """Resources of a trial in each pool of the config where trials run; empty without pools."""
+    evaluation: Mapping[str, Fit] = field(default_factory=dict)
+    """Resources of an evaluation in the pool for them; empty if a trial's workers evaluate."""
 
     def of(self, pool: str | None) -> Fit:
         """Return what holds for trials in a pool; None without pools."""
@@ -51,14 +53,16 @@ class Fit:
         Args:
             nodes: Ids of nodes.
         """
-        pools = {name: each.leaving_out(nodes) for name, each in self.pools.items()}
-        return replace(self, excluded_nodes=(*self.excluded_nodes, *nodes), pools=pools)
+        pools, evaluation = (
+            {name: each.leaving_out(nodes) for name, each in own.items()} for own in (self.pools, self.evaluation)
+        )
+        return replace(self, excluded_nodes=(*self.excluded_nodes, *nodes), pools=pools, evaluation=evaluation)
 
     def avoided(self) -> dict[str | None, tuple[str, ...]]:
         """Return the ids of the nodes that the workers of each pool avoid; of all, without pools."""
         if not self.pools:
             return {None: self.excluded_nodes}
-        return {name: each.excluded_nodes for name, each in self.pools.items()}
+        return {name: each.excluded_nodes for name, each in (*self.pools.items(), *self.evaluation.items())}
 
     @property
     def needs(self) -> str:
@@ -72,7 +76,8 @@ class Fit:
 
     def describe(self) -> str:
         if self.pools:
-            return "; ".join(f"pool {name}: {each.describe()}" for name, each in self.pools.items())
+            evaluated = [f"evaluations in pool {name}: {each.describe()}" for name, each in self.evaluation.items()]
+            return "; ".join([*(f"pool {name}: {each.describe()}" for name, each in self.pools.items()), *evaluated])
         return f"{self.needs}; {self.concurrent} at once"
 
 
@@ -111,7 +116,7 @@ def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence
     found: dict[str, list[Fit]] = {}
     for scaling in scalings:
         refusal: DoesNotFit | None = None
-        names = [scaling.pool] if scaling.pool is not None else list(members)
+        names = [scaling.pool] if scaling.pool is not None else scaling.trial_pools
         for name in names:
             placed = scaling.in_pool(name)
             try:
@@ -125,17 +130,45 @@ def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence
                     raise refusal from None
         if refusal is not None and not found.keys() & set(names):
             raise refusal
+    outside = {
+        name: tuple(filter(None, (node_id(node) for node in nodes if node not in own))) for name, own in members.items()
+    }
     pools = {
         name: replace(
             min(fits, key=lambda each: each.concurrent),
             most_workers=max(each.num_workers for each in fits),
-            excluded_nodes=tuple(filter(None, (node_id(node) for node in nodes if node not in members[name]))),
+            excluded_nodes=outside[name],
         )
         for name, fits in found.items()
     }
+    evaluation = _fit_evaluations(whole, members, nodes, outside, required=all_pools)
     together = sum(each.concurrent for each in pools.values())
     at_once = min(together, config.search.num_trials, config.search.max_concurrent or together)
-    return replace(next(iter(pools.values())), concurrent=at_once, pools=pools, excluded_nodes=())
+    return replace(
+        next(iter(pools.values())), concurrent=at_once, pools=pools, evaluation=evaluation, excluded_nodes=()
+    )
+
+
+def _fit_evaluations(
+    config: SweepConfig,
+    members: Mapping[str, Sequence[Resources]],
+    nodes: Sequence[Resources],
+    outside: Mapping[str, tuple[str, ...]],
+    *,
+    required: bool,
+) -> dict[str, Fit]:
+    """Compute how many evaluations run at a time in the pool for them; nothing without one, or while it has no node."""
+    name = config.scaling.evaluation_pool
+    if name is None or not (members[name] or required):
+        return {}
+    placed = replace(config.scaling.in_pool(name), num_workers=1, placement="PACK")
+    try:
+        if not members[name]:
+            raise _no_node(placed, nodes)
+        own = fit(replace(config, scaling=placed), [placed], members[name])
+    except DoesNotFit as error:
+        raise DoesNotFit(f"scaling.pools.{name}: {error}") from None
+    return {name: replace(own, excluded_nodes=outside[name])}
 
 
 def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str, list[NodeResources]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,10 @@ class BrokerReporter:
             ray.get(self._broker.post_and_wait.remote(report))
         else:
             self._previous_report = self._send(self._broker.post.remote(report))
+
+    def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
+        """Add the cost of an evaluation in another pool; see ``CostMeter.charge``."""
+        self._cost.charge(hourly, seconds)
 
     def _hold(self, checkpoint: str | None) -> str | None:
         if checkpoint is None or not self._assignment.holds_checkpoints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
+from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.placement import Fit
+from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
@@ -156,6 +158,7 @@ class Trial(tune.Trainable):
                 checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
                 log_folder=logs_location(context.uri or context.folder, self._trial),
                 hourly=_hourly(sweep, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu),
+                evaluation=self._evaluation_place(sweep),
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
                 waits_for_decision=sweep.search.pauses_trials,
@@ -171,6 +174,18 @@ class Trial(tune.Trainable):
             ),
             spec,
         )
+
+    def _evaluation_place(self, config: SweepConfig) -> EvaluationPlace | None:
+        """Resources and nodes for evaluations of a trial's checkpoints; None: its workers evaluate."""
+        name, context = config.scaling.evaluation_pool, self._context
+        if name is None:
+            return None
+        placed, fit = config.scaling.in_pool(name), context.fit.evaluation[name]
+        resources = reserved_per_worker(placed, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
+        avoid = ray.get(context.broker.nodes_to_avoid.remote(self._trial, name))
+        one = replace(config, scaling=replace(config.scaling, num_workers=1, pool=name, evaluation_pool=None))
+        hourly = _hourly(one, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
+        return EvaluationPlace(resources, placed.labels | avoiding(avoid), hourly)
 
     def step(self) -> dict[str, Any]:
         if self._failure is not None:

@@ -12,6 +12,7 @@ from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
+from sweeps.runtime.pool_evaluator import PoolEvaluator
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.stored_trial import StoredTrial, in_store
@@ -99,6 +100,14 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
                 from sweeps_train.loop import train
 
                 largest = assignment.largest_micro_batch
-                train(training, largest_micro_batch=largest, on_prepared=end_signs, **places)
+                evaluator = _evaluator(assignment, reporter)
+                train(training, largest_micro_batch=largest, on_prepared=end_signs, evaluator=evaluator, **places)
     if reporter is not None:
         reporter.flush()
+
+
+def _evaluator(assignment: Assignment, reporter: BrokerReporter | None) -> PoolEvaluator | None:
+    if assignment.evaluation is None:
+        return None
+    charge = reporter.charge if reporter is not None else lambda *_: None
+    return PoolEvaluator(assignment.evaluation, assignment.shared, charge)

@@ -118,12 +118,9 @@ def test_a_slow_node_is_named(nodes: RayNodes, tmp_path: Path) -> None:
     nodes.start()
     group = CPU_GROUPS / f"sweeps-doctor-{os.getpid()}"
     group.mkdir()
+    # All of its processes are in the group from the beginning, and slow when they have started.
+    nodes.start(before=["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "node"])
     (group / "cpu.cfs_quota_us").write_text("10000")  # a tenth of one processor
-    throttled = nodes.start(before=["sh", "-c", 'exec "$@"', "node"])
-    for process in subprocess.run(
-        ["pgrep", "-s", str(throttled.pid)], capture_output=True, text=True, check=True
-    ).stdout.split():
-        (group / "cgroup.procs").write_text(process)
     try:
         status, findings = doctor(tmp_path, f"cluster.address={nodes.address}", **nodes.environment)
         print(json.dumps(findings, indent=1))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from ray_nodes import RayNodes
 from sweep_on_nodes import RunningSweep, empty_cluster
 
@@ -56,6 +57,56 @@ def test_trials_run_in_the_pool_that_suits_them_and_the_search_is_told_what_they
     assert len(document["trials"]) == 2
     for trial in document["trials"]:
         assert on[trial["trial"]] == {{"fast": 0, "cheap": 1}[trial["params"]["scaling.pool"]]}
+
+
+NETWORK = """
+import os
+from pathlib import Path
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.layers = Path(folder), nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def forward(self, images):
+        with (self.folder / ("trained" if self.training else "evaluated")).open("a") as file:
+            file.write(os.environ["NODE"])
+        return self.layers(images)
+"""
+
+
+def test_trials_that_train_in_one_pool_are_evaluated_in_another(nodes: RayNodes, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    nodes.start(num_cpus=2, environment={"NODE": "0"}, options=["--labels=kind=train"])
+    nodes.start(num_cpus=1, environment={"NODE": "1"}, options=["--labels=kind=evaluate"])
+    pools = "{train: {labels: {kind: train}, per_cpu_hour: 1}, cpu: {labels: {kind: evaluate}, per_cpu_hour: 1000}}"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "sweeps", "run", "conf=digits", "--name", "apart", "--json"),
+            *(f"cluster.address={nodes.address}", f"scaling.pools={pools}", "scaling.evaluation_pool=cpu"),
+            *("model=custom", "model._target_=net.Net", f"+model.arguments.folder={tmp_path}"),
+            *("space={train.lr: {type: float, low: 0.001, high: 0.1, log: true}}", "search/scheduler=asha"),
+            *("search.num_trials=3", "train.max_steps=66", "preflight.timeout_s=0"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, **nodes.environment, "NODE": "driver"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["counts"]["failed"] == 0
+    assert document["counts"]["finished"] >= 1
+    assert document["best"]["value"] > 0.2
+    assert set((tmp_path / "trained").read_text()) == {"0"}
+    assert set((tmp_path / "evaluated").read_text()) == {"1"}
+    best = shown(tmp_path, nodes, "apart", document["best"]["trial"])
+    assert best["pool"] == "train"
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    metrics = client.get_run(document["best"]["run_id"]).data.metrics
+    assert metrics["system/cost"] > 1000 * metrics["system/evaluation_s"] / 3600 > 0
 
 
 def shown(folder: Path, nodes: RayNodes, sweep: str, trial: str) -> dict[str, Any]:

@@ -78,6 +78,23 @@ def test_a_pool_without_nodes_or_without_room_is_refused_by_name(
     assert all(each in str(error.value) for each in named), error.value
 
 
+def test_no_trial_runs_in_the_pool_of_evaluations_which_need_one_worker_each() -> None:
+    sweep = config(
+        POOLS,
+        f"+{CPUS}",
+        "scaling.evaluation_pool=cpu",
+        "scaling.num_workers=8",
+        "+scaling.pools.cpu.resources_per_worker.CPU=4",
+    )
+    found = fit(sweep, [sweep.scaling], [node("big", 16, 8, "A100"), node("small", 32, 8, "L4"), *NODES[3:]])
+    assert (set(found.pools), found.concurrent) == ({"a100", "l4"}, 2)
+    assert (found.evaluation["cpu"].concurrent, found.evaluation["cpu"].per_worker) == (8, {"CPU": 4.0})
+    assert found.leaving_out(["other"]).avoided()["cpu"] == ("big", "small", "other")
+    assert "evaluations in pool cpu: 1 worker of 4 CPU" in found.describe()
+    with pytest.raises(DoesNotFit, match=r"scaling\.pools\.cpu: no node of the cluster has zone=a"):
+        fit(sweep, [sweep.scaling], NODES[:3])
+
+
 def test_a_pool_that_has_lost_its_nodes_leaves_the_others_their_trials() -> None:
     sweep = config(POOLS)
     found = fit(sweep, [sweep.scaling], NODES[1:], all_pools=False)
@@ -97,16 +114,28 @@ def test_a_trial_too_wide_for_one_pool_runs_in_the_other() -> None:
         ((POOLS, "scaling.pool=choice(l4, h100)"), ["h100"]),
         (("+scaling.pools.x={accelerator_typ: L4}",), ["accelerator_typ"]),
         (("+scaling.pools.x={accelerator_type: L4, use_gpu: false}",), ["pools.x", "use_gpu"]),
-        ((POOLS, "search/scheduler=pbt"), ["scaling.pools", "search.scheduler.kind=pbt"]),
+        ((POOLS, "search/scheduler=pbt"), ["scaling.pools", "search.scheduler.kind=pbt", "use search/scheduler=asha"]),
+        ((POOLS, "scaling.evaluation_pool=cpus"), ["evaluation_pool=cpus", "no such pool"]),
+        (("scaling.evaluation_pool=cpu",), ["evaluation_pool=cpu", "scaling.pools has none"]),
+        ((f"+{CPUS}", "scaling.evaluation_pool=cpu"), ["evaluation_pool=cpu", "add one to scaling.pools"]),
+        ((POOLS, "scaling.evaluation_pool=l4", "scaling.pool=choice(a100, l4)"), ["pool=l4", "choose another pool"]),
+        (
+            (POOLS, "scaling.evaluation_pool=l4", "output_dir=s3://bucket/x"),
+            ["scaling.evaluation_pool=l4", "s3://bucket"],
+        ),
         (("search.metric=[eval/loss,system/cost]", "search.mode=[min,min]"), ["search.metric=system/cost", "prices"]),
         (("+search.limits={system/cost: {max: 2}}",), ["search.limits.system/cost", "prices"]),
         (("+search.limits={system/gpu_hours: {max: 2}}",), ["system/gpu_hours", "scaling.pools"]),
         (("scaling.pools={a: {labels: {zone: a}}}",), ["scaling.pools.a", "zone=a"]),
+        (
+            ("conf=estimator", POOLS, "scaling.evaluation_pool=l4"),
+            ["scaling.evaluation_pool=l4: task.kind=estimator evaluates by itself; remove it"],
+        ),
     ],
 )
 def test_mistakes_in_pools_are_found_before_anything_starts(overrides: tuple[str, ...], named: list[str]) -> None:
     with pytest.raises((ConfigError, DoesNotFit)) as error:
-        make_plan(["conf=digits", *overrides], [], "pools", "test")
+        make_plan(["conf=digits", *overrides] if "conf=" not in overrides[0] else [*overrides], [], "pools", "test")
     assert all(each in str(error.value) for each in named), error.value
 
 
