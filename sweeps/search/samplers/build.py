@@ -28,6 +28,7 @@ from sweeps.config.search import (
 )
 from sweeps.errors import ConfigError
 from sweeps.search.samplers.bohb import RungSampler
+from sweeps.search.samplers.limited_history import LimitedHistorySampler
 from sweeps.search.samplers.qmc import SpaceFillingSampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
@@ -78,9 +79,12 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
 
     if earlier is not None and isinstance(sampler, CmaEsSampler):
         return WarmStartedCmaEs(make, seed, earlier)
+    made_again: BaseSampler = ReseededSampler(make, seed)
+    if isinstance(sampler, TPESampler):
+        made_again = LimitedHistorySampler(made_again)
     if earlier is not None and isinstance(sampler, TPESampler | GPSampler):
-        return WarmStartSampler(ReseededSampler(make, seed), earlier)
-    return ReseededSampler(make, seed)
+        return WarmStartSampler(made_again, earlier)
+    return made_again
 
 
 def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None) -> BaseSampler:

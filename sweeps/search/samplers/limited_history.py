@@ -1,0 +1,77 @@
+"""Sampler that learns from a limited number of trials, so that a suggestion takes no longer in a long search."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.search.samplers.study_view import StudyViewSampler
+
+MOST_TRIALS = 1000
+"""Trials that the sampler sees at most."""
+BEST = 100
+"""Best trials among them. TPE compares the best 25 with all others."""
+
+
+class LimitedHistorySampler(StudyViewSampler):
+    """Shows a sampler the best trials of a long study, and a part of the others, evenly over its course.
+
+    TPE computes a density from all trials that are not among the best, for each suggestion: without a limit a search
+    takes time with the square of its number of trials, and after 10,000 of them a fifth of a second for each
+    suggestion. A density needs no more than some hundreds of points. With several objectives the sampler sees the
+    study as it is, since there is no order by which some are the best.
+
+    Example:
+        >>> import optuna
+        >>> from sweeps.search.samplers.limited_history import LimitedHistorySampler
+        >>> study = optuna.create_study(sampler=LimitedHistorySampler(optuna.samplers.TPESampler(seed=0)))
+        >>> 0 <= study.ask().suggest_float("x", 0, 1) <= 1
+        True
+    """
+
+    def __init__(self, sampler: BaseSampler, most: int = MOST_TRIALS, best: int = BEST):
+        """
+        Args:
+            sampler: Makes the suggestions.
+            most: Trials that it sees at most.
+            best: Best trials among them.
+        """
+        super().__init__(sampler)
+        self._most, self._best = most, best
+
+    def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
+        trials = study.get_trials(deepcopy=False)
+        if len(trials) <= self._most or len(study.directions) > 1:
+            return trials
+        sign = 1.0 if study.direction is StudyDirection.MINIMIZE else -1.0
+        ended = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+        best = {trial.number for trial in heapq.nsmallest(self._best, ended, key=lambda trial: _rank(trial, sign))}
+        others = [trial.number for trial in trials if trial.number not in best]
+        room = min(self._most - len(best), len(others))
+        shown = best | {others[index * len(others) // room] for index in range(room)}
+        return [trial for trial in trials if trial.number in shown]
+
+
+def _rank(trial: FrozenTrial, sign: float) -> tuple[float, ...]:
+    """Place of an ended trial in the order in which TPE chooses the best: complete trials by their value, then pruned
+    ones by their last step and value, then those that violate a constraint.
+
+    Args:
+        trial: The trial.
+        sign: 1 to minimise, -1 to maximise.
+    """
+    if any(excess > 0 for excess in trial.constraints.values()):
+        return (2.0,)
+    if trial.state is TrialState.COMPLETE:
+        assert trial.value is not None
+        return (0.0, sign * trial.value)
+    if not trial.intermediate_values:
+        return (1.0, math.inf)
+    step, value = max(trial.intermediate_values.items())
+    return (1.0, -step, math.inf if math.isnan(value) else sign * value)

@@ -1,0 +1,85 @@
+"""A long search: its sampler sees the best trials and a part of the others."""
+
+from __future__ import annotations
+
+import time
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import TypeAdapter
+
+from sweeps.config.search import Sampler
+from sweeps.search import FloatDistribution as Range
+from sweeps.search import Space, build_sampler
+from sweeps.search.samplers.limited_history import LimitedHistorySampler
+
+RANGE = FloatDistribution(0.0, 1.0)
+
+
+def trial(x: float, state: TrialState = TrialState.COMPLETE, steps: int = 1, excess: float = 0.0) -> FrozenTrial:
+    reported = dict.fromkeys(range(1, steps + 1), x)
+    value = x if state is TrialState.COMPLETE else None
+    constraints = {"memory": excess} if excess else None
+    return create_trial(
+        state=state,
+        value=value,
+        params={"x": x},
+        distributions={"x": RANGE},
+        intermediate_values=reported,
+        constraints=constraints,
+    )
+
+
+def study(trials: list[FrozenTrial], direction: str = "minimize") -> optuna.Study:
+    made = optuna.create_study(direction=direction)
+    made.add_trials(trials)
+    return made
+
+
+def test_a_short_study_is_seen_whole() -> None:
+    whole = study([trial(0.1)] * 5)
+    sampler = LimitedHistorySampler(optuna.samplers.RandomSampler(), most=5, best=2)
+    assert [each.number for each in sampler.trials(whole)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_of_a_long_study_the_best_are_seen_and_the_others_evenly(direction: str) -> None:
+    best = 0.0 if direction == "minimize" else 1.0
+    values = [0.5] * 90
+    values[7] = values[70] = best
+    sampler = LimitedHistorySampler(optuna.samplers.RandomSampler(), most=13, best=2)
+    seen = [each.number for each in sampler.trials(study([trial(value) for value in values], direction))]
+    assert seen == sorted({7, 70, 0, 9, 17, 25, 33, 41, 49, 57, 65, 74, 82})
+
+
+def test_trials_without_a_value_are_in_the_order_of_tpe() -> None:
+    trials = [
+        trial(0.9),
+        trial(0.0, excess=1.0),
+        trial(0.2, TrialState.PRUNED, steps=2),
+        trial(0.1, TrialState.PRUNED, steps=1),
+        trial(0.3, TrialState.PRUNED, steps=2),
+        *[trial(0.0, TrialState.PRUNED, steps=0)] * 20,
+    ]
+    for best, expected in ((1, {0}), (2, {0, 2}), (3, {0, 2, 4}), (4, {0, 2, 3, 4})):
+        sampler = LimitedHistorySampler(optuna.samplers.RandomSampler(), most=best, best=best)
+        assert {each.number for each in sampler.trials(study(trials))} == expected
+
+
+def test_a_suggestion_of_tpe_takes_no_longer_after_many_trials() -> None:
+    space = Space({"x": Range(type="float", low=0.0, high=1.0)})
+
+    def seconds(number: int) -> float:
+        searched = study([trial(index % 1000 / 1000) for index in range(number)])
+        searched.sampler = build_sampler(TypeAdapter[Sampler](Sampler).validate_python({"kind": "tpe"}), 0, space)
+        taken = []
+        for _ in range(5):
+            began = time.process_time()
+            searched.ask({"x": RANGE})
+            taken.append(time.process_time() - began)
+        return min(taken)
+
+    few, many = seconds(1000), seconds(8000)
+    assert many < 4 * few, (few, many)
