@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from ray_nodes import RayNodes
+from s3_server import BUCKET, s3_server
 
 AN_HOUR_AHEAD = "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
 """A wrong clock for the Python processes of one node."""
+KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 
@@ -130,6 +133,27 @@ def test_a_slow_node_is_named(nodes: RayNodes, tmp_path: Path) -> None:
     finally:
         nodes.stop()
         group.rmdir()
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_reach_the_object_store_is_named(nodes: RayNodes, tmp_path: Path) -> None:
+    with s3_server() as store:
+        nodes.start(environment=store)
+        arguments = (f"cluster.address={nodes.address}", f"output_dir=s3://{BUCKET}/sweeps")
+        status, findings = doctor(tmp_path, *arguments, **nodes.environment, **store)
+        assert status == 0, findings
+        (storage,) = of(findings, "storage", "ok")
+        assert storage["found"] == f"output_dir=s3://{BUCKET}/sweeps can be written"
+        nodes.start(environment={**store, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+        status, findings = doctor(tmp_path, *arguments, **nodes.environment, **store)
+        print(json.dumps(findings, indent=1))
+        assert status == 1
+        (storage,) = of(findings, "storage")
+        assert storage["where"]
+        assert f"output_dir=s3://{BUCKET}/sweeps" in storage["found"]
+        assert storage["fix"]
+        client = boto3.client("s3", endpoint_url=store["AWS_ENDPOINT_URL"], **KEYS)
+        assert client.list_objects_v2(Bucket=BUCKET)["KeyCount"] == 0
 
 
 @pytest.mark.slow
