@@ -57,7 +57,6 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     import optuna
     import psutil
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
     from pydantic import TypeAdapter
     from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
@@ -65,6 +64,8 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     from sweeps.config.space import Distribution
     from sweeps.search import OptunaSearcher
     from sweeps.search.samplers.build import build_sampler
+    from sweeps.search.study_file import StudyFile
+    from sweeps.search.study_version import STUDY_FILE
     from sweeps.space.distributions import Space
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -77,7 +78,7 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     suggesting: list[float] = []
     telling: list[float] = []
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        storage = JournalStorage(JournalFileBackend(f"{folder}/optuna.log"))
+        storage = JournalStorage(StudyFile(Path(folder) / STUDY_FILE))
         searcher = OptunaSearcher(
             space, metric="loss", mode="min", sampler=sampler, storage=storage, study_name="study", num_trials=trials
         )

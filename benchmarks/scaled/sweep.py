@@ -30,7 +30,7 @@ LOOK_EVERY_S = 0.05
 WRITE_EVERY = 30
 """Samples between two times at which all of them are written."""
 NAME = "scale"
-STAGES = 4
+STAGES = 2
 RESULT = "result.json"
 TOTAL = "all threads"
 PLACES = {
