@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with s3_server() as store:
         try:
             nodes.start(num_cpus=4, environment=store)
-            yield {**cluster, **store, "RAY_ADDRESS": nodes.address}
+            yield {**nodes.environment, **store, "RAY_ADDRESS": nodes.address}
         finally:
             nodes.stop()
 
