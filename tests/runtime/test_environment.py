@@ -16,7 +16,7 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.provenance import secrets
 from sweeps.provenance.redacted_text import redacted_log
-from sweeps.runtime.environment import chosen_variables
+from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.validate.cluster import cluster_notes
 
 SECRET = "planted-value-7Q41"
@@ -36,6 +36,17 @@ def test_names_and_beginnings_choose_variables_but_not_those_that_ray_sets() -> 
         "CUDA_HOME": "/c",
     }
     assert chosen_variables([], environment) == {}
+
+
+def test_a_process_is_in_the_drivers_folder_if_its_node_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "another")
+    monkeypatch.chdir(tmp_path)  # and back at the end
+    (tmp_path / "there").mkdir()
+    setting_up({"HF_TOKEN": SECRET}, str(tmp_path / "there"))()
+    assert (os.environ["HF_TOKEN"], Path.cwd()) == (SECRET, tmp_path / "there")
+    setting_up({}, str(tmp_path / "elsewhere"))()
+    setting_up({}, None)()
+    assert Path.cwd() == tmp_path / "there"
 
 
 @pytest.mark.parametrize(
