@@ -64,6 +64,21 @@ class Workers:
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         return [float(value) for value in largest.tolist()]
 
+    def all_gather(self, values: Sequence[float]) -> list[list[float]]:
+        """The values of each worker, by rank; every worker must call it with as many values.
+
+        >>> Workers(rank=0, size=1, device=torch.device("cpu")).all_gather([1, 2.5])
+        [[1.0, 2.5]]
+        """
+        own = torch.tensor(values, dtype=sum_type(self.device), device=self.device)
+        by_worker = own.new_empty((self.size, len(values)))
+        if self.size > 1:
+            dist.all_gather(list(by_worker), own)
+        else:
+            by_worker[0] = own
+        rows: list[list[float]] = by_worker.tolist()
+        return rows
+
     def sum_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all workers, in its place; every worker must call it with the same shape."""
         if self.size > 1:

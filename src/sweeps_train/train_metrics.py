@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -83,12 +84,12 @@ class TrainMetrics:
         """
         assert self._started is not None
         system, shares = system_metrics(self._workers.device), communication.take()
-        number, rank = self._workers.size, self._workers.rank
-        ranks = range(number if per_worker and 1 < number <= MOST_WORKERS_APART else 0)
-        of_each = [value if each == rank else 0.0 for each in ranks for value in system.values()]
-        own = [self._loss.item(), vote, halvings, self._data_wait, *shares, *system.values(), *of_each]
-        loss, votes, all_halvings, data_wait, *others = self._workers.sum(own)
-        seconds = time.perf_counter() - self._started
+        limit = dict([memory_limit(self._workers.device)] if per_worker else [])
+        own = [self._loss.item(), vote, halvings, self._data_wait, *shares, *system.values(), *limit.values()]
+        # One exchange for all: in a small model's training each costs a noticeable part of the steps between two logs.
+        by_worker = self._workers.all_gather(own)
+        loss, votes, all_halvings, data_wait, *others = map(sum, zip(*by_worker, strict=True))
+        number, seconds = self._workers.size, time.perf_counter() - self._started
         per_second = self._size / seconds
         metrics = {"train/loss": loss / self._units, f"train/{task.unit}_per_second": per_second}
         metrics[DATA_WAIT] = data_wait / number / seconds
@@ -96,16 +97,31 @@ class TrainMetrics:
         if all_halvings:
             metrics[HALVINGS] = all_halvings
         if shares:
-            metrics[COMMUNICATION] = others.pop(0) / number
-            communication.schedule_next(others.pop(0) / number)
-        names = [total_name(name) if name in MEMORY else name for name in system]
-        names += [name.replace("/", f"/worker_{each}/") for each in ranks for name in system]
-        measured = zip(names, others, strict=True)
-        metrics |= {name: value for name, value in measured if not math.isnan(value)}  # NaN: some worker has no value
-        memory = [name for name in system if name in MEMORY]
-        metrics |= zip(memory, self._workers.max([system[name] for name in memory]), strict=True)
-        if per_worker:
-            name, limit = memory_limit(self._workers.device)
-            metrics[name] = -self._workers.max([-limit])[0]  # the smallest of any worker
+            metrics[COMMUNICATION] = others[0] / number
+            communication.schedule_next(others[1] / number)
+        machines = [dict(zip([*system, *limit], row[-len(system) - len(limit) :], strict=True)) for row in by_worker]
+        metrics |= _machine_metrics(machines, list(system), per_worker=per_worker and 1 < number <= MOST_WORKERS_APART)
+        metrics |= {name: min(each[name] for each in machines) for name in limit}
         self._reset()
         return metrics, seconds, votes
+
+
+def _machine_metrics(
+    machines: Sequence[Mapping[str, float]], names: Sequence[str], *, per_worker: bool
+) -> dict[str, float]:
+    """Sums of the measurements of all workers, the largest memory of any, and each worker's own if wanted.
+
+    Args:
+        machines: Measurements by worker and metric.
+        names: Metrics to take of them. One for which some worker has no value (NaN) is left out.
+        per_worker: Include each worker's values.
+    """
+    metrics = {}
+    for name in names:
+        values = [each[name] for each in machines]
+        metrics[total_name(name) if name in MEMORY else name] = sum(values)
+        if name in MEMORY:
+            metrics[name] = max(values)
+        if per_worker:
+            metrics |= {name.replace("/", f"/worker_{rank}/"): value for rank, value in enumerate(values)}
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}
