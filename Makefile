@@ -13,8 +13,10 @@ RUN := $(VENV)/bin/python -m
 PROCESSES = $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
 BESIDE = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
-# Above that environment one with ray[default], which would make the start of every local Ray slower.
+# Above that environment one with ray[default], which would make the start of every local Ray slower, and one with torchao,
+# which transformers and PEFT import wherever it is.
 CLUSTER := $(VENV)/cluster
+FLOAT8 := $(VENV)/float8
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock clean
@@ -36,7 +38,9 @@ test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-
 	@echo "==> pytest"
 	@$(RUN) pytest $(BESIDE) $(PYTEST_ARGS)
 
-test-slow: $(READY) ## the tests that take minutes
+test-slow: $(FLOAT8)/.ready ## the tests that take minutes; and those of fp8, with torchao in .venv/float8
+	@echo "==> pytest tests/sweeps_train/test_float8.py"
+	@$(FLOAT8)/bin/python -m pytest -m "not gpu" tests/sweeps_train/test_float8.py
 	@echo "==> pytest -m slow"
 	@$(RUN) pytest -m "slow and not gpu and not slurm" $(PYTEST_ARGS)
 
@@ -51,8 +55,8 @@ test-ray-jobs: $(CLUSTER)/.ready ## sweeps through Ray Jobs on a cluster of two 
 	@echo "==> pytest -m slow tests/launch/test_ray_jobs.py"
 	@$(CLUSTER)/bin/python -m pytest -m slow tests/launch/test_ray_jobs.py $(PYTEST_ARGS)
 
-test-gpu: $(READY) ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
-	@$(VENV)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)
+test-gpu: $(FLOAT8)/.ready ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
+	@$(FLOAT8)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)
 
 lint: $(READY) ## ruff and mypy, changing nothing
 	@echo "==> ruff check"
@@ -69,8 +73,9 @@ format: $(READY) ## let ruff mend and lay out the code
 docs: $(READY) ## build the documentation as a site, which `python -m sweeps serve` then has under /docs
 	@$(VENV)/bin/python docs/build_site.py
 
-lock: $(CLUSTER)/.ready ## write constraints.txt anew from what is in .venv, after `pip install --upgrade` there
-	@$(CLUSTER)/bin/python -m pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+[a-z0-9.]*$$//' > $(VENV)/constraints.txt
+lock: $(CLUSTER)/.ready $(FLOAT8)/.ready ## write constraints.txt anew from what is in .venv, after `pip install --upgrade` there
+	@PYTHONPATH="$$($(FLOAT8)/bin/python -c $(FOLDER))" $(CLUSTER)/bin/python -m pip freeze --all --exclude-editable \
+	  | grep -v "^pip==" | sed 's/+[a-z0-9.]*$$//' > $(VENV)/constraints.txt
 	@{ sed '/^[^#]/,$$d' constraints.txt; cat $(VENV)/constraints.txt; } > $(VENV)/constraints.new
 	@cp $(VENV)/constraints.new constraints.txt
 	@touch $(READY)
@@ -81,7 +86,7 @@ clean: ## remove .venv, caches and builds; sweeps and their records stay
 
 # Exact versions for every call of pip, for the environments that it builds sdists in too: those inherit the
 # variables and not the options. A relative path, since pip splits the value at spaces.
-$(READY) $(CLUSTER)/.ready: export PIP_CONSTRAINT = constraints.txt
+$(READY) $(CLUSTER)/.ready $(FLOAT8)/.ready: export PIP_CONSTRAINT = constraints.txt
 $(READY): export PIP_BUILD_CONSTRAINT = constraints.txt
 $(READY): export PIP_DISABLE_PIP_VERSION_CHECK = 1
 $(READY): pyproject.toml constraints.txt
@@ -99,12 +104,14 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 	@echo "==> The environment is ready"
 
-# Its packages come first, and then those of .venv: the line in the .pth file adds these and their own .pth files.
+# Their packages come first, and then those of .venv: the line in the .pth file adds these and their own .pth files.
 FOLDER = "import sysconfig; print(sysconfig.get_path('purelib'))"
-$(CLUSTER)/.ready: $(READY)
-	@echo "==> Adding ray[default] in $(CLUSTER)"
-	@$(RUN) venv --without-pip $(CLUSTER)
+$(CLUSTER)/.ready: ADDED = ray[default]
+$(FLOAT8)/.ready: ADDED = torchao
+$(CLUSTER)/.ready $(FLOAT8)/.ready: $(READY)
+	@echo "==> Adding $(ADDED) in $(@D)"
+	@$(RUN) venv --without-pip $(@D)
 	@echo "import site; site.addsitedir('$$($(VENV)/bin/python -c $(FOLDER))')" \
-	  > "$$($(CLUSTER)/bin/python -c $(FOLDER))/below.pth"
-	@$(CLUSTER)/bin/python -m pip install -qq --disable-pip-version-check 'ray[default]'
+	  > "$$($(@D)/bin/python -c $(FOLDER))/below.pth"
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check '$(ADDED)'
 	@touch $@

@@ -53,7 +53,7 @@ class MemoryQuestion:
     def obstacle(self) -> str | None:
         """Reason why the memory cannot be computed; None if nothing is known to prevent it."""
         model = self.config.model
-        if not isinstance(model, CausalLM) or model_facts(model.path):
+        if not isinstance(model, CausalLM) or model_facts(model):
             return None
         return (
             f"the config of model.path={model.path} is not on this machine (`hf download {model.path} config.json` "

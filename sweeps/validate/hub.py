@@ -111,8 +111,9 @@ def _names(config: SweepConfig) -> Iterator[HubName]:
     if config.loop is None:  # users' own training loads what it likes
         return
     if isinstance(model, CausalLM):
-        for key, path in (("model.path", model.path), ("model.tokenizer", model.tokenizer)):
-            if path is not None and _is_on_hub(path) and not _is_cached(path):
+        named = [("model.path", model.path, model.revision), ("model.tokenizer", model.tokenizer, None)]
+        for key, path, revision in named:
+            if path is not None and _is_on_hub(path) and not _is_cached(path, revision):
                 yield HubName(key, path, "model")
     if isinstance(data, TextData):
         for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
@@ -125,7 +126,8 @@ def _is_on_hub(path: str) -> bool:
     return is_name and not Path(path).exists()
 
 
-def _is_cached(name: str) -> bool:
+def _is_cached(name: str, revision: str | None) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
-    return any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", "tokenizer_config.json"))
+    files = ("config.json", "tokenizer_config.json")
+    return any(isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)

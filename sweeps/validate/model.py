@@ -22,7 +22,7 @@ def check_model_on_data(config: SweepConfig) -> None:
     """
     model, data = config.model, config.data
     if isinstance(model, CausalLM) and isinstance(data, TextData):
-        positions = model_facts(model.path).get("max_position_embeddings")
+        positions = model_facts(model).get("max_position_embeddings")
         if isinstance(positions, int) and data.sequence_length > positions:
             raise ConfigError(
                 f"data.sequence_length={data.sequence_length}: model.path={model.path} has {positions} positions; set "
@@ -85,8 +85,9 @@ def check_float8(config: SweepConfig) -> None:
         )
 
 
-def model_facts(path: str) -> dict[str, Any]:
+def model_facts(model: CausalLM) -> dict[str, Any]:
     """Return ``config.json`` of a causal language model; empty if the file is not on this machine."""
+    path = model.path
     if path.startswith("builtin:"):
         spec = importlib.util.find_spec("sweeps_train")
         assert spec is not None and spec.submodule_search_locations
@@ -98,7 +99,7 @@ def model_facts(path: str) -> dict[str, Any]:
             from huggingface_hub.errors import HFValidationError
 
             try:
-                cached = try_to_load_from_cache(path, "config.json")
+                cached = try_to_load_from_cache(path, "config.json", revision=model.revision)
             except HFValidationError:
                 return {}
             if not isinstance(cached, str):

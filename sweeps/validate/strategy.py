@@ -78,7 +78,7 @@ def _check_context(config: SweepConfig, size: int) -> None:
             "strategy.kind=context_parallel: model.attention=eager is not for long sequences; use sdpa, "
             "flash_attention_2 or flex_attention"
         )
-    other = sorted(set(model_facts(model.path).get("layer_types") or ()) - _ATTENTIONS)
+    other = sorted(set(model_facts(model).get("layer_types") or ()) - _ATTENTIONS)
     if other:
         raise ConfigError(
             f"strategy.kind=context_parallel: model.path={model.path} has layers ({', '.join(other)}) whose sequences "
@@ -96,7 +96,7 @@ def _heads(model: object) -> dict[str, int]:
     if isinstance(model, VisionTransformer):
         return {"model.heads": model.heads}
     if isinstance(model, CausalLM):
-        facts = model_facts(model.path)
+        facts = model_facts(model)
         names = ("num_attention_heads", "num_key_value_heads")
         return {f"{name} of model.path={model.path}": facts[name] for name in names if facts.get(name)}
     return {}
@@ -146,5 +146,5 @@ def _num_parts(config: SweepConfig) -> int | None:
     if isinstance(model, VisionTransformer):
         return model.depth + 2  # the embedding and the head
     if isinstance(model, CausalLM):
-        return model_facts(model.path).get("num_hidden_layers")
+        return model_facts(model).get("num_hidden_layers")
     return None

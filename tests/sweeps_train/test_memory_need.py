@@ -80,11 +80,11 @@ def test_a_step_without_values_takes_what_a_real_one_takes(lora: Any) -> None:
     assert need.weights + need.gradients + need.activations == pytest.approx(peak, rel=0.02)
 
 
-@pytest.mark.parametrize("quantization", ["nf4", "int8"])
+@pytest.mark.parametrize(("quantization", "use_dora"), [("nf4", False), ("nf4", True), ("int8", False)])
 def test_a_step_on_a_quantized_base_takes_what_a_real_one_takes(
-    quantization: str, monkeypatch: pytest.MonkeyPatch
+    quantization: str, use_dora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lora = {"r": 4, "target_modules": "all-linear"}
+    lora = {"r": 4, "target_modules": "all-linear", "use_dora": use_dora}
     config, plain = (
         configured(
             TEXT,

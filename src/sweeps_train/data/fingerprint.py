@@ -84,19 +84,22 @@ def _text(config: TextData, path: str) -> str | None:
         files = local_files("data.path", path)
     except ValueError:
         return None  # the data may be on the workers' machines only
-    return _files(files) if files is not None else _hub_commit(path, config.subset)
+    return _files(files) if files is not None else _hub_commit(path, config)
 
 
-def _hub_commit(name: str, subset: str | None) -> str | None:
-    """Commit of a hub data set that this machine has last downloaded."""
+def _hub_commit(name: str, config: TextData) -> str | None:
+    """Commit of a hub data set that this machine has last downloaded, of the revision that the config asks for."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    reference = Path(HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "refs" / "main"
+    revision = (config.revision if name == config.path else None) or "main"
+    folder = Path(HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}"
     try:
-        commit = reference.read_text(encoding="utf-8").strip()
+        commit = (folder / "refs" / revision).read_text(encoding="utf-8").strip()
     except OSError:
-        return None
-    return f"{commit}/{subset}" if subset else commit
+        if not (folder / "snapshots" / revision).is_dir():  # the revision may be a commit itself
+            return None
+        commit = revision
+    return f"{commit}/{config.subset}" if config.subset else commit
 
 
 def _files_of_sklearn(pattern: str) -> list[Path]:

@@ -143,12 +143,8 @@ def build_blank_causal_lm(config: CausalLM) -> nn.Module:
 
     Raises:
         OSError: The model's config is not on this machine.
-        NotImplementedError: The adapters need the values of a quantized model.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
-
-    if config.quantization != "none" and config.lora is not None and config.lora.use_dora:
-        raise NotImplementedError(f"DoRA on model.quantization={config.quantization} cannot be computed without values")
 
     known = AutoConfig.from_pretrained(
         model_location(config.path),

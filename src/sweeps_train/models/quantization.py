@@ -67,7 +67,12 @@ class BlankQuantizedLinear(nn.Linear):
         multiplied: torch.Tensor = _Multiplication.apply(input.to(self._dtype), self)  # type: ignore[no-untyped-call]
         return multiplied.to(input.dtype)
 
-    def dequantized(self) -> torch.Tensor:
+    @property
+    def W_q(self) -> torch.Tensor:  # noqa: N802 - PEFT calls ``dequantize`` of layers that have it, for DoRA's norms
+        """The quantized weight."""
+        return self.weight
+
+    def dequantize(self) -> torch.Tensor:
         """The weight as it is multiplied with, newly allocated."""
         return torch.empty((self.out_features, self.in_features), dtype=self._dtype)
 
@@ -78,8 +83,8 @@ class _Multiplication(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, layer: BlankQuantizedLinear) -> torch.Tensor:
         ctx.layer = layer
-        return functional.linear(inputs, layer.dequantized(), layer.bias)
+        return functional.linear(inputs, layer.dequantize(), layer.bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient @ ctx.layer.dequantized(), None
+        return gradient @ ctx.layer.dequantize(), None
