@@ -206,3 +206,14 @@ def test_under_autocast_adapters_take_16_bits_as_they_are_and_train_alike() -> N
     assert before - after >= 3 * adapters
     assert same_loss == loss
     torch.testing.assert_close(same_gradients, gradients, rtol=1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "casts"), [("bf16", False), ("fp32", True)])
+def test_a_training_in_16_bits_leaves_the_casts_of_its_adapters_to_autocast(
+    precision: str, casts: bool, working_folder: Path
+) -> None:
+    write_prompts(working_folder)
+    task = build_task(configured(TEXT, train={"precision": precision}))
+    found = [getattr(each, "cast_input_dtype_enabled", None) for each in task.model.modules()]
+    task.close()
+    assert {each for each in found if each is not None} == {casts}

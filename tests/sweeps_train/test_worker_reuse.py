@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from training_runs import TEXT, configured, on_two_workers, run, write_prompts
+from training_runs import IMAGES, TEXT, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import worker_cache
-from sweeps_train.system import begin_measurement, system_metrics
+from sweeps_train import system, worker_cache
 
 
 @pytest.mark.parametrize("changed", [{"model": {"lora": None}}, {"strategy": {"kind": "fsdp"}}])
@@ -59,11 +57,13 @@ def test_a_second_trial_that_shards_the_base_model_does_not_read_it_again(tmp_pa
 
 def test_the_peak_of_an_earlier_trial_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     peak = {"allocated": 300, "reserved": 500}
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak["allocated"] * 2**20)
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: peak["reserved"] * 2**20)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update(allocated=100, reserved=200))
-    device = torch.device("cuda", 0)
-    begin_measurement(device)
-    metrics = system_metrics(device)
+    for name, value in {
+        "counts_memory": lambda device: True,
+        "peak_memory": lambda device: peak["allocated"] * 2**20,
+        "peak_reserved_memory": lambda device: peak["reserved"] * 2**20,
+        "reset_peak_memory": lambda device: peak.update(allocated=100, reserved=200),
+    }.items():
+        monkeypatch.setattr(system, name, value)
+    metrics = run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1})).final
     assert metrics["system/gpu_memory_mib"] == 100
     assert metrics["system/gpu_memory_reserved_mib"] == 200
