@@ -108,6 +108,7 @@ class Recorder:
     """Checkpoints that were saved after the report of their step."""
     notes: list[str] = field(default_factory=list)
     asked: int = 0
+    waits_for_decision: bool = False
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         assert progress.step not in self.logs
@@ -141,7 +142,11 @@ def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> R
     from sweeps_train.loop import train
 
     torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take minutes for seconds' work
-    recorder = Recorder(options.pop("stop_when_asked", None), options.pop("stop", Stop.SAVE))
+    recorder = Recorder(
+        options.pop("stop_when_asked", None),
+        options.pop("stop", Stop.SAVE),
+        waits_for_decision=options.pop("waits_for_decision", False),
+    )
     train(config, reporter=recorder, checkpoint_folder=str(folder) if folder else None, **options)
     return recorder
 
@@ -155,14 +160,24 @@ def on_workers(
 ) -> list[Any]:
     """Run a scenario (a function of a module) on every rank in ``folder``, and return the results by rank; over NCCL,
     each on its own GPU. With ``is_fresh`` each is a new interpreter, which has imported nothing."""
+    statuses, results = exits_of_workers(number, scenario, folder, backend, is_fresh=is_fresh)
+    assert statuses == [0] * number
+    return results
+
+
+def exits_of_workers(
+    number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo", *, is_fresh: bool = False
+) -> tuple[list[int], list[Any]]:
+    """Run a scenario as ``on_workers`` does; returns the exit statuses of all ranks, and the results of those that have
+    one. The workers are children of one process, unless they are fresh."""
     meeting = Path(tempfile.mkdtemp(dir=folder))
     work = pickle.dumps((scenario, folder, meeting, number, backend))
     if is_fresh or backend != "gloo":
         statuses = _run_workers(multiprocessing.get_context("spawn"), work, number)
     else:
         statuses = _run_forked(work, number)
-    assert statuses == [0] * number
-    return [pickle.loads((meeting / str(rank)).read_bytes()) for rank in range(number)]
+    files = [meeting / str(rank) for rank in range(number)]
+    return statuses, [pickle.loads(file.read_bytes()) for file in files if file.exists()]
 
 
 def _run_workers(context: Any, work: bytes, number: int) -> list[int]:

@@ -16,10 +16,10 @@ from overhead.workload import METRIC, ArmRecord, Training, TrialTimes, read_trai
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.loop import train
 from sweeps_train.progress import Progress
-from sweeps_train.reporter import Stop
+from sweeps_train.reporter import SilentReporter, Stop
 
 
-class StopsAt:
+class StopsAt(SilentReporter):
     """Records the time of every report, and stops the training at the step at which the scheduler had stopped it."""
 
     def __init__(self, last_step: int):
@@ -36,9 +36,6 @@ class StopsAt:
         self.log(progress, metrics)
         self.reports.append(time.time())
         self.stalls.append(time.perf_counter() - began)
-
-    def note(self, text: str) -> None:
-        pass
 
     def should_stop(self) -> Stop:
         return Stop.SAVE if self._step >= self._last_step else Stop.NO

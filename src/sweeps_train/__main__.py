@@ -1,7 +1,7 @@
 """Training without Ray: ``python -m sweeps_train CONFIG.json``, or ``torchrun --nproc-per-node 2 -m sweeps_train ...``.
 
 CONFIG.json is a ``TrainingConfig``, such as the ``training.json`` in every checkpoint. Each event is printed as a line
-of JSON.
+of JSON. SIGTERM makes it save a checkpoint and end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 from pathlib import Path
 
 import torch
@@ -18,7 +19,22 @@ from pydantic import ValidationError
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.config.process import process_environment
 from sweeps_train.loop import train
-from sweeps_train.reporter import PrintReporter
+from sweeps_train.reporter import PrintReporter, Stop
+
+
+class TerminableReporter(PrintReporter):
+    """Asks the training to save a checkpoint and stop when the process has received SIGTERM. All processes of torchrun
+    receive it; the first one's reporter decides."""
+
+    def __init__(self) -> None:
+        self._terminated = False
+        signal.signal(signal.SIGTERM, self._terminate)
+
+    def should_stop(self) -> Stop:
+        return Stop.SAVE if self._terminated else Stop.NO
+
+    def _terminate(self, *_: object) -> None:
+        self._terminated = True
 
 
 def main() -> None:
@@ -44,7 +60,7 @@ def main() -> None:
     if distributed:
         dist.init_process_group()  # gloo for tensors on CPUs, NCCL for those on GPUs
     try:
-        train(config, reporter=PrintReporter(), checkpoint_folder=arguments.checkpoints)
+        train(config, reporter=TerminableReporter(), checkpoint_folder=arguments.checkpoints)
     finally:
         if distributed:
             gc.collect()  # a wrapped model in a reference cycle keeps the threads of the process group alive

@@ -9,8 +9,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,10 @@ from sweeps_train.atomic_write import UNFINISHED, atomic_write, unfinished
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
-from sweeps_train.integrity import ChecksummedFile, find_damage, flush_folder, quarantine, seal
-from sweeps_train.optimizer import load_optimizer_state, optimizer_state
+from sweeps_train.integrity import find_damage, finish, quarantine
 from sweeps_train.progress import Progress
-from sweeps_train.random_state import random_state, set_random_state
+from sweeps_train.tensor_file import write
+from sweeps_train.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
 
 if TYPE_CHECKING:
     from sweeps_train.strategies import Strategy
@@ -36,9 +36,6 @@ EVALUATION_FILE = "evaluation.json"
 """Metrics of a checkpoint that was evaluated after it was sealed."""
 FILES = "files"
 """Folder with exactly the files that a user's own function has saved."""
-STATE_FILE = "training_state.pt"
-"""Optimizer, gradient scaler, progress, the random states of all workers, and the weights in the type in which they are
-trained where the model's files have a smaller one."""
 
 
 def save_checkpoint(
@@ -49,7 +46,7 @@ def save_checkpoint(
     progress: Progress,
     metrics: dict[str, float] | None,
 ) -> Path:
-    """Save a checkpoint. Every worker must call it; rank 0 writes.
+    """Save a checkpoint while all workers wait. Every worker must call it; rank 0 writes.
 
     The files do not depend on the strategy or the number of workers, so that a training may continue with others.
 
@@ -66,9 +63,9 @@ def save_checkpoint(
         The checkpoint's folder, complete on rank 0.
     """
     workers = strategy.workers
-    random_states = dict(workers.gather((strategy.capabilities.random_stream, random_state(workers.device))))
-    weights, moments = strategy.full_weights(), optimizer_state(optimizer, strategy)
-    path = root / f"step-{progress.step:08d}"
+    own, state = own_tensors(strategy, optimizer, strategy.saved_weights())
+    states, weights, tensors = workers.gather(state), strategy.full_weights(), strategy.gather_full(own)
+    path = checkpoint_path(root, progress.step)
     if workers.rank == 0:
         folder = unfinished(path)
         shutil.rmtree(folder, ignore_errors=True)
@@ -77,78 +74,28 @@ def save_checkpoint(
             strategy.task.save(folder, weights)
         write_training_config(folder, config)
         write_json(folder / METRICS_FILE, metrics)
-        state = {
-            **asdict(progress),
-            "weights": _weights_as_trained(strategy, weights),
-            "optimizer": moments,
-            "scaler": strategy.precision.scaler.state_dict(),
-            "random": [random_states[stream] for stream in sorted(random_states)],
-        }
-        with ChecksummedFile(folder / STATE_FILE) as state_file:
-            torch.save(state, state_file)  # type: ignore[arg-type] # it is only written to
+        sums[TENSORS_FILE] = write(folder / TENSORS_FILE, tensors)
+        sums[STATE_FILE] = write_state(folder, strategy, progress, states)
         make_readable(folder)
-        finish(folder, path, {**sums, STATE_FILE: state_file.sum})
+        finish(folder, path, sums)
     return path
 
 
-def _weights_as_trained(strategy: Strategy, full: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
-    """Weights whose type in the model's files is smaller than the one in which they are trained."""
-    own = strategy.parameters if full is None else full
-    return {name: own[name].detach().cpu() for name in strategy.task.stored_types if name in own}
-
-
-def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None) -> None:
-    """Seal a checkpoint whose files are all written, and give it its name.
-
-    Args:
-        folder: Checkpoint under its temporary name.
-        path: Its name.
-        sums: Sizes and checksums of files that need not be read for it.
-    """
-    seal(folder, sums)
-    folder.rename(path)
-    flush_folder(path.parent)
+def checkpoint_path(root: Path, step: int) -> Path:
+    """Folder of a step's checkpoint."""
+    return root / f"step-{step:08d}"
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
     """Restore everything but the model's files, which ``build_task`` reads, and return the progress. Every worker must
     call it.
 
-    A worker for which the checkpoint has no random state, since it had fewer workers, keeps its present one.
-
     Raises:
         FileNotFoundError: This worker does not see the checkpoint.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
-    # Mapped, so that a worker reads only its own shards.
-    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
-    _restore_weights(state, strategy)
-    load_optimizer_state(optimizer, state["optimizer"], strategy)
-    if state["scaler"]:  # empty where no scaling was needed
-        strategy.precision.scaler.load_state_dict(state["scaler"])
-    stream = strategy.capabilities.random_stream
-    if stream < len(state["random"]):
-        set_random_state(state["random"][stream], strategy.workers.device)
-    return _progress(state)
-
-
-def _progress(state: Mapping[str, Any]) -> Progress:
-    # Checkpoints of earlier versions have fewer fields.
-    return Progress(**{field.name: state[field.name] for field in fields(Progress) if field.name in state})
-
-
-def load_trained_weights(path: Path, strategy: Strategy) -> None:
-    """Restore the weights whose type in the model's files is smaller than the one in which they were trained."""
-    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
-    _restore_weights(state, strategy)
-
-
-def _restore_weights(state: Mapping[str, Any], strategy: Strategy) -> None:
-    with torch.no_grad():
-        for name, full in state.get("weights", {}).items():  # checkpoints of earlier versions have none
-            if name in strategy.parameters:  # a worker of a pipeline has some of them
-                strategy.parameters[name].copy_(strategy.shard_like(name, full))
+    return load_state(path, optimizer, strategy)
 
 
 def load_model(folder: str | Path, *, merge: bool = False) -> Any:
@@ -238,12 +185,6 @@ def write_evaluation(path: Path, metrics: dict[str, float]) -> None:
         write_json(file, metrics)
 
 
-def read_progress(path: Path) -> Progress:
-    """Position of a checkpoint in its training."""
-    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
-    return _progress(state)
-
-
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
     """Find the newest undamaged checkpoint; damaged ones are renamed.
 
@@ -263,15 +204,18 @@ def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
     return None, damages
 
 
-def prepare_resume(root: Path, note: Callable[[str], None]) -> Path | None:
+def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = None) -> Path | None:
     """Clean up a folder of checkpoints, and return the newest one, from which a training continues; rank 0 calls it.
 
     Args:
         root: Folder of the training's checkpoints. What a process that died had left unfinished there is removed.
         note: Tells the user about damaged checkpoints.
+        held: Checkpoint whose content is in memory. If it is the newest, its files are not read.
     """
     for path in root.glob(f"step-*{UNFINISHED}"):
         shutil.rmtree(path)
+    if held is not None and (complete := complete_checkpoints(root)) and complete[-1].absolute() == held:
+        return complete[-1]
     newest, damages = newest_intact(root)
     for damage in damages:
         note(damage)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from sweeps_train.checkpoint import load_trained_weights, read_training_config
+from sweeps_train.checkpoint import read_training_config
 from sweeps_train.distributed import Workers
 from sweeps_train.numerics import numerics
 from sweeps_train.precision import Precision
 from sweeps_train.strategies import Capabilities, Strategy
 from sweeps_train.tasks import build_task
+from sweeps_train.training_state import load_trained_weights
 
 SAMPLES_AT_ONCE = 32
 """Samples per forward pass where the config does not give the size of a micro batch."""

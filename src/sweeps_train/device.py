@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -134,3 +135,23 @@ def set_random_state_of(device: torch.device, state: torch.Tensor) -> None:
 
 def _index(device: torch.device) -> tuple[torch.device, ...]:
     return () if device.type == "mps" else (device,)  # there is only one
+
+
+@torch.no_grad()
+def copy_all(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], device: torch.device) -> None:
+    """Copy tensors of the device, or of the CPU, into tensors of the CPU, and wait until all are there.
+
+    Args:
+        pairs: Target and source of each copy.
+        device: The device; copies from it go through a stream of their own.
+    """
+    if not pins_memory(device):
+        for target, source in pairs:
+            target.copy_(source)
+        return
+    stream = torch.Stream(device)
+    stream.wait_stream(torch.accelerator.current_stream(device))
+    with stream:
+        for target, source in pairs:
+            target.copy_(source, non_blocking=True)
+    stream.synchronize()

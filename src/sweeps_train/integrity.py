@@ -74,6 +74,19 @@ def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
     flush_folder(folder)
 
 
+def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None) -> None:
+    """Seal a checkpoint whose files are all written, and give it its name.
+
+    Args:
+        folder: Checkpoint under its temporary name.
+        path: Its name.
+        sums: Sizes and checksums of files that need not be read for it.
+    """
+    seal(folder, sums)
+    folder.rename(path)
+    flush_folder(path.parent)
+
+
 def find_damage(folder: Path) -> str | None:
     """Describe the damage of a sealed folder; None if it is intact, or was never sealed.
 

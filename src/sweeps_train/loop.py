@@ -24,6 +24,7 @@ def train(
     largest_micro_batch: int | None = None,
     on_prepared: Callable[[], object] = lambda: None,
     evaluator: Evaluator | None = None,
+    failures: int = 0,
 ) -> None:
     """Train to the end of the config, or until the reporter asks to stop. Every worker calls it.
 
@@ -41,6 +42,7 @@ def train(
             then hours may pass.
         evaluator: Computes the evaluations from checkpoints, while the training goes on; used on rank 0 only, and given
             on all. By default the workers evaluate.
+        failures: Number of earlier attempts that have failed, for ``checkpoint.every=auto``.
 
     Raises:
         ValueError: Something in the config cannot work; the message names the key and the fix.
@@ -75,6 +77,7 @@ def train(
             largest_micro_batch=largest_micro_batch,
             on_prepared=on_prepared,
             evaluator=evaluator,
+            failures=failures,
         )
         with closing(trainer):
             stop = trainer.repeat_last_report()
@@ -89,15 +92,17 @@ def train(
                     eval_metrics, stop_now = trainer.evaluate()
                     metrics, stop = metrics | eval_metrics, max(stop, stop_now)
                 if stop is Stop.DISCARD:
+                    trainer.finish()
                     return
                 if evaluates:
                     trainer.check_metric(metrics)
                 saves = due.save or stop is Stop.SAVE
-                checkpoint = trainer.save(metrics if evaluates else None) if saves else None
+                checkpoint = trainer.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
                 if not due.evaluate:
                     trainer.log(metrics)
                     continue
                 stop = max(stop, trainer.report(metrics, checkpoint))
                 if stop is Stop.SAVE and not saves:
-                    trainer.save(metrics)
+                    trainer.save(metrics, stops=True)
+            trainer.finish()
             trainer.deliver_reports()

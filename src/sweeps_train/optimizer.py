@@ -13,6 +13,7 @@ from torch import nn
 from sweeps_train.config import BITSANDBYTES_OPTIMIZERS, CustomOptimizer, Train
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.targets import call_target
+from sweeps_train.tensor_file import can_be_stored
 
 if TYPE_CHECKING:
     from sweeps_train.strategies import Strategy
@@ -88,31 +89,28 @@ def named_in_errors(config: Train, strategy: str) -> Iterator[None]:
         ) from error
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer, strategy: Strategy) -> dict[str, dict[str, Any]]:
-    """Gather the state of every parameter on rank 0, full whatever the strategy; every worker must call it.
+OptimizerState = dict[str, dict[str, Any]]
+"""Tensors and numbers of an optimizer by parameter name and key, such as a moment's."""
 
-    Returns:
-        Tensors and numbers by parameter name and key, such as a moment's; empty on other ranks.
+
+def own_state(
+    optimizer: torch.optim.Optimizer, strategy: Strategy
+) -> tuple[dict[tuple[str, str], torch.Tensor], OptimizerState]:
+    """The state that this worker has of every parameter: tensors, or its shards of them, by name and key; and the rest.
 
     Raises:
         ValueError: The state of a user's own optimizer cannot be saved.
     """
-    shards: dict[tuple[str, str], torch.Tensor] = {}
-    plain: dict[tuple[str, str], Any] = {}
+    tensors: dict[tuple[str, str], torch.Tensor] = {}
+    plain: OptimizerState = {}
     for name, parameter in strategy.parameters.items():
         for key, value in optimizer.state[parameter].items():
-            if isinstance(value, torch.Tensor):
-                shards[name, key] = value
-            elif value is not None:  # as sgd's without momentum
-                plain[name, key] = value
             _check_can_be_saved(optimizer, key, value, parameter)
-    state: dict[str, dict[str, Any]] = {}
-    for each in strategy.workers.gather(plain):
-        for (name, key), value in each.items():
-            state.setdefault(name, {})[key] = value
-    for (name, key), value in strategy.gather_full(shards).items():
-        state.setdefault(name, {})[key] = value
-    return state
+            if isinstance(value, torch.Tensor) and can_be_stored(value):
+                tensors[name, key] = value
+            elif value is not None:  # as sgd's without momentum
+                plain.setdefault(name, {})[key] = value
+    return tensors, plain
 
 
 def _check_can_be_saved(optimizer: torch.optim.Optimizer, key: str, value: Any, parameter: nn.Parameter) -> None:
@@ -138,13 +136,18 @@ def load_optimizer_state(
     shards = {
         index: {
             # Others, such as the number of steps, are not sharded.
-            key: strategy.shard_like(name, value) if _is_like(value, strategy.parameters[name]) else value
+            key: _own(strategy.shard_like(name, value) if _is_like(value, strategy.parameters[name]) else value)
             for key, value in state[name].items()
         }
         for index, name in enumerate(order)
         if name in state
     }
     optimizer.load_state_dict({"state": shards, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _own(value: Any) -> Any:
+    """A copy of a tensor that was mapped from a file, which may be overwritten."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _is_like(value: Any, parameter: nn.Parameter) -> bool:

@@ -11,13 +11,13 @@ from typing import Protocol
 from sweeps_train.checkpoint import (
     complete_checkpoints,
     read_metrics,
-    read_progress,
     remove_superseded,
     write_evaluation,
 )
 from sweeps_train.config import Checkpoint
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Reporter, Stop
+from sweeps_train.training_state import read_progress
 
 MOST_PENDING = 4
 """Evaluations that may be computed at a time; a training that is further ahead waits, since each needs a checkpoint."""

@@ -31,6 +31,11 @@ class Reporter(Protocol):
     All workers wait for a call, so it should return quickly; ``report`` may wait for a decision about the training.
     """
 
+    @property
+    def waits_for_decision(self) -> bool:
+        """Whether ``report`` waits for a decision that needs the step's checkpoint. If not, the checkpoint may be
+        received later, by ``checkpoint``."""
+
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         """Receive training metrics (``train/*``), every ``train.log_every`` steps."""
 
@@ -48,7 +53,8 @@ class Reporter(Protocol):
         """
 
     def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
-        """Receive a checkpoint that was saved after the report of its step, or between two reports.
+        """Receive a checkpoint that was complete after the report of its step, or saved between two reports. Another
+        thread may call this.
 
         Args:
             progress: Position of the checkpoint, which may be before that of the last report.
@@ -65,6 +71,8 @@ class Reporter(Protocol):
 
 class SilentReporter:
     """Ignores everything, and never asks to stop."""
+
+    waits_for_decision = False
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         pass

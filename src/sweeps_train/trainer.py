@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from sweeps_train.batch_scaling import scale_global_batch
-from sweeps_train.checkpoint import load_checkpoint, prepare_resume, read_metrics, remove_superseded, save_checkpoint
+from sweeps_train.checkpoint import load_checkpoint, prepare_resume, read_metrics, remove_superseded
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import TextData, TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import num_stages
@@ -29,6 +29,9 @@ from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress, check_enough_samples, count_steps
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
+from sweeps_train.save_schedule import SaveSchedule
+from sweeps_train.saver import CheckpointSaver
+from sweeps_train.snapshots.connection import HolderConnection, read_identity
 from sweeps_train.strategies import build_strategy
 from sweeps_train.system import begin_measurement
 from sweeps_train.tasks import build_task
@@ -47,6 +50,9 @@ class DueActions:
 class Trainer:
     """Model, optimizer, data and measurements of one training. All workers call the same methods in the same order."""
 
+    _holder: HolderConnection | None = None
+    """Connection to the holder of a snapshot that an earlier attempt has left."""
+
     def __init__(
         self,
         config: TrainingConfig,
@@ -59,6 +65,7 @@ class Trainer:
         largest_micro_batch: int | None,
         on_prepared: Callable[[], object],
         evaluator: Evaluator | None = None,
+        failures: int,
     ):
         """Build everything, from the beginning or from a checkpoint; ``train`` documents the arguments."""
         self.config, self.metric, self.mode = config, metric, mode
@@ -71,12 +78,12 @@ class Trainer:
         stages = num_stages(config.strategy, self.workers.size)
         micro_batch_size, _ = check_batch_split(config.train, self.strategy.data_parallel.size, stages)
         self.checkpoint_folder = Path(checkpoint_folder) if checkpoint_folder is not None else None
-        self.resumed_from = self._find_checkpoint(resume=resume)
+        self.resumed_from, state = self._find_checkpoint(resume=resume)
         # Workers that do not evaluate save a checkpoint for it.
         self.evaluates, self.pending = evaluator is None, self._pending_reports(evaluator)
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
-        self.task = build_task(config, self.resumed_from)
+        self.task = build_task(config, state)
         on_prepared()
         self.workers.meet()  # another node may still download or tokenize
         is_fixed = config.data.kind != "custom"  # a user's own data may draw random numbers whenever it is read
@@ -93,8 +100,8 @@ class Trainer:
 
         seed_all(config.seed, self.strategy.capabilities.random_stream)
         self.progress = Progress()
-        if self.resumed_from is not None:
-            reached = load_checkpoint(self.resumed_from, self.optimizer, self.strategy)
+        if state is not None:
+            reached = load_checkpoint(state, self.optimizer, self.strategy)
             self.progress = replace(reached, epochs=reached.samples / num_samples)
         self.order = SampleOrder(num_samples, config.seed)
         micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, largest_micro_batch)
@@ -117,11 +124,14 @@ class Trainer:
             self.workers.device,
             config.seed,
         )
+        schedule = SaveSchedule(config.checkpoint, config.train.eval_every, failures, self.progress.step)
+        self._saver, self._schedule = self._build_saver(), schedule
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
         peak = peak_of(self.workers.device, self.precision.type, float8=config.train.precision == "fp8")
         self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak)
-        self.measured, self.reported_at = TrainMetrics(self.workers), self.progress.step
+        self.measured = TrainMetrics(self.workers)
+        self.reported_at = self._measured_at = self.progress.step
         self.spent = TimeSpent(setup=time.perf_counter() - began)
 
     def _pending_reports(self, evaluator: Evaluator | None) -> PendingReports | None:
@@ -145,22 +155,56 @@ class Trainer:
             indices = longest_first(self.task.train_samples, indices)
         return self.strategy.data_parallel.shard(indices)
 
-    def _find_checkpoint(self, *, resume: bool) -> Path | None:
-        """The checkpoint from which all workers continue: the newest one that rank 0 sees."""
-        if self.checkpoint_folder is None:
-            return None
-        found = prepare_resume(self.checkpoint_folder, self.reporter.note) if self.workers.rank == 0 else None
-        name = self.workers.broadcast(None if found is None else found.name)
-        found = None if name is None else self.checkpoint_folder / name  # whose path may differ between nodes
-        if found is not None and not resume:
+    def _find_checkpoint(self, *, resume: bool) -> tuple[Path | None, Path | None]:
+        """The checkpoint from which all workers continue, the newest one that rank 0 sees; and the folder from which
+        they read it: itself, or its copy in shared memory that an earlier attempt has left on their node."""
+        root = self.checkpoint_folder
+        if root is None:
+            return None, None
+        name = memory = None
+        if self.workers.rank == 0:
+            self._holder = HolderConnection.to_existing(root)
+            held = self._holder.state.written if self._holder is not None and self._holder.state.is_stored else None
+            found = prepare_resume(root, self.reporter.note, held)
+            name = None if found is None else found.name
+            if self._holder is not None and found is not None and found.absolute() == held:
+                memory = self._holder.folder, self._holder.identity, self._holder.files
+        name, memory = self.workers.broadcast((name, memory))
+        if name is None:
+            return None, None
+        if not resume:
             raise ValueError(
-                f"checkpoint_folder={self.checkpoint_folder} holds checkpoints of an earlier training; "
+                f"checkpoint_folder={root} holds checkpoints of an earlier training; "
                 "go on from them with resume=True, or give an empty folder"
             )
-        return found
+        is_here = memory is not None and read_identity(memory[0]) == memory[1]
+        in_memory = self.workers.sum([float(is_here)]) == [self.workers.size]
+        path = root / name  # whose path may differ between nodes
+        return path, memory[2] if memory is not None and in_memory else path
+
+    def _build_saver(self) -> CheckpointSaver | None:
+        if self.checkpoint_folder is None:
+            return None
+        return CheckpointSaver(
+            self.checkpoint_folder,
+            self.config,
+            self.strategy,
+            self.optimizer,
+            supersede=self._remove_superseded,
+            note=self.reporter.note,
+            connection=self._holder,
+        )
+
+    def finish(self) -> None:
+        """End a training that has not failed: wait until its last checkpoint is on the storage."""
+        if self._saver is not None:
+            self._saver.finish()
 
     def close(self) -> None:
         """End the processes that read ahead, and restore what the next training in this process shares."""
+        if self._saver is not None:
+            self._saver.close()
+            self._saver = None  # it knows this trainer, which would keep the model in memory
         self.batches = iter(())
         self.task.close()
         if self.pending is not None:
@@ -233,7 +277,8 @@ class Trainer:
         """
         step, train = self.progress.step, self.config.train
         evaluate = self._evaluates_at(step)
-        save = self.is_done or step % (self.config.checkpoint.every or train.eval_every) == 0
+        epochs_before = (self.progress.samples - self.global_batch_size) / len(self.task.train_samples)
+        save = self.is_done or self._schedule.is_due(self.progress, epochs_before)
         save = save or (evaluate and not self.evaluates)
         if evaluate or save or step % train.log_every == 0:
             return DueActions(evaluate, save)
@@ -253,6 +298,8 @@ class Trainer:
         metrics, seconds, stop = self.measured.take(
             self.task, self._stop_vote(), self.memory.take_halvings(), self.communication, self.flops, per_worker
         )
+        if self._schedule.needs_times:
+            self._observe_times(seconds)
         if HALVINGS in metrics:
             self.memory.equalize()
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
@@ -263,6 +310,13 @@ class Trainer:
             metrics["train/global_batch_size"] = float(self.global_batch_size)
         metrics["train/num_workers"] = float(self.workers.size)
         return metrics, Stop(int(stop))
+
+    def _observe_times(self, seconds: float) -> None:
+        """Tell the schedule of checkpoints what steps and saves take, the same on all workers."""
+        own = [self.progress.seconds, seconds / (self.progress.step - self._measured_at)]
+        own += [0.0, 0.0] if self._saver is None else [self._saver.blocked_s, self._saver.write_s]
+        self._schedule.observe(*self.workers.max(own))
+        self._measured_at = self.progress.step
 
     def evaluate(self) -> tuple[dict[str, float], Stop]:
         """``eval/*`` over the held-out samples, and whether to stop."""
@@ -278,25 +332,40 @@ class Trainer:
         if self.metric not in metrics:
             raise ValueError(f"search.metric={self.metric} is not reported; use one of {sorted(metrics)}")
 
-    def save(self, metrics: dict[str, float] | None) -> str | None:
+    def save(self, metrics: dict[str, float] | None, *, stops: bool = False) -> str | None:
         """Save a checkpoint, and remove those that it supersedes.
+
+        It is complete later, and then announced to the reporter, unless somebody waits for it.
 
         Args:
             metrics: Metrics of an evaluation at this step, if there was one.
+            stops: Whether the training stops here.
 
         Returns:
-            The checkpoint's folder, on rank 0 and if it is kept.
+            The checkpoint's folder, on rank 0 and if it is complete and kept.
         """
-        root = self.checkpoint_folder
-        if root is None:
+        if self._saver is None:
             return None
+        progress = self.progress
+        self._schedule.saved(progress.step)
+
+        def announce(checkpoint: str) -> None:
+            self.reporter.checkpoint(progress, metrics or {}, checkpoint)
+
         with self.spent.on("checkpoint"):
-            path = save_checkpoint(root, self.config, self.strategy, self.optimizer, self.progress, metrics)
-            if self.workers.rank != 0:
-                return None
-            if self.evaluates:  # otherwise when an evaluation has ended
-                remove_superseded(root, self.config.checkpoint.keep, self.metric, self.mode, finished=self.is_done)
-            return str(path) if path.exists() else None
+            return self._saver.save(
+                progress,
+                metrics,
+                finished=self.is_done,
+                waits=stops or self.is_done or self.reporter.waits_for_decision or not self.evaluates,
+                announce=None if metrics is None else announce,
+            )
+
+    def _remove_superseded(self, finished: bool) -> None:
+        assert self.checkpoint_folder is not None
+        if self.evaluates:  # otherwise when an evaluation has ended
+            keep = self.config.checkpoint.keep
+            remove_superseded(self.checkpoint_folder, keep, self.metric, self.mode, finished=finished)
 
     def log(self, metrics: dict[str, float]) -> None:
         """Log training metrics."""
@@ -317,6 +386,8 @@ class Trainer:
 
     def _report(self, metrics: dict[str, float], checkpoint: str | None) -> Stop:
         self.reporter.report(self.progress, metrics | self.spent.metrics(), checkpoint, self.is_done)
+        if self._saver is not None:
+            self._saver.reported()
         self.reported_at = self.progress.step
         return self._stop()
 

@@ -12,7 +12,8 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps_train.checkpoint import STATE_FILE, TRAINING_FILE, best_checkpoint, newest_intact
+from sweeps_train.checkpoint import TRAINING_FILE, best_checkpoint, newest_intact
+from sweeps_train.training_state import STATE_FILES
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -64,7 +65,7 @@ def _from_store(store: ObjectStore, target: Path) -> Path:
     try:
         names = store.names()
         for name in names:
-            if name != STATE_FILE or TRAINING_FILE not in names:
+            if name not in STATE_FILES or TRAINING_FILE not in names:
                 store.download(name, target / name)
     except OSError as error:
         raise UserError(f"{store}: cannot be read: {str(error).partition(chr(10))[0]}") from None
@@ -78,7 +79,8 @@ def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> Non
     (target / path).mkdir(parents=True, exist_ok=True)
     found = {PurePosixPath(each.path).name: each for each in client.list_artifacts(run_id, path)}
     if TRAINING_FILE in found:  # not of a user's own program, whose files may have any name
-        found.pop(STATE_FILE, None)
+        for name in STATE_FILES:
+            found.pop(name, None)
     for each in found.values():
         if each.is_dir:
             _download(client, run_id, each.path, target)

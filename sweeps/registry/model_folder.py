@@ -21,7 +21,6 @@ from sweeps_train.checkpoint import (
     EVALUATION_FILE,
     FILES,
     METRICS_FILE,
-    STATE_FILE,
     TRAINING_FILE,
     load_model,
     make_readable,
@@ -31,8 +30,9 @@ from sweeps_train.checkpoint import (
 )
 from sweeps_train.config import CausalLM, TrainingConfig
 from sweeps_train.integrity import SEAL_FILE
+from sweeps_train.training_state import STATE_FILES
 
-STATE = (STATE_FILE, METRICS_FILE, EVALUATION_FILE, SEAL_FILE)
+STATE = (*STATE_FILES, METRICS_FILE, EVALUATION_FILE, SEAL_FILE)
 """Files of a checkpoint that belong to the training, and not to its model."""
 STATE_OF_TRAINER = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json")
 """The same of a checkpoint that a Hugging Face ``Trainer`` has written."""

@@ -49,6 +49,10 @@ class BrokerReporter:
         self._send(self._broker.post.remote(started))
         self._announce_stored()
 
+    @property
+    def waits_for_decision(self) -> bool:
+        return self._assignment.waits_for_decision
+
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         self._post_undelivered(progress.step)
         log = Log(self._assignment.trial, self._assignment.attempt, progress.step, metrics, now_ms())

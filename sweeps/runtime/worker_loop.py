@@ -99,9 +99,14 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
             else:
                 from sweeps_train.loop import train
 
-                largest = assignment.largest_micro_batch
-                evaluator = _evaluator(assignment, reporter)
-                train(training, largest_micro_batch=largest, on_prepared=end_signs, evaluator=evaluator, **places)
+                train(
+                    training,
+                    largest_micro_batch=assignment.largest_micro_batch,
+                    on_prepared=end_signs,
+                    evaluator=_evaluator(assignment, reporter),
+                    failures=assignment.attempt - 1,
+                    **places,
+                )
     if reporter is not None:
         reporter.flush()
 

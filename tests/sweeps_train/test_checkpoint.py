@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
 import sweeps_train
-from sweeps_train.checkpoint import STATE_FILE, best_checkpoint, newest_intact, remove_superseded
+from sweeps_train.checkpoint import best_checkpoint, newest_intact, remove_superseded
 from sweeps_train.integrity import find_damage
+from sweeps_train.training_state import STATE_FILES, TENSORS_FILE
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
 
@@ -49,6 +50,7 @@ def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     ("file", "spoil", "wrong"),
     [
         ("training_state.pt", lambda content: content[: len(content) // 2], "bytes of"),
+        ("training_state.safetensors", lambda content: content[: len(content) // 2], "bytes of"),
         ("model.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "not what was written"),
         ("metrics.json", None, "metrics.json is missing"),
         ("files.json", lambda content: content[:20], "cannot be read"),
@@ -81,7 +83,7 @@ def test_a_checkpoint_has_its_name_only_when_it_is_complete(tmp_path: Path, monk
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OSError, match="No space"):
-        run(configured(IMAGES), tmp_path)
+        run(configured(IMAGES, checkpoint={"background": False}), tmp_path)
     assert names(tmp_path) == ["step-00000004.unfinished"]
     assert newest_intact(tmp_path) == (None, [])
 
@@ -135,6 +137,10 @@ def test_a_checkpoint_of_an_older_version_lacks_some_counts(tmp_path: Path) -> N
     state = torch.load(file, weights_only=True)
     for name in ("epochs", "tokens", "seconds"):
         del state[name]
+    for name, each in load_file(file.with_suffix(".safetensors")).items():  # older ones have all in one file
+        key, _, parameter = name.partition(":")
+        state["optimizer"].setdefault(parameter, {})[key] = each
+    file.with_suffix(".safetensors").unlink()
     torch.save(state, file)
     (file.parent / "files.json").unlink()
     first, last = run(config, tmp_path).progress
@@ -209,7 +215,8 @@ def test_the_best_is_by_mode_and_neither_nan_nor_unevaluated(tmp_path: Path) -> 
 def test_a_checkpoint_that_is_not_kept_is_not_announced(tmp_path: Path) -> None:
     config = configured(IMAGES, train=EVERY_STEP | {"lr": 1.0}, checkpoint={"keep": ["best"]})
     recorder = run(config, tmp_path)
-    assert [checkpoint is None for _, _, checkpoint, _ in recorder.reports] == [False, False, False, True]
+    assert {step for step, *_ in recorder.checkpoints} <= {1, 2, 3}  # each was the last one when it was complete
+    assert [checkpoint for _, _, checkpoint, _ in recorder.reports] == [None] * 4
     assert len(names(tmp_path)) == 1
 
 
@@ -306,9 +313,9 @@ def test_a_training_continues_another_ones_checkpoint_with_its_own_values(optimi
     own = run(changed, tmp_path / "changed")
     assert own.reports[0] == (4, donor.reports[0][1], str(tmp_path / "changed" / "step-00000004"), False)
     assert own.logs[6]["train/lr"] == 0.003
-    after = torch.load(tmp_path / "changed/step-00000008/training_state.pt", weights_only=True)["optimizer"]
+    after = load_file(tmp_path / "changed/step-00000008" / TENSORS_FILE)
     if optimizer == "adamw":  # the moments were taken over: they count all steps
-        assert {int(state["step"]) for state in after.values()} == {8}
+        assert {int(each) for name, each in after.items() if name.startswith("step:")} == {8}
 
 
 @pytest.mark.parametrize("lora", [{"r": 32, "target_modules": "all-linear"}, None], ids=["lora", "all weights"])
@@ -326,15 +333,17 @@ def test_weights_and_state_are_not_read_again_to_be_sealed(
 
     monkeypatch.setattr(integrity, "_size_and_checksum", counted)
     write_prompts(working_folder)
-    run(configured(TEXT, train={"max_steps": 2}, model={"lora": lora}), tmp_path)
+    run(configured(TEXT, train={"max_steps": 2}, model={"lora": lora}, checkpoint={"background": False}), tmp_path)
     (checkpoint,) = tmp_path.glob("step-*")
     sizes = {file.name: file.stat().st_size for file in checkpoint.iterdir()}
     weights = "model.safetensors" if lora is None else "adapter_model.safetensors"
     assert "tokenizer_config.json" in read
-    assert {STATE_FILE, weights}.isdisjoint(read)
-    assert sizes[STATE_FILE] < 2.6 * sizes[weights]  # two moments of each weight that is trained, and nothing else
+    assert {*STATE_FILES, weights}.isdisjoint(read)
+    assert (
+        sum(sizes[name] for name in STATE_FILES) < 2.6 * sizes[weights]
+    )  # two moments of each weight that is trained, and nothing else
     assert find_damage(checkpoint) is None
-    for name in (STATE_FILE, weights):
+    for name in (*STATE_FILES, weights):
         content = bytearray((checkpoint / name).read_bytes())
         content[len(content) // 2] ^= 1
         (checkpoint / name).write_bytes(content)
@@ -356,7 +365,7 @@ def test_the_weights_of_an_image_model_are_not_read_again_either(
         return size_and_checksum(file, tensors)
 
     monkeypatch.setattr(safetensors, "_size_and_checksum", counted)
-    run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path)
+    run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}, checkpoint={"background": False}), tmp_path)
     (checkpoint,) = tmp_path.glob("step-*")
     assert summed == ["model.safetensors"]
     assert find_damage(checkpoint) is None

@@ -209,6 +209,22 @@ def test_torchrun_trains_a_config_on_two_workers(tmp_path: Path) -> None:
     assert Path(event["checkpoint"]).is_dir()
 
 
+@pytest.mark.slow
+def test_sigterm_lets_torchrun_save_a_checkpoint_and_end(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    train = {**IMAGES["train"], "max_steps": 100_000, "eval_every": 100_000, "log_every": 1}
+    file.write_text(json.dumps({**IMAGES, "train": train}))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "sweeps_train"]
+    command = [*torchrun, str(file), "--checkpoints", str(tmp_path / "checkpoints")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it trains
+        process.terminate()
+        last = json.loads(process.stdout.read().splitlines()[-1])
+    (saved,) = (tmp_path / "checkpoints").iterdir()
+    assert saved.name == f"step-{last['step']:08d}"
+
+
 @pytest.mark.parametrize(
     ("written", "message"),
     [(None, "config.json: No such file"), ('{"task": {"kind": "none"}}', "config.json: task="), ("{", "config.json: ")],

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train import load_model
 from sweeps_train.config import TrainingConfig
+from sweeps_train.training_state import TENSORS_FILE
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "fsdp": {},
@@ -54,7 +56,8 @@ def check_stored(checkpoint: Path) -> None:
     model = load_model(checkpoint)
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
     assert json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["dtype"] == "bfloat16"
-    masters = torch.load(checkpoint / "training_state.pt", weights_only=True)["weights"]
+    state = load_file(checkpoint / TENSORS_FILE)
+    masters = {name.partition(":")[2]: each for name, each in state.items() if name.startswith("trained weight:")}
     assert masters.keys() == dict(model.named_parameters()).keys()
     for name, each in model.named_parameters():
         assert masters[name].dtype == torch.float32
@@ -71,10 +74,8 @@ def test_the_model_is_stored_in_16_bits_and_a_resumed_training_ends_with_the_sam
 
     # What is held against: without the weights as they were trained, the training goes on from rounded ones.
     run(whole(), working_folder / "rounded", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
-    file = working_folder / "rounded" / "step-00000004" / "training_state.pt"
-    state = torch.load(file, weights_only=True)
-    state["weights"] = {}
-    torch.save(state, file)
+    file = working_folder / "rounded" / "step-00000004" / TENSORS_FILE
+    save_file({name: each for name, each in load_file(file).items() if not name.startswith("trained weight:")}, file)
     (file.parent / "files.json").unlink()  # its checksums
     assert metrics_of(run(whole(), working_folder / "rounded", resume=True).final) != before
 

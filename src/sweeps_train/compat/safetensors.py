@@ -20,6 +20,8 @@ WRITERS = {
     "peft.peft_model": "safe_save_file",
 }
 """Name of the function in each module that calls it."""
+TYPES: dict[str, torch.dtype] = safetensors.torch._TYPES
+"""Types of tensors by their names in a file."""
 
 
 @contextmanager

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import profile
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
 def multiply_in_place(tensors: list[torch.Tensor], factor: float | torch.Tensor) -> None:
@@ -41,6 +44,20 @@ def prepare_gradient_sync(model: DistributedDataParallel) -> None:
 def sync_buffers_in_forward(model: DistributedDataParallel, *, enabled: bool) -> None:
     """Set whether the next forward pass broadcasts the buffers of rank 0."""
     model.require_forward_param_sync = enabled
+
+
+def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
+    """Place of this worker's shard in the full tensor; None if it is empty, or the same as that of a worker before."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # takes long to import
+
+    coordinate = tensor.device_mesh.get_coordinate()
+    local = tensor.to_local()
+    if coordinate is None or local.numel() == 0:
+        return None
+    if any(each.is_replicate() and at for each, at in zip(tensor.placements, coordinate, strict=True)):
+        return None
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(slice(start, start + size) for start, size in zip(offset, local.shape, strict=True))
 
 
 def default_store() -> Any:

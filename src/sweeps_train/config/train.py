@@ -120,13 +120,57 @@ Kept = Literal["best", "last"]
 
 
 @dataclass(config=STRICT, kw_only=True)
+class SaveEvery:
+    """Distance between two checkpoints, in one unit."""
+
+    steps: PositiveInt | None = None
+    """Optimizer steps."""
+    epochs: PositiveFloat | None = None
+    """Passes over the training data."""
+    minutes: PositiveFloat | None = None
+    """Minutes of training, counted in steps of the time that they have taken."""
+
+    def __post_init__(self) -> None:
+        given = [name for name, value in vars(self).items() if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of steps, epochs and minutes, not {' and '.join(given) or 'none'}")
+
+    def __str__(self) -> str:
+        return next(f"{{{name}: {value:g}}}" for name, value in vars(self).items() if value is not None)
+
+
+@dataclass(config=STRICT, kw_only=True)
 class Checkpoint:
     """Frequency and retention of checkpoints."""
 
-    every: PositiveInt | None = None
-    """Steps between checkpoints; default: at every evaluation. The last step is always saved."""
+    every: PositiveInt | Literal["auto"] | SaveEvery | None = None
+    """Steps between checkpoints, or ``{epochs: 0.5}`` or ``{minutes: 10}``; auto: the interval for which the least time
+    is lost, from the measured cost of a save and ``failure_hours``; default: at every evaluation. With ``minutes`` and
+    auto, evaluations have a checkpoint too, unless ``keep`` is without ``best``. The last step is always saved."""
+    failure_hours: PositiveFloat = 24.0
+    """Hours between two failures of a trial that ``every=auto`` expects; failures that happen are counted, too."""
     keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
     """Checkpoints of a trial that are kept: the best by the search's metric, the newest, or both."""
     trials: PositiveInt | None = None
     """Number of trials that keep their checkpoints, and the files of their program, when the sweep has ended, the best
     first; null: all."""
+    background: Flag = True
+    """Copy the state into shared memory and write it to the storage while the training goes on; false: all workers wait
+    until it is written. It takes as much of the memory of the first worker's machine as a checkpoint has, and needs
+    ``/dev/shm``; where there is too little of either, checkpoints are written at once."""
+
+    @property
+    def follows_times(self) -> bool:
+        """Whether checkpoints follow from times."""
+        return self.every == "auto" or (isinstance(self.every, SaveEvery) and self.every.minutes is not None)
+
+    def includes_evaluations(self, eval_every: int) -> bool:
+        """Whether every evaluation has a checkpoint.
+
+        Args:
+            eval_every: Steps between evaluations.
+        """
+        if self.every is None or self.follows_times:
+            return self.every is None or "best" in self.keep
+        steps = self.every.steps if isinstance(self.every, SaveEvery) else self.every
+        return isinstance(steps, int) and eval_every % steps == 0

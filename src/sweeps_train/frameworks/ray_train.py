@@ -26,7 +26,6 @@ from sweeps_train.checkpoint import (
     FILES,
     METRICS_FILE,
     complete_checkpoints,
-    finish,
     prepare_resume,
     read_metrics,
     remove_superseded,
@@ -47,6 +46,7 @@ from sweeps_train.estimators.training import estimator_function
 from sweeps_train.frameworks import adapted
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
+from sweeps_train.integrity import finish
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop

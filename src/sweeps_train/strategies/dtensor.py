@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from sweeps_train.compat.torch import multiply_in_place
+from sweeps_train.compat.torch import multiply_in_place, shard_place
 from sweeps_train.distributed import Workers
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.layers import checkpoint_activations
@@ -59,11 +59,17 @@ class ShardedStrategy(Strategy):
             if not placement.is_replicate()
         )
 
-    def full_weights(self) -> dict[str, torch.Tensor] | None:
+    def saved_weights(self) -> dict[str, torch.Tensor]:
         model, frozen = self.task.model, set(self.task.frozen)
         buffers = saved_buffers(model)  # first: this reshards weights that an evaluation has left gathered
         trained = {name: each for name, each in model.named_parameters() if name not in frozen}
-        return self.gather_full({**trained, **buffers})
+        return {**trained, **buffers}
+
+    def full_weights(self) -> dict[str, torch.Tensor] | None:
+        return self.gather_full(self.saved_weights())
+
+    def place(self, tensor: torch.Tensor) -> tuple[slice, ...] | None:
+        return shard_place(tensor) if isinstance(tensor, DTensor) else super().place(tensor)
 
     def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
         gathered = {}

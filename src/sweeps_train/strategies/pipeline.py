@@ -166,9 +166,15 @@ class PipelineStrategy(Strategy):
         self.model.train()
         return total
 
-    def full_weights(self) -> dict[str, torch.Tensor]:
+    def saved_weights(self) -> dict[str, torch.Tensor]:
         buffers = {name: each for name, each in saved_buffers(self.model).items() if not each.is_meta}
-        return self.gather_full({**self._not_frozen, **buffers})
+        return {**self._not_frozen, **buffers}
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        return self.gather_full(self.saved_weights())
+
+    def place(self, tensor: torch.Tensor) -> tuple[slice, ...] | None:
+        return () if self.data_parallel.rank == 0 else None
 
     def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
         own = {key: each.detach() for key, each in shards.items()} if self.data_parallel.rank == 0 else {}

@@ -184,6 +184,19 @@ class Strategy:
                 if not buffer.is_meta:
                     dist.broadcast(buffer, group=self.data_parallel.group, group_src=0)
 
+    def saved_weights(self) -> dict[str, torch.Tensor]:
+        """The weights and buffers of the model's files that this worker holds, or its shards of them, by name. Frozen
+        weights may be missing."""
+        return {
+            name: each
+            for name, each in self.task.model.state_dict(keep_vars=True).items()
+            if isinstance(each, torch.Tensor)
+        }
+
+    def place(self, tensor: torch.Tensor) -> tuple[slice, ...] | None:
+        """Place of this worker's shard in the full tensor; None if another worker saves that part of it."""
+        return () if self.workers.rank == 0 else None
+
     def full_weights(self) -> dict[str, torch.Tensor] | None:
         """Gather trained parameters and saved buffers on rank 0; every worker must call it.
 

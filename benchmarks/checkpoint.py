@@ -1,0 +1,229 @@
+"""Time for which training stands still while its state is saved, and time to load it again after a worker's death.
+
+    python benchmarks/checkpoint.py --write docs/checkpoints.md
+
+takes about ten minutes on two idle cores. Each way of saving is called several times, with a pause until what it does
+in the background has ended; the time is that of the slowest worker, from a barrier to the return of the call, and the
+table has the median without the first call, which allocates. Workers are processes that communicate over gloo, with one
+thread each. The state is that of square matrices with Adam, whole with one worker and sharded by FSDP with several.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+import torch
+import torch.distributed as dist
+from results_document import markdown_table, write_between_marks
+from saved.arms import ARMS, clear, ours
+from saved.ray_report import RAY_REPORT, measure_ray_report
+from saved.state import State, build_state
+from trained.tables import machine
+
+from sweeps_train.checkpoint import load_checkpoint, prepare_resume
+from sweeps_train.distributed import Workers
+from sweeps_train.models.weights import WEIGHTS_FILE
+from sweeps_train.snapshots.connection import HolderConnection
+from sweeps_train.tensor_file import mapped
+
+Numbers = dict[str, dict[str, Any]]
+OURS, COPY, SYNCHRONOUS = "Sweeps", "a plain copy in memory", "`torch.save`"
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of the slowest worker; all begin together."""
+    workers = Workers.current()
+    if workers.size > 1:
+        dist.barrier()
+    began = time.perf_counter()
+    work()
+    return workers.max([time.perf_counter() - began])[0]
+
+
+def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
+    """Seconds for which each way of saving blocks the first time, and each further time."""
+    found: Numbers = {}
+    for name, build in ARMS.items():
+        clear(folder)
+        arm = build(state, folder)
+        seconds = []
+        for number in range(saves):
+            seconds.append(timed(lambda: arm.save(number)))  # noqa: B023 - called at once
+            arm.wait()
+            timed(lambda: None)
+        arm.close()
+        found[name] = {"first": seconds[0], "next": seconds[1:]}
+    return found
+
+
+def measure_recovery(state: State, folder: Path, rounds: int) -> dict[str, Any]:
+    """Seconds to find the newest checkpoint and to load it, from memory and from a disk that has to read it, and the
+    memory of a snapshot."""
+    workers = state.strategy.workers
+    clear(folder)
+    root = folder / "recovered"
+    arm = ours(state, root)
+    arm.save(1)
+    arm.wait()
+    found: dict[str, Any] = {"memory": [], "storage": []}
+    for _ in range(rounds):
+        connection: HolderConnection | None = None
+        for kind in ("memory", "storage"):
+
+            def recover() -> None:
+                nonlocal connection
+                source = None
+                if workers.rank == 0:
+                    if kind == "memory":  # noqa: B023 - called at once
+                        connection = HolderConnection.to_existing(root)
+                    held = None if connection is None or kind == "storage" else connection.state.written  # noqa: B023
+                    assert prepare_resume(root, print, held) is not None
+                    source = None if connection is None or kind == "storage" else connection.files  # noqa: B023
+                source = workers.broadcast(source) or root / "step-00000001"
+                load_checkpoint(source, state.optimizer, state.strategy)
+                weights = mapped(source / WEIGHTS_FILE, shared=False)
+                with torch.no_grad():
+                    for name, each in state.strategy.parameters.items():
+                        each.copy_(state.strategy.shard_like(name, weights[name]))
+
+            if workers.rank == 0:
+                forget_pages(root)
+            found[kind].append(timed(recover))
+    if workers.rank == 0:
+        assert connection is not None
+        files = [file for file in connection.files.rglob("*") if file.is_file()]
+        found["snapshot_bytes"] = sum(file.stat().st_size for file in files)
+        found["state_bytes"] = 12 * sum(each.numel() for each in state.strategy.parameters.values())
+        processes = [each for each in psutil.process_iter(["cmdline"]) if str(connection.folder) in _words(each)]
+        found["holder_bytes"] = sum(each.memory_info().rss for each in processes)
+        connection.forget()
+    timed(lambda: None)
+    return found
+
+
+def _words(process: psutil.Process) -> list[str]:
+    return process.info["cmdline"] or []
+
+
+def forget_pages(folder: Path) -> None:
+    """Make the kernel forget the content of files, so that it is read from the disk."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def worker(rank: int, ranks: int, meeting: str, sizes: list[int], saves: int, found: Any) -> None:
+    """Measure on one worker."""
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    dist.init_process_group("gloo", init_method=f"file://{meeting}/rendezvous", rank=rank, world_size=ranks)
+    results = {}
+    for mib in sizes:
+        state = build_state(mib, Workers.current())
+        folder = Path(meeting) / "files"
+        results[mib] = {
+            "saving": measure_saving(state, folder, saves),
+            "recovery": measure_recovery(state, folder, saves - 1),
+        }
+    if rank == 0:
+        found.put(results)
+    dist.destroy_process_group()
+
+
+def measure(ranks: int, sizes: list[int], saves: int, folder: Path) -> dict[int, Any]:
+    """Numbers of all sizes with a number of workers."""
+    context = multiprocessing.get_context("spawn")
+    found = context.SimpleQueue()
+    with tempfile.TemporaryDirectory(dir=folder) as meeting:
+        arguments = [(rank, ranks, meeting, sizes, saves, found) for rank in range(ranks)]
+        processes = [context.Process(target=worker, args=each) for each in arguments]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    if any(process.exitcode for process in processes):
+        raise click.ClickException(f"{ranks} workers ended with {[process.exitcode for process in processes]}")
+    results: dict[int, Any] = found.get()
+    return results
+
+
+def saving_table(numbers: dict[int, dict[int, Any]]) -> str:
+    """Median time of each way, with the factor to a plain copy."""
+    columns = [(ranks, mib) for ranks, sizes in numbers.items() for mib in sizes]
+    headers = ["blocked for", *[f"{mib} MiB, {ranks} worker{'s' * (ranks > 1)}" for ranks, mib in columns]]
+    names = [name for name in (*ARMS, RAY_REPORT) if any(name in numbers[r][m]["saving"] for r, m in columns)]
+    rows = []
+    for name in names:
+        cells = []
+        for ranks, mib in columns:
+            each = numbers[ranks][mib]["saving"].get(name)
+            cells.append("" if each is None else f"{1000 * median(each):,.0f} ms ({1000 * each['first']:,.0f})")
+        rows.append([name, *cells])
+    for text, other in (("Sweeps, times a plain copy", COPY), ("Sweeps, part of `torch.save`", SYNCHRONOUS)):
+        ratios = [median(numbers[r][m]["saving"][OURS]) / median(numbers[r][m]["saving"][other]) for r, m in columns]
+        rows.append([f"**{text}**", *[f"{each:.2f}" for each in ratios]])
+    return markdown_table(headers, rows)
+
+
+def recovery_table(numbers: dict[int, dict[int, Any]]) -> str:
+    """Times to load a state, and the memory that a snapshot takes."""
+    headers = ["state", "workers", "from memory", "from storage", "times faster", "snapshot / state", "holder"]
+    rows = []
+    for ranks, sizes in numbers.items():
+        for mib, each in sizes.items():
+            memory, storage = (statistics.median(each["recovery"][kind]) for kind in ("memory", "storage"))
+            share = each["recovery"]["snapshot_bytes"] / each["recovery"]["state_bytes"]
+            holder = f"{each['recovery']['holder_bytes'] / 2**20:.0f} MiB"
+            times = [f"{1000 * memory:,.0f} ms", f"{1000 * storage:,.0f} ms", f"{storage / memory:.1f}"]
+            rows.append([f"{mib} MiB", str(ranks), *times, f"{share:.2f}", holder])
+    return markdown_table(headers, rows)
+
+
+def median(each: dict[str, Any]) -> float:
+    """Median seconds of the saves after the first."""
+    return statistics.median(each["next"])
+
+
+@click.command()
+@click.option("--sizes", default="25,250,1000", show_default=True, help="Sizes of the state in MiB.")
+@click.option("--workers", default="1,2,4", show_default=True, help="Numbers of workers.")
+@click.option("--saves", type=click.IntRange(2), default=6, show_default=True, help="Saves of each kind.")
+@click.option("--ray/--no-ray", default=True, show_default=True, help="Also measure Ray Train's report.")
+@click.option("--folder", type=click.Path(path_type=Path, exists=True), default=Path.cwd, help="Where to write.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Write all numbers.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
+def main(
+    sizes: str, workers: str, saves: int, ray: bool, folder: Path, json_file: Path | None, write: Path | None
+) -> None:
+    """Measure how long saving blocks a training."""
+    here = machine(("torch", "ray"))
+    in_mib = [int(each) for each in sizes.split(",")]
+    numbers: dict[int, dict[int, Any]] = {}
+    for ranks in map(int, workers.split(",")):
+        click.echo(f"{ranks} workers ...", err=True)
+        numbers[ranks] = measure(ranks, in_mib, saves, folder)
+        if ray:
+            for mib, each in measure_ray_report(ranks, in_mib, saves, folder).items():
+                numbers[ranks][mib]["saving"][RAY_REPORT] = each
+    saving, recovery = saving_table(numbers), recovery_table(numbers)
+    click.echo(f"{saving}\n\n{recovery}\n\n{here}")
+    if json_file is not None:
+        json_file.write_text(json.dumps({"machine": here, "numbers": numbers}, indent=1) + "\n", encoding="utf-8")
+    if write is not None:
+        write_between_marks(write, {"machine": here, "saving": saving, "recovery": recovery})
+
+
+if __name__ == "__main__":
+    main()

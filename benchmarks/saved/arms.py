@@ -1,0 +1,142 @@
+"""Ways to save the state of a training. Each is called by all workers, and returns when training may go on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+from saved.state import State
+from sweeps_train.checkpoint import save_checkpoint
+from sweeps_train.progress import Progress
+from sweeps_train.saver import CheckpointSaver
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass
+class Arm:
+    """One way to save."""
+
+    save: Callable[[int], None]
+    """Called with the number of the save."""
+    wait: Callable[[], None] = nothing
+    """Waits until it is written."""
+    close: Callable[[], None] = nothing
+
+
+def copy(state: State, _: Path) -> Arm:
+    """A plain copy of this worker's tensors into memory that is kept: what no save can be faster than."""
+    targets = [torch.empty_like(each) for each in state.shards()]
+
+    def save(_: int) -> None:
+        for target, source in zip(targets, state.shards(), strict=True):
+            target.copy_(source)
+
+    return Arm(save)
+
+
+def torch_save(state: State, folder: Path) -> Arm:
+    """All tensors are gathered, and the first worker writes them."""
+
+    def save(number: int) -> None:
+        full = state.strategy.gather_full(state.tensors())
+        if state.strategy.workers.rank == 0:
+            torch.save(full, folder / f"torch-{number}.pt")
+
+    return Arm(save)
+
+
+def dcp_save(state: State, folder: Path) -> Arm:
+    """Torch's distributed checkpoint."""
+    return Arm(lambda number: _ignored(dcp.save(state.tensors(), checkpoint_id=folder / f"dcp-{number}")))
+
+
+def dcp_async_thread(state: State, folder: Path) -> Arm:
+    """The same, written by a thread."""
+    return _dcp_async(state, folder, AsyncCheckpointerType.THREAD, None)
+
+
+def dcp_async_process(state: State, folder: Path) -> Arm:
+    """The same, copied into shared memory that is kept and written by a process."""
+    options = StagingOptions(
+        use_pinned_memory=False, use_shared_memory=True, use_async_staging=False, use_non_blocking_copy=False
+    )
+    return _dcp_async(state, folder, AsyncCheckpointerType.PROCESS, DefaultStager(options))
+
+
+def _dcp_async(state: State, folder: Path, kind: AsyncCheckpointerType, stager: DefaultStager | None) -> Arm:
+    writing: list[Any] = []
+
+    def save(number: int) -> None:
+        arguments: dict[str, Any] = {} if stager is None else {"async_stager": stager}
+        writing[:] = [
+            dcp.async_save(
+                state.tensors(), checkpoint_id=folder / f"async-{number}", async_checkpointer_type=kind, **arguments
+            )
+        ]
+
+    def wait() -> None:
+        written = getattr(writing[0], "upload_completion", writing[0])
+        written.result()
+
+    return Arm(save, wait, nothing if stager is None else stager.close)
+
+
+def before(state: State, folder: Path) -> Arm:
+    """Sweeps with ``checkpoint.background=false``."""
+    return Arm(
+        lambda number: _ignored(
+            save_checkpoint(folder, state.config, state.strategy, state.optimizer, Progress(step=number), {})
+        )
+    )
+
+
+def ours(state: State, folder: Path) -> Arm:
+    """Sweeps: a snapshot in shared memory, written by its holder."""
+    saver = CheckpointSaver(
+        folder,
+        state.config,
+        state.strategy,
+        state.optimizer,
+        supersede=lambda finished: None,
+        note=lambda text: None,
+        connection=None,
+    )
+
+    def save(number: int) -> None:
+        saver.save(Progress(step=number), {}, finished=False, waits=False, announce=None)
+
+    return Arm(save, saver.wait, saver.finish)
+
+
+ARMS: dict[str, Callable[[State, Path], Arm]] = {
+    "a plain copy in memory": copy,
+    "`torch.save`": torch_save,
+    "`dcp.save`": dcp_save,
+    "`dcp.async_save`, thread": dcp_async_thread,
+    "`dcp.async_save`, process and shared memory": dcp_async_process,
+    "Sweeps, `checkpoint.background=false`": before,
+    "Sweeps": ours,
+}
+
+
+def clear(folder: Path) -> None:
+    """Remove what an arm has written, on the first worker."""
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+
+
+def _ignored(value: object) -> None:
+    """Return nothing."""

@@ -1,0 +1,186 @@
+"""Saving of a training's checkpoints: through a snapshot in memory while the training goes on, or while it waits."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sweeps_train.checkpoint import checkpoint_path, save_checkpoint
+from sweeps_train.config import TrainingConfig
+from sweeps_train.progress import Progress
+from sweeps_train.snapshots.connection import SHARED_MEMORY, HolderConnection
+from sweeps_train.snapshots.snapshot import Snapshot
+from sweeps_train.strategies import Strategy
+
+
+class CheckpointSaver:
+    """Saves checkpoints of one training. All workers call the same methods in the same order; what goes on in the
+    background, and errors of it, are those of rank 0."""
+
+    def __init__(
+        self,
+        root: Path,
+        config: TrainingConfig,
+        strategy: Strategy,
+        optimizer: torch.optim.Optimizer,
+        *,
+        supersede: Callable[[bool], None],
+        note: Callable[[str], None],
+        connection: HolderConnection | None,
+    ):
+        """
+        Args:
+            root: Folder of the training's checkpoints.
+            config: The training.
+            strategy: Its model is saved.
+            optimizer: Its state is saved.
+            supersede: Called after each save, with whether the training has reached its end; removes checkpoints that
+                are not kept.
+            note: Tells the user something.
+            connection: Connection to a holder that an earlier attempt has left on rank 0's node.
+        """
+        self._root, self._config, self._strategy, self._optimizer = root, config, strategy, optimizer
+        self._supersede, self._note = supersede, note
+        self._is_main = strategy.workers.rank == 0
+        self._connection = connection
+        self._snapshot: Snapshot | None = None
+        self._is_background = config.checkpoint.background and SHARED_MEMORY.is_dir()
+        self._starting: threading.Thread | None = None
+        self._writing: threading.Thread | None = None
+        self._reported = threading.Event()
+        """Set when the step of the present write has been reported."""
+        self._error: BaseException | None = None
+        self.blocked_s = self.write_s = 0.0
+        """Seconds for which the last save has stopped the training, and until its checkpoint was written."""
+        if self._is_main and self._is_background and connection is None:
+            self._starting = _started(self._start_holder)
+
+    def save(
+        self,
+        progress: Progress,
+        metrics: dict[str, float] | None,
+        *,
+        finished: bool,
+        waits: bool,
+        announce: Callable[[str], None] | None,
+    ) -> str | None:
+        """Save a checkpoint. If the one before is still being written, this waits for its end.
+
+        Args:
+            progress: Position of the training.
+            metrics: Metrics that are reported at this step, if any.
+            finished: Whether the training has reached its end.
+            waits: Whether to wait until the checkpoint is complete; of rank 0.
+            announce: Called by a thread of rank 0 with the folder of the complete checkpoint, if it is kept and if
+                this has not waited for it, but not before ``reported``.
+
+        Returns:
+            Folder of the checkpoint, on rank 0, if it is complete and kept.
+
+        Raises:
+            OSError: It cannot be written, or the one before could not.
+        """
+        began = time.perf_counter()
+        self.wait()
+        path = checkpoint_path(self._root, progress.step)
+        if not self._take_snapshot(progress, metrics):
+            save_checkpoint(self._root, self._config, self._strategy, self._optimizer, progress, metrics)
+            self.blocked_s = self.write_s = time.perf_counter() - began
+            if self._is_main:
+                self._supersede(finished)
+            return self._kept(path)
+        self.blocked_s = time.perf_counter() - began
+        if self._is_main:
+            self._reported.clear()
+            self._writing = _started(self._write, path, finished, None if waits else announce)
+            if not waits:
+                return None
+            self.wait()
+        return self._kept(path)
+
+    def _kept(self, path: Path) -> str | None:
+        return str(path) if self._is_main and path.exists() else None
+
+    def reported(self) -> None:
+        """Tell that the step of the last save has been reported, if it is."""
+        self._reported.set()
+
+    def wait(self) -> None:
+        """Wait until what is saved is on the storage.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        self._reported.set()
+        for thread in (self._starting, self._writing):
+            if thread is not None:
+                thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """End the saving when the training has ended as it should: what is saved is on the storage, and the shared
+        memory is free again.
+
+        Raises:
+            OSError: Something could not be written.
+        """
+        self.wait()
+        self._forget()
+
+    def close(self) -> None:
+        """Leave the last snapshot, and what is still being written, to the attempt that continues, unless the training
+        has ended as it should."""
+        if self._starting is not None:
+            self._starting.join()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _take_snapshot(self, progress: Progress, metrics: dict[str, float] | None) -> bool:
+        if not self._is_background:
+            return False
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._config, self._strategy, self._optimizer, self._connection)
+        if self._snapshot.exists and self._snapshot.take(progress, metrics):
+            return True
+        self._is_background = False
+        if self._snapshot.problem is not None:
+            self._note(f"checkpoints are saved without a snapshot in memory: {self._snapshot.problem}")
+        self._forget()
+        return False
+
+    def _start_holder(self) -> None:
+        try:
+            self._connection = HolderConnection.to_new(self._root)
+        except (OSError, subprocess.SubprocessError) as error:
+            self._note(f"checkpoints are saved without a snapshot in memory: {error}")
+
+    def _write(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
+        assert self._connection is not None
+        try:
+            began = time.perf_counter()
+            self._connection.write(path)
+            self.write_s = time.perf_counter() - began
+            self._supersede(finished)
+            if announce is not None and path.exists():
+                self._reported.wait()
+                announce(str(path))
+        except BaseException as error:  # noqa: BLE001 - raised by the next call of the training
+            self._error = error
+
+    def _forget(self) -> None:
+        if self._connection is not None:
+            self._connection.forget()
+            self._connection = None
+
+
+def _started(work: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, name="checkpoint", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,165 @@
+"""A worker's connection to the holder of its training's snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps_train.integrity import SEAL_FILE
+from sweeps_train.snapshots import holder
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - names there are this user's own
+START_WITHIN_S = 60.0
+_PREFIX = f"sweeps-{os.getuid()}-"
+_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sweeps_train.snapshots import holder; holder.main()"
+
+
+def holder_folder(root: Path) -> Path:
+    """Folder in shared memory of the snapshot of a training with a folder of checkpoints."""
+    trained = f"{socket.gethostname()} {root.absolute()}"  # containers may share the memory of a machine
+    name = hashlib.sha256(trained.encode()).hexdigest()[:24]
+    return SHARED_MEMORY / f"{_PREFIX}{name}"
+
+
+@dataclass(frozen=True)
+class HeldState:
+    """State of a snapshot, as its holder tells it."""
+
+    written: Path | None
+    """The checkpoint that has the same content; None if the snapshot is empty, being changed, or could not be
+    written."""
+    seal: str | None
+    """Seal of that checkpoint."""
+    error: OSError | None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the checkpoint is still there, as it was written."""
+        if self.written is None:
+            return False
+        try:
+            return (self.written / SEAL_FILE).read_text(encoding="utf-8") == self.seal
+        except OSError:
+            return False
+
+
+class HolderConnection:
+    """Connection of rank 0 to the holder."""
+
+    def __init__(self, folder: Path, connected: socket.socket):
+        self.folder = folder
+        self._socket, self._received = connected, b""
+        self.state = self._receive()
+        self._send({"watch": os.getppid()})
+
+    @classmethod
+    def to_existing(cls, root: Path) -> HolderConnection | None:
+        """Connect to the holder that earlier workers have left on this node; waits while it writes. None if there is
+        none."""
+        folder = holder_folder(root)
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connected.connect(str(folder / holder.SOCKET))
+            return cls(folder, connected)
+        except OSError:
+            connected.close()
+            return None
+
+    @classmethod
+    def to_new(cls, root: Path) -> HolderConnection:
+        """Start a holder, and connect to it.
+
+        Raises:
+            OSError: It did not start.
+        """
+        folder = holder_folder(root)
+        holder.remove_left([each for each in SHARED_MEMORY.glob(f"{_PREFIX}*") if each != folder])
+        package = Path(__file__).parents[2]
+        subprocess.run(  # returns when the holder listens
+            [sys.executable, "-I", "-S", "-c", _START, str(package), str(folder), str(os.getppid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=START_WITHIN_S,
+        )
+        connection = cls.to_existing(root)
+        if connection is None:
+            raise OSError(f"the process that holds checkpoints in memory did not start in {folder}")
+        return connection
+
+    @property
+    def files(self) -> Path:
+        """Folder of the snapshot's files."""
+        return self.folder / holder.FILES
+
+    @property
+    def identity(self) -> str:
+        """A text that only workers of this node can read in the folder."""
+        return read_identity(self.folder)
+
+    def change(self) -> None:
+        """Tell the holder that the snapshot is about to be overwritten."""
+        self._send({"change": True})
+
+    def write(self, path: Path) -> HeldState:
+        """Let the holder write the snapshot as a checkpoint, and wait until it has.
+
+        Raises:
+            OSError: It cannot be written, or the holder was killed.
+        """
+        self._send({"write": str(path.absolute())})
+        self.state = self._receive()
+        if self.state.error is not None:
+            raise self.state.error
+        return self.state
+
+    def forget(self) -> None:
+        """End the holder, since the training is over; returns when shared memory is free."""
+        with contextlib.suppress(OSError):
+            self._send({"forget": True})
+            while self._socket.recv(1):
+                pass
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Leave the snapshot to those that continue the training."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def _receive(self) -> HeldState:
+        while b"\n" not in self._received:
+            content = self._socket.recv(holder.BLOCK)
+            if not content:
+                raise OSError(f"the process that holds checkpoints in memory, in {self.folder}, has ended")
+            self._received += content
+        line, _, self._received = self._received.partition(b"\n")
+        told = json.loads(line)
+        written, error = told["written"], told["error"]
+        return HeldState(
+            written=None if written is None else Path(written),
+            seal=told["seal"],
+            error=None if error is None else OSError(*error) if error[0] is not None else OSError(error[1]),
+        )
+
+
+def read_identity(folder: Path) -> str:
+    """Identity of the holder of a folder; empty if this node has none."""
+    try:
+        return (folder / holder.IDENTITY).read_text(encoding="ascii")
+    except OSError:
+        return ""

@@ -1,0 +1,190 @@
+"""Process that holds the snapshot of a training in shared memory and writes it to the checkpoints' folder.
+
+It belongs to no worker: if they are killed, it finishes what it writes, and keeps the snapshot for those that continue
+the training on this node. It is a program that imports only the standard library, so that it starts within
+milliseconds and takes little memory.
+
+It is given a folder in shared memory. A worker connects to the socket there, and sends lines of JSON::
+
+    {"watch": PROCESS}                    the process that has started the worker; no answer
+    {"change": true}                      the snapshot is about to be overwritten; no answer
+    {"write": PATH}                       the snapshot is whole: write it as the checkpoint PATH
+    {"forget": true}                      the training is over: remove the snapshot and end; no answer
+
+The holder sends the state of the snapshot as a line when a worker connects, and after each write::
+
+    {"written": PATH or null, "seal": TEXT of its seal, "error": [number, text, file] or null}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sweeps_train.atomic_write import unfinished
+from sweeps_train.integrity import BLOCK, SEAL_FILE, ChecksummedFile, finish
+
+FILES = "files"
+"""Folder of the snapshot's files, in the holder's folder."""
+SOCKET = "socket"
+IDENTITY = "identity"
+"""File with a text that no other holder has, by which workers see that they are on the same node."""
+LOCK = "lock"
+KEPT_S = 300.0
+"""Seconds for which a snapshot is kept after the worker's end, as long as the process that had started it lives."""
+LOOK_EVERY_S = 0.5
+
+
+def main() -> None:
+    """Start the holder of a folder: ``holder FOLDER WATCHED``, where ``WATCHED`` is the process that has started the
+    worker. Returns when it listens; with status 1 if the folder has a holder already."""
+    folder, watched = Path(sys.argv[1]), int(sys.argv[2])
+    lock = _locked(folder)
+    if lock is None:
+        sys.exit(1)
+    for name in (FILES, SOCKET):  # of a holder that was killed
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name).unlink(missing_ok=True)
+    (folder / IDENTITY).write_text(os.urandom(16).hex(), encoding="ascii")
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(str(folder / SOCKET))
+    server.listen()
+    if os.fork():
+        os._exit(0)  # the worker waits for this process alone, and Ray ends only a worker's own children with it
+    os.setsid()  # Ctrl-C in a terminal is meant for others
+    try:
+        Holder(folder, server, watched).serve()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked(folder: Path) -> int | None:
+    """Lock a folder for as long as this process lives, or its child; None if another one has it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+class Holder:
+    """Serves one worker at a time."""
+
+    def __init__(self, folder: Path, server: socket.socket, watched: int):
+        self._folder, self._server = folder, server
+        self._watch(watched)
+        self._state: dict[str, Any] = {"written": None, "seal": None, "error": None}
+
+    def serve(self) -> None:
+        """Serve until the training is over, or nobody continues it."""
+        connection: socket.socket | None = None
+        received = b""
+        deadline = time.monotonic() + KEPT_S
+        while connection is not None or (time.monotonic() < deadline and self._is_watched_alive()):
+            sources = [self._server] if connection is None else [self._server, connection]
+            ready, _, _ = select.select(sources, [], [], LOOK_EVERY_S)
+            if connection in ready and connection is not None:
+                content = _received(connection)
+                received += content
+                *lines, received = received.split(b"\n")
+                for line in lines:
+                    if not self._obey(json.loads(line), connection):
+                        return
+                if not content:  # the worker is gone
+                    connection.close()
+                    connection, deadline = None, time.monotonic() + KEPT_S
+            elif self._server in ready:  # a worker that continues; the one before is dead, but a child may still have
+                if connection is not None:  # its connection open
+                    connection.close()
+                connection, received = self._server.accept()[0], b""
+                self._send(connection)
+
+    def _obey(self, message: dict[str, Any], connection: socket.socket) -> bool:
+        """Do what the worker says; returns whether to go on."""
+        if "forget" in message:
+            return False
+        if "watch" in message:
+            self._watch(message["watch"])
+            return True
+        self._state = {"written": None, "seal": None, "error": None}
+        if "write" in message:
+            try:
+                self._write(Path(message["write"]))
+            except OSError as error:
+                self._state["error"] = [error.errno, error.strerror or str(error), str(error.filename or "")]
+            self._send(connection)
+        return True
+
+    def _write(self, path: Path) -> None:
+        """Write the snapshot as a checkpoint. It is sealed with checksums of what is in memory."""
+        folder, source = unfinished(path), self._folder / FILES
+        shutil.rmtree(folder, ignore_errors=True)
+        sums = {}
+        for file in sorted(each for each in source.rglob("*") if each.is_file()):
+            name = file.relative_to(source)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with file.open("rb") as held, ChecksummedFile(folder / name) as written:
+                while block := held.read(BLOCK):
+                    written.write(block)
+            sums[str(name)] = written.sum
+        if path.exists():  # the same step was written by a worker that had lost the connection to its node
+            shutil.rmtree(folder)
+        else:
+            finish(folder, path, sums)
+        self._state["written"] = str(path)
+        self._state["seal"] = (path / SEAL_FILE).read_text(encoding="utf-8")
+
+    def _send(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the worker is dead, which the next look shows
+            connection.sendall(json.dumps(self._state).encode() + b"\n")
+
+    def _watch(self, process: int) -> None:
+        self._watched, self._watched_since = process, start_time(process)
+
+    def _is_watched_alive(self) -> bool:
+        return self._watched_since is not None and start_time(self._watched) == self._watched_since
+
+
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(BLOCK)
+    except OSError:
+        return b""
+
+
+def start_time(process: int) -> str | None:
+    """Time at which a process was started, in the kernel's clock, which tells it from a later one with its number; None
+    if it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def remove_left(folders: list[Path]) -> None:
+    """Remove the folders of holders that were killed: those whose lock is free."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime < 2 * LOOK_EVERY_S:
+                continue  # it may be about to be locked
+            descriptor = _locked(folder)
+            if descriptor is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main()

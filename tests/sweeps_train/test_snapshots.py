@@ -1,0 +1,371 @@
+"""Checkpoints that are taken in memory and written while the training goes on, also after their workers were killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_runs import IMAGES, TEXT, configured, exits_of_workers, on_two_workers, run, write_prompts
+
+from sweeps_train import trainer
+from sweeps_train.checkpoint import complete_checkpoints, newest_intact
+from sweeps_train.integrity import find_damage
+from sweeps_train.snapshots import connection, snapshot
+from sweeps_train.snapshots.connection import HolderConnection, holder_folder
+from sweeps_train.snapshots.holder import SOCKET
+from sweeps_train.training_state import TENSORS_FILE
+
+pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory")
+
+EVERY_STEP = {"max_steps": 4, "eval_every": 1, "lr": 1e-3}
+SHARDED = {"strategy": {"kind": "fsdp"}}
+
+
+def wait_until(condition: Callable[[], Any], within_s: float = 120) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def tensors_of(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return {
+        f"{file.name} {name}": each
+        for file in checkpoint.glob("*.safetensors")
+        for name, each in load_file(file).items()
+    }
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Two checkpoints are intact, and have the same files and tensors."""
+    assert find_damage(one) is None
+    assert find_damage(other) is None
+    assert {file.name for file in one.iterdir()} == {file.name for file in other.iterdir()}
+    before, after = tensors_of(one), tensors_of(other)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def count_overwritten(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Record of each snapshot whether its model was overwritten in place, not written by a library again."""
+    overwritten: list[bool] = []
+    take = snapshot.Snapshot.take
+
+    def recorded(self: Any, *arguments: Any) -> bool:
+        is_laid_out = self._specs is not None
+        taken = take(self, *arguments)
+        overwritten.append(is_laid_out and self._weights is not None)
+        return taken
+
+    monkeypatch.setattr(snapshot.Snapshot, "take", recorded)
+    return overwritten
+
+
+@pytest.mark.parametrize("base", ["images", "adapters", "whole model"])
+def test_a_checkpoint_from_memory_is_that_which_is_written_at_once(
+    base: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prompts(working_folder)
+    config = {"images": IMAGES, "adapters": TEXT, "whole model": {**TEXT, "model": {**TEXT["model"], "lora": None}}}
+    overwritten = count_overwritten(monkeypatch)
+    run(configured(config[base], train=EVERY_STEP), working_folder / "memory")
+    assert overwritten == [False, True, True, True]
+    run(configured(config[base], train=EVERY_STEP, checkpoint={"background": False}), working_folder / "direct")
+    assert_same(working_folder / "memory" / "step-00000004", working_folder / "direct" / "step-00000004")
+    assert not holder_folder(working_folder / "memory").exists()
+
+
+def sharded_and_replicated() -> list[bool]:
+    overwritten = []
+    with pytest.MonkeyPatch.context() as patches:
+        for kind in ("fsdp", "ddp"):
+            for background in (True, False):
+                found = count_overwritten(patches)
+                folder = Path(f"{kind}-{background}")
+                changes = {"train": EVERY_STEP, "strategy": {"kind": kind}, "checkpoint": {"background": background}}
+                run(configured(IMAGES, **changes), folder)
+                patches.undo()
+                overwritten += found[1:]
+    return overwritten
+
+
+def test_two_workers_write_their_parts_of_the_same_files(tmp_path: Path) -> None:
+    for overwritten in on_two_workers(sharded_and_replicated, tmp_path):
+        assert overwritten == [True] * 6
+    for kind in ("fsdp", "ddp"):
+        assert_same(tmp_path / f"{kind}-True" / "step-00000004", tmp_path / f"{kind}-False" / "step-00000004")
+
+
+def holder_of(connected: HolderConnection) -> int:
+    folder = str(connected.folder)
+    (found,) = [each.pid for each in psutil.process_iter(["cmdline"]) if folder in (each.info["cmdline"] or [])]
+    return int(found)
+
+
+def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    write, step = HolderConnection.write, trainer.Trainer.train_step
+
+    def slow(self: HolderConnection, path: Path) -> Any:
+        number = int(path.name.removeprefix("step-"))
+        events.append(f"writes {number}")
+        if number == 2:
+            wait_until(lambda: "step 4" in events)
+        state = write(self, path)
+        events.append(f"wrote {number}")
+        return state
+
+    def train_step(self: trainer.Trainer) -> None:
+        step(self)
+        events.append(f"step {self.progress.step}")
+
+    monkeypatch.setattr(HolderConnection, "write", slow)
+    monkeypatch.setattr(trainer.Trainer, "train_step", train_step)
+    recorder = run(configured(IMAGES, train={"max_steps": 6, "eval_every": 2}), tmp_path)
+    assert events.index("writes 2") < events.index("step 4") < events.index("wrote 2") < events.index("writes 4")
+    assert [step for step, *_ in recorder.checkpoints] == [2, 4]
+    assert recorder.reports[-1][2] == str(tmp_path / "step-00000006")  # the last report waits for its checkpoint
+
+
+def test_a_search_that_decides_on_a_report_has_its_checkpoint(tmp_path: Path) -> None:
+    recorder = run(configured(IMAGES), tmp_path, waits_for_decision=True)
+    assert [(step, Path(str(path)).name) for step, _, path, _ in recorder.reports] == [
+        (4, "step-00000004"),
+        (8, "step-00000008"),
+    ]
+    assert recorder.checkpoints == []
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_the_training(tmp_path: Path) -> None:
+    (tmp_path / "step-00000004.unfinished").write_text("no folder")
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(trainer, "prepare_resume", lambda *_: None)
+        with pytest.raises(OSError, match=r"step-00000004\.unfinished"):
+            run(configured(IMAGES), tmp_path)
+    assert newest_intact(tmp_path)[0] is None
+
+
+def test_without_room_in_memory_checkpoints_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "LEFT_FREE", 1.0)
+    recorder = run(configured(IMAGES), tmp_path)
+    (note,) = recorder.notes
+    assert "without a snapshot in memory: a snapshot takes 0.0 GiB of" in note
+    assert [Path(str(path)).name for _, _, path, _ in recorder.reports] == ["step-00000004", "step-00000008"]
+    assert not holder_folder(tmp_path).exists()
+
+
+# --- workers that are killed ---------------------------------------------------------------------------------
+
+
+def recorded_run(folder: str, strategy: str) -> tuple[dict[int, Any], list[str]]:
+    """Losses by step, and the folders from which the state was read."""
+    read: list[str] = []
+    load = trainer.load_checkpoint
+
+    def loaded(path: Path, *arguments: Any) -> Any:
+        read.append(str(path))
+        return load(path, *arguments)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(trainer, "load_checkpoint", loaded)
+        recorder = run(configured(IMAGES, train=LONGER, strategy={"kind": strategy}), Path(folder).absolute())
+    return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
+
+
+LONGER = {"max_steps": 8, "eval_every": 2, "lr": 1e-3}
+
+
+def undisturbed_fsdp() -> Any:
+    return recorded_run("undisturbed", "fsdp")
+
+
+def undisturbed_ddp() -> Any:
+    return recorded_run("undisturbed", "ddp")
+
+
+def continued_fsdp() -> Any:
+    return recorded_run("killed", "fsdp")
+
+
+def continued_ddp() -> Any:
+    return recorded_run("killed", "ddp")
+
+
+def killed_in_step(rank: int, strategy: str) -> None:
+    """Kill a worker in the step after that of the second checkpoint, which is complete by then."""
+    update = trainer.Trainer._update_weights
+
+    def killed(self: trainer.Trainer) -> None:
+        if self.progress.step == 5:
+            wait_until((Path("killed") / "step-00000004").exists)
+            if self.workers.rank == rank:
+                os.kill(os.getpid(), signal.SIGKILL)
+        update(self)
+
+    trainer.Trainer._update_weights = killed  # type: ignore[method-assign] # in a process of its own
+    recorded_run("killed", strategy)
+
+
+def main_killed_in_step() -> None:
+    killed_in_step(0, "ddp")
+
+
+def other_killed_in_step() -> None:
+    killed_in_step(1, "fsdp")
+
+
+def killed_in_write() -> None:
+    """Kill the first worker when the holder has been told to write, but has not begun."""
+    send = HolderConnection._send
+
+    def killed(self: HolderConnection, message: dict[str, Any]) -> None:
+        if str(message.get("write", "")).endswith("step-00000004"):
+            os.kill(holder_of(self), signal.SIGSTOP)
+            Path("holder").write_text(str(holder_of(self)))
+            send(self, message)
+            os.kill(os.getpid(), signal.SIGKILL)
+        send(self, message)
+
+    HolderConnection._send = killed  # type: ignore[method-assign]
+    recorded_run("killed", "fsdp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("killed", "undisturbed", "continued"),
+    [
+        pytest.param(main_killed_in_step, undisturbed_ddp, continued_ddp, id="main worker, ddp"),
+        pytest.param(other_killed_in_step, undisturbed_fsdp, continued_fsdp, id="other worker, fsdp"),
+    ],
+)
+def test_after_a_kill_workers_continue_from_memory_with_the_same_losses(
+    killed: Callable[[], Any], undisturbed: Callable[[], Any], continued: Callable[[], Any], tmp_path: Path
+) -> None:
+    (expected, _), _ = on_two_workers(undisturbed, tmp_path)
+    statuses, _ = exits_of_workers(2, killed, tmp_path)
+    assert -signal.SIGKILL in statuses
+    assert 0 not in statuses
+    results = on_two_workers(continued, tmp_path)
+    folder = holder_folder(tmp_path / "killed")
+    assert [read for _, read in results] == [[str(folder / "files")]] * 2
+    assert results[0][0] == {step: loss for step, loss in expected.items() if step >= 4}
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_the_snapshot_of_a_killed_worker_is_written_after_its_death(tmp_path: Path) -> None:
+    (expected, _), _ = on_two_workers(undisturbed_fsdp, tmp_path)
+    statuses, _ = exits_of_workers(2, killed_in_write, tmp_path)
+    assert statuses[0] == -signal.SIGKILL
+    root = tmp_path / "killed"
+    assert [path.name for path in complete_checkpoints(root)] == ["step-00000002"]
+    os.kill(int((tmp_path / "holder").read_text()), signal.SIGCONT)
+    wait_until(lambda: complete_checkpoints(root)[-1].name == "step-00000004")
+    assert find_damage(root / "step-00000004") is None
+    (losses, _), _ = on_two_workers(continued_fsdp, tmp_path)
+    assert losses == {step: loss for step, loss in expected.items() if step >= 4}
+
+
+SCRIPT = """
+import os, signal, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from training_runs import IMAGES, configured, run
+from sweeps_train import trainer
+update = trainer.Trainer._update_weights
+def killed(self):
+    if self.progress.step == 2:
+        print("stepping", flush=True)
+        signal.pause()
+    update(self)
+trainer.Trainer._update_weights = killed
+if os.fork():
+    os.wait()  # the process that has started the worker
+else:
+    run(configured(IMAGES, train={{"max_steps": 4, "eval_every": 1}}), Path({folder!r}))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_no_shared_memory_is_left_when_all_are_gone(number: signal.Signals, tmp_path: Path) -> None:
+    script = SCRIPT.format(path=sys.path, folder=str(tmp_path))
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stepping\n"
+        folder = holder_folder(tmp_path)
+        assert (folder / "files" / TENSORS_FILE).exists()
+        os.killpg(process.pid, number)
+    wait_until(lambda: not folder.exists())
+    newest, damages = newest_intact(tmp_path)
+    assert newest == tmp_path / "step-00000002"
+    assert damages == []
+
+
+def test_the_shared_memory_of_a_holder_that_was_killed_is_freed_by_the_next_one(tmp_path: Path) -> None:
+    killed = HolderConnection.to_new(tmp_path / "killed")
+    os.kill(holder_of(killed), signal.SIGKILL)
+    wait_until(lambda: not is_served(killed.folder))
+    os.utime(killed.folder, (0, 0))
+    other = HolderConnection.to_new(tmp_path / "other")
+    assert not killed.folder.exists()
+    killed.close()
+    other.forget()
+    assert not other.folder.exists()
+
+
+def is_served(folder: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connected:
+        try:
+            connected.connect(str(folder / SOCKET))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[HolderConnection]:
+    """Connection of a second worker to a holder that has written a snapshot."""
+    first = HolderConnection.to_new(tmp_path)
+    first.files.mkdir()
+    (first.files / "weights").write_bytes(b"1234")
+    first.write(tmp_path / "step-00000001")
+    second = HolderConnection.to_existing(tmp_path)
+    assert second is not None
+    yield second
+    second.forget()
+    first.close()
+
+
+def test_memory_is_read_only_if_the_storage_has_the_same(stored: HolderConnection, tmp_path: Path) -> None:
+    assert stored.state.is_stored
+    seal = tmp_path / "step-00000001" / "files.json"
+    content = json.loads(seal.read_text())
+    seal.write_text(json.dumps(content | {"weights": [4, 0]}))
+    assert not stored.state.is_stored
+    seal.unlink()
+    assert not stored.state.is_stored
+
+
+def test_a_snapshot_that_is_being_changed_is_not_read(stored: HolderConnection, tmp_path: Path) -> None:
+    stored.change()
+    third = HolderConnection.to_existing(tmp_path)
+    assert third is not None
+    assert third.state.written is None
+    third.close()
