@@ -53,7 +53,7 @@ class State:
         return weights
 
     def shards(self) -> list[torch.Tensor]:
-        """What this worker has of the state."""
+        """Tensors of the state that this worker has, or its shards of them."""
         return [local_shard(each) for each in self.tensors().values()]
 
 

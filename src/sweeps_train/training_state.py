@@ -35,7 +35,7 @@ class WorkerState:
     """Number of its stream of random numbers."""
     random: dict[str, Any]
     plain: OptimizerState
-    """What the optimizer's state has beside tensors, by parameter and key."""
+    """Values of the optimizer's state that are no tensors, by parameter and key."""
 
 
 def own_tensors(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps_train.integrity import SEAL_FILE
+from sweeps_train.integrity import BLOCK, SEAL_FILE
 from sweeps_train.snapshots import holder
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - names there are this user's own
@@ -143,7 +143,7 @@ class HolderConnection:
 
     def _receive(self) -> HeldState:
         while b"\n" not in self._received:
-            content = self._socket.recv(holder.BLOCK)
+            content = self._socket.recv(BLOCK)
             if not content:
                 raise OSError(f"the process that holds checkpoints in memory, in {self.folder}, has ended")
             self._received += content

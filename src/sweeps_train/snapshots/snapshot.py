@@ -57,7 +57,7 @@ class Snapshot:
             folder, self._files, identity = found
             self._is_shared = self._agree(is_so=read_identity(folder) == identity)
         self.problem: str | None = None
-        """Why there was no room for a snapshot."""
+        """Reason for which there was no room for a snapshot."""
         self._specs: dict[str, TensorSpec] | None = None
         self._state: dict[str, torch.Tensor] = {}
         """Tensors of the state in the files."""
