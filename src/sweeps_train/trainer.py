@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sweeps_train.config import TextData, TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.agreement import check_same_samples
 from sweeps_train.data.loader import load_micro_batches
-from sweeps_train.data.sampler import SampleOrder, longest_first
+from sweeps_train.data.sampler import Batch, SampleOrder, longest_first
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
 from sweeps_train.micro_batch import choose_micro_batch_size
@@ -86,8 +86,12 @@ class Trainer:
         self.task = build_task(config, state)
         on_prepared()
         self.workers.meet()  # another node may still download or tokenize
-        is_fixed = config.data.kind != "custom"  # a user's own data may draw random numbers whenever it is read
-        check_same_samples(self.workers, self.task.train_samples, self.task.eval_samples, contents=is_fixed)
+        check_same_samples(
+            self.workers,
+            self.task.train_samples,
+            self.task.eval_samples,
+            contents=config.data.kind != "custom",  # a user's own may draw random numbers whenever it is read
+        )
         num_samples = len(self.task.train_samples)
         check_enough_samples(config.train, num_samples)
         if config.train.precision == "fp8":
@@ -113,23 +117,12 @@ class Trainer:
         self.global_batch_size = config.train.global_batch_size * factor
         self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
 
-        start, size = self.progress.samples, self.global_batch_size
-        self.batches = load_micro_batches(
-            self.task.train_samples,
-            SampleOrder(num_samples, config.seed),
-            self._share,
-            range(start, start + (self.total_steps - self.progress.step) * size, size),
-            micro_batch_size,
-            config.data.loader,
-            self.workers.device,
-            config.seed,
-        )
-        schedule = SaveSchedule(config.checkpoint, config.train.eval_every, failures, self.progress.step)
-        self._saver, self._schedule = self._build_saver(), schedule
+        self.batches = self._micro_batches(micro_batch_size)
+        self._saver = self._build_saver()
+        self._schedule = SaveSchedule(config.checkpoint, config.train.eval_every, failures, self.progress.step)
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
-        peak = peak_of(self.workers.device, self.precision.type, float8=config.train.precision == "fp8")
-        self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak)
+        self.flops = FlopMeter(self.workers, config.train.peak_tflops or self._peak())
         self.measured = TrainMetrics(self.workers)
         self.reported_at = self._measured_at = self.progress.step
         self.spent = TimeSpent(setup=time.perf_counter() - began)
@@ -146,6 +139,26 @@ class Trainer:
             self.config.checkpoint,
             self.check_metric,
             (self.metric, self.mode),
+        )
+
+    def _peak(self) -> float | None:
+        """Peak performance of the device in 10^12 operations per second, if that is known."""
+        is_float8 = self.config.train.precision == "fp8"
+        return peak_of(self.workers.device, self.precision.type, float8=is_float8)
+
+    def _micro_batches(self, micro_batch_size: int) -> Iterator[list[Batch]]:
+        """The micro batches of this worker in all remaining steps."""
+        num_samples, seed = len(self.task.train_samples), self.config.seed
+        start, size = self.progress.samples, self.global_batch_size
+        return load_micro_batches(
+            self.task.train_samples,
+            SampleOrder(num_samples, seed),
+            self._share,
+            range(start, start + (self.total_steps - self.progress.step) * size, size),
+            micro_batch_size,
+            self.config.data.loader,
+            self.workers.device,
+            seed,
         )
 
     def _share(self, indices: Sequence[int]) -> Sequence[int]:
