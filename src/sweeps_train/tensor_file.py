@@ -59,8 +59,7 @@ def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> list[int]:
     with ChecksummedFile(path) as file:
         file.write(header)
         for name in _in_order({name: spec_of(each) for name, each in tensors.items()}):
-            content = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            file.write(memoryview(content))
+            file.write(tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return file.sum
 
 

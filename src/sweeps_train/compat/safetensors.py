@@ -20,7 +20,9 @@ WRITERS = {
     "peft.peft_model": "safe_save_file",
 }
 """Name of the function in each module that calls it."""
-TYPES: dict[str, torch.dtype] = safetensors.torch._TYPES
+TYPES: dict[str, torch.dtype] = {
+    name: dtype for name, dtype in safetensors.torch._TYPES.items() if isinstance(dtype, torch.dtype)
+}
 """Types of tensors by their names in a file."""
 
 
