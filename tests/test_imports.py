@@ -203,6 +203,15 @@ def test_every_library_imported_is_asked_for(checkout: Path, service: Sources, t
     ],
 )
 def test_a_quick_command_loads_nothing_slow(command: list[str]) -> None:
+    assert loaded_libraries(*command) & SLOW == set()
+
+
+def test_the_process_of_the_broker_loads_no_torch() -> None:
+    assert loaded_libraries("-c", "import sweeps.runtime.broker") & SLOW == {"ray"}
+
+
+def loaded_libraries(*command: str) -> set[str]:
+    """Top-level packages that Python loads for a command."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *command], capture_output=True, text=True, timeout=60, check=False
     )
@@ -211,4 +220,4 @@ def test_a_quick_command_loads_nothing_slow(command: list[str]) -> None:
     messages = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
     assert done.returncode == 0, "\n".join(messages)
     assert any(is_within(module, "sweeps") for module in loaded)
-    assert {module.partition(".")[0] for module in loaded} & SLOW == set()
+    return {module.partition(".")[0] for module in loaded}

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from sweeps.compat.ray_train import execute
+from sweeps.compat.ray_train_workers import execute
 from sweeps.runtime.native_stacks import ask_for_stacks, hang_error
 from sweeps.worker_error import WorkerError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from sweeps.compat.ray_train import health_check_error, ping
+from sweeps.compat.ray_train_workers import health_check_error, ping
 from sweeps.worker_error import WorkerError
 
 ANSWER_WITHIN_S = 3.0

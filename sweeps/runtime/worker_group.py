@@ -22,14 +22,8 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
 from ray.util import remove_placement_group
 
-from sweeps.compat.ray_train import (
-    ControllerHooks,
-    LeanTorchTrainer,
-    abort,
-    current_controller,
-    placement_group,
-    worker_processes,
-)
+from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer
+from sweeps.compat.ray_train_workers import abort, current_controller, placement_group, worker_processes
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error

@@ -15,7 +15,8 @@ from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.worker_group import WorkerGroup
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker
 
-from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer, health_check_error
+from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer
+from sweeps.compat.ray_train_workers import health_check_error
 
 
 def parameters(function: Any) -> list[str]:

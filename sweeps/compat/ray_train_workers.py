@@ -1,0 +1,65 @@
+"""Private names of the actors of Ray Train (2.60): its controller, worker groups and workers.
+
+Apart from ``ray_train``, since the broker's process needs no trainer, whose import loads torch for seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+
+@dataclass(frozen=True)
+class WorkerProcess:
+    """A worker of a group that has started."""
+
+    actor: Any
+    node_id: str
+    process_id: int
+    location: str
+    """``host``, or ``host/0`` on its GPU 0."""
+
+
+def worker_processes(worker_group: Any) -> list[WorkerProcess]:
+    """The workers of Ray Train's worker group, by rank."""
+    return [_worker_process(worker.actor, worker.metadata) for worker in worker_group.get_workers()]
+
+
+def _worker_process(actor: Any, metadata: Any) -> WorkerProcess:
+    gpus = ",".join(map(str, metadata.gpu_ids))
+    location = f"{metadata.hostname}/{gpus}" if gpus else str(metadata.hostname)
+    return WorkerProcess(actor, metadata.node_id, metadata.pid, location)
+
+
+def placement_group(worker_group: Any) -> Any:
+    """The placement group of Ray Train's worker group."""
+    return worker_group.get_worker_group_state().placement_group_handle.placement_group
+
+
+def current_controller() -> Any:
+    """Handle of the controller's actor in which this code runs."""
+    return ray.get_runtime_context().current_actor
+
+
+def abort(controller: Any) -> Any:
+    """Ask a controller to end its worker group and itself; returns Ray's reference to wait for."""
+    return controller.abort.remote()
+
+
+def ping(actor: Any) -> Any:
+    """Call a worker's actor; returns Ray's reference, which fails if the worker is dead."""
+    return actor.get_metadata.remote()
+
+
+def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a worker's process, beside its training; returns Ray's reference to the result."""
+    return actor.execute.remote(function, *arguments)
+
+
+def health_check_error(failure: BaseException) -> BaseException | None:
+    """The error of the actor of a worker whose health check failed; None for other failures."""
+    error: BaseException | None = getattr(failure, "health_check_failure", None)
+    return error
