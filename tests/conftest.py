@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from postgres import Postgres, program
 from recording import Server
 from sqlalchemy import Engine
 from stores import empty_store, make_store
+
+# Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
+sys.dont_write_bytecode = False
 
 # Set as this file is read, before a test module imports any of them, and inherited by subprocesses and Ray workers.
 os.environ.update(

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import hypothesis
 import pytest
-import schemathesis
 import uvicorn
 from serving import API, Api, serving
 
@@ -57,6 +55,9 @@ def grown(body: dict[str, Any], number: int) -> dict[str, Any]:
 
 def fuzz(address: str, token: str, examples: int) -> Counter[int]:
     """Ask every operation, rightly and wrongly; returns how often each status was answered."""
+    import hypothesis
+    import schemathesis  # here, since every process of the tests reads this file
+
     headers = {"Authorization": f"Bearer {token}"}
     schema = schemathesis.openapi.from_url(f"{address}{API}/openapi.json", headers=headers)
     answers: Counter[int] = Counter()
