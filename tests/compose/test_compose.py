@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from sweeps.compose import Composition
+from sweeps.compose.overrides import parse_values, written_override
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.conf_folders import conf_folder
@@ -310,3 +312,11 @@ def test_options_that_would_multiply_to_millions_are_counted_and_not_made(tmp_pa
             (tmp_path / group / f"o{option}.yaml").write_text("{}\n")
     with pytest.raises(ConfigError, match="2,000,000,000 combinations"):
         compose_sweep("many", [f"+{group}=glob(*)" for group in groups], ConfSearchPath([tmp_path]))
+
+
+@pytest.mark.parametrize(
+    "value", ["it's", 'say "hi"', "back\\", 'b\\"q', "x=1,[2]{", "", "null", None, True, 1e-05, -3]
+)
+def test_a_written_override_is_read_back_as_it_was(value: Any) -> None:
+    document = [{"a.b": value, "c": [value]}]
+    assert parse_values([written_override("search.points", document)]) == {"search.points": document}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import record_small_sweep, wait_until
-from serving import API, Api
+from serving import API, Api, serving
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.service.api.serialization import read_record, write_record
@@ -183,3 +183,10 @@ def test_the_document_of_the_api_names_every_route(api: Api) -> None:
         for verb in verbs.values():
             assert verb["summary"], path
             assert verb["description"], path
+
+
+def test_a_request_of_thousands_of_mistakes_is_told_some_of_them(tmp_path: Path) -> None:
+    with serving(tmp_path) as api:
+        for body in ({"conf": "digits", **{f"k{number}": 1 for number in range(5000)}}, {"overrides": [1] * 50_000}):
+            answer = api.client().post(f"{API}/plans", json=body)
+            assert (answer.status_code, len(answer.text) < 10_000) == (422, True)

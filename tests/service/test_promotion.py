@@ -13,15 +13,13 @@ from mlflow import MlflowClient
 from recording import open_recorder
 from sqlalchemy import Engine, event
 
-from sweeps.compose.overrides import parse_values, written_override
+from sweeps.compose.overrides import parse_values
 from sweeps.config.nights import Champion, Nights
 from sweeps.config.objectives import Objectives
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
-from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
 from sweeps.service.clock import WallClock
 from sweeps.service.database.engine import open_database, writing
-from sweeps.service.promotion.checks import check_nights
 from sweeps.service.promotion.command_lines import CommandLines
 from sweeps.service.promotion.night import Night, claim, find, of_schedule
 from sweeps.service.promotion.preparation import prepare
@@ -175,25 +173,6 @@ def test_a_champion_outside_of_tonights_space_stays_and_says_why(
     judged = night(engine, "night-1")
     assert judged.verdict == "kept"
     assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(judged.reason)
-
-
-def test_what_has_no_single_best_or_cannot_be_registered_has_no_champion() -> None:
-    settings = Nights(champion=CHAMPION)
-    check_nights(settings, make_plan(TOKENS, [], None, ""))
-    function = make_plan(["conf=ray_train_function"], [], None, "")
-    with pytest.raises(ConfigError, match=r"nights.champion.model=digits: task.kind=function"):
-        check_nights(settings, function)
-    several = [*TOKENS, "search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]"]
-    with pytest.raises(ConfigError, match="of several objectives"):
-        check_nights(settings, make_plan(several, [], None, ""))
-
-
-@pytest.mark.parametrize(
-    "value", ["it's", 'say "hi"', "back\\", 'b\\"q', "x=1,[2]{", "", "null", None, True, 1e-05, -3]
-)
-def test_a_written_override_is_read_back_as_it_was(value: Any) -> None:
-    document = [{"a.b": value, "c": [value]}]
-    assert parse_values([written_override("search.points", document)]) == {"search.points": document}
 
 
 # --- after a night ------------------------------------------------------------------------------------------------

@@ -10,9 +10,12 @@ import pytest
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import insert
 
+from sweeps.config.nights import Champion, Nights
 from sweeps.errors import ConfigError, UnknownName
+from sweeps.plan.plan import make_plan
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
+from sweeps.service.promotion.checks import check_nights
 from sweeps.service.schedules.definition import find_definition, load_definitions
 from sweeps.service.schedules.firing import decide, fire_now
 from sweeps.service.schedules.overview import coming, states
@@ -194,3 +197,15 @@ def test_people_see_what_came_of_the_last_firing_and_when_the_next_one_is(tmp_pa
     order = [each.definition.name for each in islice(coming(definitions.values(), at("2026-07-03 00:30")), 3)]
     assert order == ["other", "nightly", "other"]
     assert states(definitions, NOW)[0].last is None
+
+
+def test_what_has_no_single_best_or_cannot_be_registered_has_no_champion() -> None:
+    tokens = ["conf=digits", "space=none", "train.lr=tag(log, interval(1e-4, 1e-1))"]
+    settings = Nights(champion=Champion(model="digits"))
+    check_nights(settings, make_plan(tokens, [], None, ""))
+    function = make_plan(["conf=ray_train_function"], [], None, "")
+    with pytest.raises(ConfigError, match=r"nights.champion.model=digits: task.kind=function"):
+        check_nights(settings, function)
+    several = [*tokens, "search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]"]
+    with pytest.raises(ConfigError, match="of several objectives"):
+        check_nights(settings, make_plan(several, [], None, ""))

@@ -12,7 +12,8 @@ from mlflow import artifacts
 from running import NO_PREFLIGHT, Done, points, run
 
 from sweeps_train.config import FunctionTask
-from sweeps_train.frameworks.ray_train import _bind, _numbers
+from sweeps_train.frameworks.bound_function import bind_function
+from sweeps_train.frameworks.ray_train import _numbers
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -200,8 +201,8 @@ def test_a_function_is_called_with_the_mapping_or_with_nothing(monkeypatch: pyte
     called: list[Any] = []
 
     def bind(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-        monkeypatch.setattr("sweeps_train.frameworks.ray_train.import_target", lambda *_: function)
-        _bind(FunctionTask(kind="function", _target_="users.train", arguments=arguments))()  # type: ignore[call-arg]
+        monkeypatch.setattr("sweeps_train.frameworks.bound_function.import_target", lambda *_: function)
+        bind_function(FunctionTask(kind="function", _target_="users.train", arguments=arguments))()  # type: ignore[call-arg]
 
     bind(called.append, {"lr": 1})
     bind(lambda config=None: called.append(config), {"lr": 2})

@@ -10,7 +10,7 @@ from running import Done, points, run
 from transformers import TrainerCallback
 
 from sweeps_train.config import FunctionTask
-from sweeps_train.frameworks.ray_train import _bind
+from sweeps_train.frameworks.bound_function import bind_function
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -147,10 +147,10 @@ def test_an_object_that_is_no_trainer_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"returned a \w+Path; task.framework=huggingface wants a transformers.Trainer"
     ):
-        _bind(task)()
+        bind_function(task)()
     task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.takes_none")
     with pytest.raises(ValueError, match="takes no arguments; give it one, `config`"):
-        _bind(task)()
+        bind_function(task)()
 
 
 def saves_the_best(config: dict[str, Any]) -> Any:
@@ -166,4 +166,4 @@ def saves_the_best(config: dict[str, Any]) -> Any:
 def test_a_trainer_that_saves_after_its_report_is_refused() -> None:
     task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.saves_the_best")
     with pytest.raises(ValueError, match="save_strategy=best saves after an evaluation has been reported; set it to"):
-        _bind(task)()
+        bind_function(task)()

@@ -14,7 +14,7 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.validate.targets import check_targets
 from sweeps_train.config import FunctionTask
-from sweeps_train.frameworks.ray_train import _bind
+from sweeps_train.frameworks.bound_function import bind_function
 
 USERS = """
 import os
@@ -172,7 +172,7 @@ def no_training(config: dict[str, Any]) -> tuple[Path, Path]:
 def test_an_object_that_is_no_training_is_refused() -> None:
     task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.no_training")
     with pytest.raises(ValueError, match=r"Path; task.framework=lightning wants a tuple of a lightning.pytorch Traine"):
-        _bind(task)()
+        bind_function(task)()
 
 
 def of_a_single_device(config: dict[str, Any]) -> tuple[Any, Any]:
@@ -184,7 +184,7 @@ def of_a_single_device(config: dict[str, Any]) -> tuple[Any, Any]:
 def test_a_trainer_that_would_not_meet_the_other_workers_is_refused() -> None:
     task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.of_a_single_device")
     with pytest.raises(ValueError, match="has the strategy SingleDeviceStrategy, which does not use the trial's"):
-        _bind(task)()
+        bind_function(task)()
 
 
 def test_without_lightning_the_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ that saves checkpoints in the trial's folder, where its next attempt finds them.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import numbers
 import shutil
@@ -41,16 +40,15 @@ from sweeps_train.compat.ray_train import (
     replaced_train_fn_utils,
 )
 from sweeps_train.config import Checkpoint as CheckpointConfig
-from sweeps_train.config import EstimatorConfig, FunctionConfig, FunctionTask
+from sweeps_train.config import EstimatorConfig, FunctionConfig
 from sweeps_train.estimators.training import estimator_function
-from sweeps_train.frameworks import adapted
+from sweeps_train.frameworks.bound_function import bind_function
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.integrity import finish
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
-from sweeps_train.targets import import_target
 
 ReportingConfig = FunctionConfig | EstimatorConfig
 """Config of a training that reports by itself."""
@@ -108,7 +106,7 @@ def _function_of(config: ReportingConfig, metric: str, mode: str) -> Callable[[]
     """The function that Ray Train would call."""
     if isinstance(config, EstimatorConfig):
         return estimator_function(config, metric, mode)
-    return script_function(config.task, metric) if config.task.framework == "script" else _bind(config.task)
+    return script_function(config.task, metric) if config.task.framework == "script" else bind_function(config.task)
 
 
 class StopRequested(BaseException):
@@ -348,38 +346,6 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
                 f"task.datasets.{name}._target_=module.make"
             )
         return self._shards[name]
-
-
-def _bind(task: FunctionTask) -> Callable[[], Any]:
-    """Bind the function to its arguments, as Ray Train calls it: with one mapping, or with nothing if it takes none.
-
-    Raises:
-        ValueError: The function cannot be called so.
-    """
-    function = import_target("task", task.target)
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"task._target_={task.target} is no function that can be called ({error})") from error
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = [parameter for parameter in parameters if parameter.kind not in variable]
-    required = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]
-    if len(required) > 1:
-        raise ValueError(
-            f"task._target_={task.target} asks for {', '.join(required)}; Ray Train gives a function one mapping, "
-            "as in `def train(config)`"
-        )
-    if parameters:
-        train = adapted(task, function)
-        return lambda: train(dict(task.arguments))
-    if task.framework != "ray_train":
-        raise ValueError(f"task._target_={task.target} takes no arguments; give it one, `config`")
-    if task.arguments:
-        raise ValueError(
-            f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`"
-        )
-    called: Callable[[], Any] = function
-    return called
 
 
 def _numbers(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
