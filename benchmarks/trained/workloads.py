@@ -86,6 +86,17 @@ def images(model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def layers(number: int, *, width: int, inner: int, heads: int, kv_heads: int) -> dict[str, int]:
+    """Arguments of a transformers config that give the size of its layers."""
+    return {
+        "num_hidden_layers": number,
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+    }
+
+
 BYTES_AND_SPECIAL: dict[str, Any] = {"vocab_size": 384, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
 """Vocabulary of the tokenizer."""
 CPU = {
@@ -98,11 +109,7 @@ CPU = {
         256,
         {
             "model_type": "llama",
-            "hidden_size": 384,
-            "intermediate_size": 1024,
-            "num_hidden_layers": 8,
-            "num_attention_heads": 6,
-            "num_key_value_heads": 6,
+            **layers(8, width=384, inner=1024, heads=6, kv_heads=6),
             "max_position_embeddings": 1024,
             "tie_word_embeddings": True,
             **BYTES_AND_SPECIAL,
@@ -115,68 +122,24 @@ CPU = {
 }
 
 
-def _lora(what: str, per_worker: int, length: int, block: int, **shape: Any) -> Workload:
+def _lora(
+    kind: str, vocabulary: dict[str, Any], shape: dict[str, int], block: int, *, per_worker: int = 8, length: int = 2048
+) -> Workload:
     """Workload with LoRA of every linear layer, in bf16."""
     lora = {"r": 16, "alpha": 32, "target_modules": "all-linear"}
     config = text(length, {"lora": lora}, precision="bf16")
     common = {"dtype": "bfloat16", "tie_word_embeddings": True, "max_position_embeddings": 32768}
-    return Workload(what, config, per_worker, block, length, common | shape)
+    what = f"{shape['num_hidden_layers']} layers of width {shape['hidden_size']}, "
+    what += f"a vocabulary of {vocabulary['vocab_size']:,}"
+    return Workload(what, config, per_worker, block, length, {**common, "model_type": kind, **vocabulary, **shape})
 
 
+QWEN, LLAMA = {"vocab_size": 151936}, {"vocab_size": 128256}
 GPU = {
-    "Qwen2.5 0.5B": _lora(
-        "24 layers of width 896, a vocabulary of 151,936",
-        8,
-        2048,
-        10,
-        model_type="qwen2",
-        vocab_size=151936,
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-    ),
-    "Llama 3.2 1B": _lora(
-        "16 layers of width 2048, a vocabulary of 128,256",
-        8,
-        2048,
-        8,
-        model_type="llama",
-        vocab_size=128256,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-    ),
-    "Qwen2.5 1.5B": _lora(
-        "28 layers of width 1536, a vocabulary of 151,936",
-        8,
-        2048,
-        8,
-        model_type="qwen2",
-        vocab_size=151936,
-        hidden_size=1536,
-        intermediate_size=8960,
-        num_hidden_layers=28,
-        num_attention_heads=12,
-        num_key_value_heads=2,
-    ),
+    "Qwen2.5 0.5B": _lora("qwen2", QWEN, layers(24, width=896, inner=4864, heads=14, kv_heads=2), 10),
+    "Llama 3.2 1B": _lora("llama", LLAMA, layers(16, width=2048, inner=8192, heads=32, kv_heads=8), 8),
+    "Qwen2.5 1.5B": _lora("qwen2", QWEN, layers(28, width=1536, inner=8960, heads=12, kv_heads=2), 8),
 }
-TINY = {
-    "tiny": _lora(
-        "does it run?",
-        2,
-        32,
-        4,
-        model_type="qwen2",
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        **BYTES_AND_SPECIAL,
-    )
-}
+TINY_LAYERS = layers(2, width=32, inner=64, heads=2, kv_heads=1)
+TINY = {"tiny": _lora("qwen2", BYTES_AND_SPECIAL, TINY_LAYERS, 4, per_worker=2, length=32)}
 """Workload for a machine without a GPU."""

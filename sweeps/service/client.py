@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import requests
@@ -72,8 +72,7 @@ class Client:
 
     def trial(self, sweep: str, trial: str) -> dict[str, Any]:
         """Return the document of ``show --trial --json``."""
-        found: dict[str, Any] = self._json("GET", f"{_path(sweep)}/trials/{quote(trial, safe='')}")
-        return found
+        return cast(dict[str, Any], self._json("GET", f"{_path(sweep)}/trials/{quote(trial, safe='')}"))
 
     def log_workers(self, sweep: str, trial: str) -> list[int]:
         """Return the ranks of a trial's workers that have a log."""
@@ -96,13 +95,11 @@ class Client:
 
     def confs(self, group: str | None) -> dict[str, dict[str, str]]:
         """Return the names of configs, or of a group's options, with a line about each."""
-        found: dict[str, dict[str, str]] = self._json("GET", "confs" if group is None else f"confs/{quote(group)}")
-        return found
+        return cast(dict[str, dict[str, str]], self._json("GET", "confs" if group is None else f"confs/{quote(group)}"))
 
     def job(self, number: int) -> dict[str, Any]:
         """Return the document of a job."""
-        found: dict[str, Any] = self._json("GET", f"jobs/{number}")
-        return found
+        return cast(dict[str, Any], self._json("GET", f"jobs/{number}"))
 
     def outcome(self, number: int) -> Any:
         """Return the ``--json`` document of a job's command line; None if it is unknown."""
@@ -110,18 +107,15 @@ class Client:
 
     def schedules(self) -> list[dict[str, Any]]:
         """Return the document of ``schedule list --json``."""
-        found: list[dict[str, Any]] = self._json("GET", "schedules")
-        return found
+        return cast(list[dict[str, Any]], self._json("GET", "schedules"))
 
     def nights(self, schedule: str) -> list[dict[str, Any]]:
         """Return the document of ``schedule nights --json``."""
-        found: list[dict[str, Any]] = self._json("GET", f"schedules/{quote(schedule, safe='')}/nights")
-        return found
+        return cast(list[dict[str, Any]], self._json("GET", f"{_schedule(schedule)}/nights"))
 
     def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
         """Return the document of ``schedule next --json``."""
-        found: list[dict[str, Any]] = self._json("GET", "firings", params={"schedule": [*names], "limit": count})
-        return found
+        return cast(list[dict[str, Any]], self._json("GET", "firings", params={"schedule": [*names], "limit": count}))
 
     # --- changing -------------------------------------------------------------------------------------------------
 
@@ -135,16 +129,15 @@ class Client:
 
     def fire(self, schedule: str) -> Any:
         """Fire a schedule now and return its job."""
-        return self.post(f"schedules/{quote(schedule, safe='')}/run")
+        return self.post(f"{_schedule(schedule)}/run")
 
     def pause(self, schedule: str, *, is_paused: bool) -> Any:
         """Pause a schedule, or let it fire again, and return its document."""
-        return self.post(f"schedules/{quote(schedule, safe='')}/{'pause' if is_paused else 'resume'}")
+        return self.post(f"{_schedule(schedule)}/{'pause' if is_paused else 'resume'}")
 
     def versions(self, schedule: str) -> list[dict[str, Any]]:
         """Return the saved versions of a schedule, the newest first."""
-        found: list[dict[str, Any]] = self._json("GET", f"schedules/{quote(schedule, safe='')}/versions")
-        return found
+        return cast(list[dict[str, Any]], self._json("GET", f"{_schedule(schedule)}/versions"))
 
     def report(self, sweep: str) -> bytes:
         """Make a report and return its files as a ZIP archive."""
@@ -191,6 +184,11 @@ class Client:
 def _path(sweep: str) -> str:
     """Return the API path of a sweep; the name is escaped to a single path segment."""
     return f"sweeps/{quote(sweep, safe='')}"
+
+
+def _schedule(name: str) -> str:
+    """Return the API path of a schedule."""
+    return f"schedules/{quote(name, safe='')}"
 
 
 def _error(server: str, answer: requests.Response) -> SweepsError:
