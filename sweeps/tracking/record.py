@@ -57,7 +57,7 @@ class TrialRecord:
     spans: tuple[Span, ...] = ()
     """Times at which it trained, and its workers."""
     account: TimeAccount | None = None
-    """What its workers have spent their time on, in the attempts that have ended; None if none has, or in the record of
+    """Time of its workers by purpose, in the attempts that have ended; None if none has, or in the record of
     an older version."""
     failures: tuple[FailedAttempt, ...] = ()
     """Its failed attempts."""
@@ -120,7 +120,7 @@ class SweepTime:
     """Share of the workers' time in which they computed steps that were kept; in the record of an older version, in
     which trials trained."""
     account: TimeAccount | None = None
-    """What the workers' time was spent on; None in the record of an older version."""
+    """Time of the workers by purpose; None in the record of an older version."""
     cpu_s: float = 0.0
     """CPU seconds that trials held."""
     gpu_s: float = 0.0

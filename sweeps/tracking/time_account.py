@@ -90,7 +90,7 @@ WORDS = {
 
 
 def describe_rest(account: TimeAccount, least: float = 0.01) -> str:
-    """Where the time went that was not goodput, the largest share first, as ``start 24%, evaluation 9%``.
+    """Shares of the time that was not goodput, the largest first, as ``start 24%, evaluation 9%``.
 
     Args:
         account: The account.
