@@ -9,6 +9,7 @@ from sweeps.doctor.finding import Finding, Verdict
 from sweeps.doctor.node_state import Look, NodeState
 from sweeps.doctor.probes import Probes
 from sweeps.doctor.slow_nodes import slow_among, suspects
+from sweeps.storage.location import is_remote
 
 CLOCK_WARNS_S, CLOCK_FAILS_S = 1.0, 30.0
 """Seconds that a node's clock may differ: the times of trials would be wrong; tokens and certificates may fail."""
@@ -111,6 +112,9 @@ def _storage(name: str, state: NodeState, wanted: Look) -> Iterator[Finding]:
     if not state.sees_marker:
         fix = "set output_dir to a folder that all nodes mount; checkpoints written there would be lost"
         yield Finding("storage", "failed", name, f"does not share output_dir={folder}", fix)
+    elif state.write_error and is_remote(folder):
+        fix = "let it reach the store, and give it the variables, by `ray start` there or by cluster.env"
+        yield Finding("storage", "failed", name, state.write_error, fix)
     elif state.write_error:
         yield Finding("storage", "failed", name, f"cannot write output_dir={folder}: {state.write_error}", "grant it")
 

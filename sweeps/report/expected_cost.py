@@ -129,7 +129,8 @@ def _times_longer(work: Workload, past: PastSweep) -> float:
 def _hourly_cost(config: SweepConfig, *, use_gpu: bool) -> float | None:
     if not config.is_priced:
         return None
-    placed = [config.in_pool(name) for name in config.scaling.trial_pools or [None]]
+    pools: list[str | None] = [*config.scaling.trial_pools] or [None]
+    placed = [config.in_pool(name) for name in pools]
     return max(each.hourly_cost(reserved_per_trial(each, use_gpu=use_gpu)) for each in placed)
 
 
