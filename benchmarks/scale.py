@@ -108,11 +108,15 @@ def _text(here: str, results: list[Result]) -> str:
     shares = [_shares(result) for result in results]
     parts.sort(key=lambda part: -shares[-1].get(part, 0.0))
     table = markdown_table(HEADERS, [_row(result) for result in results], left=0)
-    sizes = [f"{result['workers']:,} workers, {result['trials']:,} trials" for result in results]
     busy = markdown_table(
-        ["main thread", *sizes], [[part, *(f"{each.get(part, 0.0):.0%}" for each in shares)] for part in parts]
+        ["main thread", *map(_name, results)],
+        [[part, *(f"{each.get(part, 0.0):.0%}" for each in shares)] for part in parts],
     )
     return f"{here}.\n\n{table}\n\n{busy}\n\n![Growth of costs with trials]({FIGURE})"
+
+
+def _name(result: Result) -> str:
+    return f"{result['workers']:,} workers, {result['trials']:,} trials"
 
 
 def _shares(result: Result) -> dict[str, float]:
@@ -140,7 +144,7 @@ def _draw(results: list[Result], file: Path) -> None:
 
     figure, ((cpu, memory), (stores, gaps)) = plt.subplots(2, 2, figsize=(9, 6), layout="constrained")
     for result in results:
-        name = f"{result['workers']:,} workers"
+        name = _name(result)
         pairs, samples = _bundles(result), result["samples"]
         spent = [1e3 * (b["cpu_s"][TOTAL] - a["cpu_s"][TOTAL]) / (b["ended"] - a["ended"]) for a, b in pairs]
         cpu.plot([b["ended"] for _, b in pairs], spent, ".-", label=name)
@@ -150,13 +154,13 @@ def _draw(results: list[Result], file: Path) -> None:
         stores.plot([each["ended"] for each in largest], [each[key] for each in largest], label=name)
     gaps.boxplot(
         [result["gaps_s"] for result in results],
-        tick_labels=[f"{result['workers']:,}" for result in results],
+        tick_labels=[_name(result).replace(", ", "\n") for result in results],
         showfliers=False,
     )
     cpu.set(xscale="log", xlabel="trials that have ended", ylabel="ms", ylim=(0, None), title="Driver CPU of a trial")
     memory.set(xscale="log", xlabel="trials that have ended", ylabel="MiB", ylim=(0, None), title="Driver memory")
     stores.set(xlabel="trials that have ended", ylabel="MiB", ylim=(0, None), title="Files of the largest sweep")
-    gaps.set(xlabel="workers", ylabel="seconds", yscale="log", title="From a freed place to its next trial")
+    gaps.set(ylabel="seconds", yscale="log", title="From a freed place to its next trial")
     for axes in (cpu, memory, stores, gaps):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)

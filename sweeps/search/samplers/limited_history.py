@@ -13,6 +13,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.search.samplers.study_view import StudyViewSampler
 
+Rank = tuple[float, ...]
+NOT_ENDED: Rank = (3.0,)
 MOST_TRIALS = 1000
 """Trials that the sampler sees at most."""
 BEST = 100
@@ -44,21 +46,34 @@ class LimitedHistorySampler(StudyViewSampler):
         """
         super().__init__(sampler)
         self._most, self._best = most, best
+        self._ranks: dict[int, tuple[FrozenTrial, Rank]] = {}
+        """Ranks of ended trials by number, which do not change as long as the study returns the same object."""
 
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         trials = study.get_trials(deepcopy=False)
         if len(trials) <= self._most or len(study.directions) > 1:
             return trials
         sign = 1.0 if study.direction is StudyDirection.MINIMIZE else -1.0
-        ended = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-        best = {trial.number for trial in heapq.nsmallest(self._best, ended, key=lambda trial: _rank(trial, sign))}
-        others = [trial.number for trial in trials if trial.number not in best]
+        numbers = [trial.number for trial in trials]
+        ranked = [(self._rank(number, trial, sign), number) for number, trial in zip(numbers, trials, strict=True)]
+        best = {number for rank, number in heapq.nsmallest(self._best, ranked) if rank != NOT_ENDED}
+        others = [number for number in numbers if number not in best]
         room = min(self._most - len(best), len(others))
         shown = best | {others[index * len(others) // room] for index in range(room)}
-        return [trial for trial in trials if trial.number in shown]
+        return [trial for number, trial in zip(numbers, trials, strict=True) if number in shown]
+
+    def _rank(self, number: int, trial: FrozenTrial, sign: float) -> Rank:
+        known = self._ranks.get(number)
+        if known is not None and known[0] is trial:
+            return known[1]
+        if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
+            return NOT_ENDED
+        rank = _rank(trial, sign)
+        self._ranks[number] = trial, rank
+        return rank
 
 
-def _rank(trial: FrozenTrial, sign: float) -> tuple[float, ...]:
+def _rank(trial: FrozenTrial, sign: float) -> Rank:
     """Place of an ended trial in the order in which TPE chooses the best: complete trials by their value, then pruned
     ones by their last step and value, then those that violate a constraint.
 
