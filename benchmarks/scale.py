@@ -28,6 +28,8 @@ from scaled.sweep import RESULT, TOTAL
 SIZES = "10x100,100x1000,1000x10000"
 FIGURE = "images/scale.png"
 ENDS_WITHIN_S = 120
+FEWEST_GAPS = 50
+"""Fewest times from a freed place to its next trial that are summed up."""
 BUNDLES = 12
 """Points of a curve in the figure."""
 
@@ -85,10 +87,11 @@ HEADERS = (
 
 
 def _row(result: Result) -> list[str]:
-    first, last, gaps = result["samples"][0], result["samples"][-1], result["gaps_s"]
+    first, last = result["samples"][0], result["samples"][-1]
     cpu = last["cpu_s"][TOTAL] - first["cpu_s"][TOTAL]
     main = max(each["cpu_s"]["MainThread"] for each in result["samples"]) - first["cpu_s"]["MainThread"]
-    spread = statistics.quantiles(gaps, n=10) if len(gaps) > 1 else [0.0] * 9
+    gaps = _gaps(result)
+    tenths = [f"{seconds:.2f} s" for seconds in statistics.quantiles(gaps, n=10)] if gaps else ["too few"] * 9
     return [
         f"{result['workers']:,}",
         f"{result['trials']:,}",
@@ -98,8 +101,8 @@ def _row(result: Result) -> list[str]:
         f"{last['memory_mib']:.0f} MiB",
         f"{1024 * last['mlflow_mib'] / result['trials']:.1f} KiB a trial",
         f"{1024 * last['study_mib'] / result['trials']:.1f} KiB a trial",
-        f"{spread[4]:.2f} s",
-        f"{spread[8]:.2f} s",
+        tenths[4],
+        tenths[8],
     ]
 
 
@@ -113,6 +116,12 @@ def _text(here: str, results: list[Result]) -> str:
         [[part, *(f"{each.get(part, 0.0):.0%}" for each in shares)] for part in parts],
     )
     return f"{here}.\n\n{table}\n\n{busy}\n\n![Growth of costs with trials]({FIGURE})"
+
+
+def _gaps(result: Result) -> list[float]:
+    """Seconds from each freed place to its next trial; none if they are too few."""
+    gaps: list[float] = result["gaps_s"]
+    return gaps if len(gaps) >= FEWEST_GAPS else []
 
 
 def _name(result: Result) -> str:
@@ -153,8 +162,10 @@ def _draw(results: list[Result], file: Path) -> None:
     for key, name in (("mlflow_mib", "MLflow"), ("study_mib", "Optuna study")):
         stores.plot([each["ended"] for each in largest], [each[key] for each in largest], label=name)
     gaps.boxplot(
-        [result["gaps_s"] for result in results],
-        tick_labels=[_name(result).replace(", ", "\n") for result in results],
+        [_gaps(result) for result in results],
+        tick_labels=[
+            _name(result).replace(", ", "\n") + ("" if _gaps(result) else "\n(too few)") for result in results
+        ],
         showfliers=False,
     )
     cpu.set(xscale="log", xlabel="trials that have ended", ylabel="ms", ylim=(0, None), title="Driver CPU of a trial")
