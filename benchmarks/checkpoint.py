@@ -2,10 +2,11 @@
 
     python benchmarks/checkpoint.py --write docs/checkpoints.md
 
-takes about ten minutes on two idle cores. Each way of saving is called several times, with a pause until what it does
-in the background has ended; the time is that of the slowest worker, from a barrier to the return of the call, and the
-table has the median without the first call, which allocates. Workers are processes that communicate over gloo, with one
-thread each. The state is that of square matrices with Adam, whole with one worker and sharded by FSDP with several.
+takes about ten minutes on two idle cores; ``--merge`` puts together runs of parts of it. Each way of saving is called
+several times, with a pause until what it does in the background has ended; the time is that of the slowest worker, from
+a barrier to the return of the call, and the table has the median without the first call, which allocates. Workers are
+processes that communicate over gloo, with one thread each. The state is that of square matrices with Adam, whole with
+one worker and sharded by FSDP with several.
 """
 
 from __future__ import annotations
@@ -198,22 +199,37 @@ def median(each: dict[str, Any]) -> float:
 
 @click.command()
 @click.option("--sizes", default="25,250,1000", show_default=True, help="Sizes of the state in MiB.")
-@click.option("--workers", default="1,2,4", show_default=True, help="Numbers of workers.")
+@click.option("--workers", default="1,2,4", show_default=True, help="Numbers of workers; may be empty with --merge.")
+@click.option(
+    "--merge", type=click.Path(path_type=Path, exists=True), multiple=True, help="Add the numbers of an earlier run."
+)
 @click.option("--saves", type=click.IntRange(2), default=6, show_default=True, help="Saves of each kind.")
 @click.option("--ray/--no-ray", default=True, show_default=True, help="Also measure Ray Train's report.")
 @click.option("--folder", type=click.Path(path_type=Path, exists=True), default=Path.cwd, help="Where to write.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Write all numbers.")
 @click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(
-    sizes: str, workers: str, saves: int, ray: bool, folder: Path, json_file: Path | None, write: Path | None
+    sizes: str,
+    workers: str,
+    merge: tuple[Path, ...],
+    saves: int,
+    ray: bool,
+    folder: Path,
+    json_file: Path | None,
+    write: Path | None,
 ) -> None:
     """Measure how long saving blocks a training."""
     here = machine(("torch", "ray"))
     in_mib = [int(each) for each in sizes.split(",")]
     numbers: dict[int, dict[int, Any]] = {}
-    for ranks in map(int, workers.split(",")):
+    for file in merge:
+        earlier = json.loads(file.read_text(encoding="utf-8"))
+        here = earlier["machine"]
+        for ranks, by_size in earlier["numbers"].items():
+            numbers.setdefault(int(ranks), {}).update({int(mib): each for mib, each in by_size.items()})
+    for ranks in map(int, filter(None, workers.split(","))):
         click.echo(f"{ranks} workers ...", err=True)
-        numbers[ranks] = measure(ranks, in_mib, saves, folder)
+        numbers.setdefault(ranks, {}).update(measure(ranks, in_mib, saves, folder))
         if ray:
             for mib, each in measure_ray_report(ranks, in_mib, saves, folder).items():
                 numbers[ranks][mib]["saving"][RAY_REPORT] = each
