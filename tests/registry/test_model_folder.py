@@ -75,6 +75,33 @@ def test_a_merged_model_is_loaded_without_peft(adapted: Path, tmp_path: Path) ->
     assert torch.equal(logits(load_model(folder)), logits(model))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("merged", "inside"), [(False, "artifacts/model"), (True, "model")])
+@pytest.mark.filterwarnings("default")  # MLflow's own
+def test_a_registered_version_has_the_same_folder_and_trains_on(
+    merged: bool, inside: str, adapted: Path, tmp_path: Path, working_folder: Path
+) -> None:
+    from mlflow.models import Model
+    from transformers import AutoModelForCausalLM
+
+    from sweeps.registry.flavours import flavour_of
+
+    scratch = tmp_path / "model"
+    scratch.mkdir()
+    flavour = flavour_of(adapted, scratch, merged=merged)
+    flavour.module.save_model(path=str(tmp_path / "version"), mlflow_model=Model(), **flavour.arguments)
+    folder = tmp_path / "version" / inside
+    assert not [*folder.rglob("training_state.pt")]
+    expected = logits(load_model(adapted))
+    torch.testing.assert_close(logits(AutoModelForCausalLM.from_pretrained(folder)), expected, rtol=1e-4, atol=1e-4)
+    if merged:
+        write_prompts(working_folder)
+        train = {"max_steps": 1, "eval_every": 1, "lr": 1e-30}  # too small to change a weight
+        run(configured(TEXT, model={"path": str(folder), "lora": None}, train=train), tmp_path / "again")
+        trained = load_model(tmp_path / "again" / "step-00000001")
+        torch.testing.assert_close(logits(trained), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_other_models_are_loaded_by_load_model(tmp_path: Path) -> None:
     run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path / "checkpoints")
     checkpoint = tmp_path / "checkpoints" / "step-00000001"
