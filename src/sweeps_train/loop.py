@@ -7,6 +7,7 @@ from contextlib import closing
 
 from sweeps_train.allocator import keep_freed_memory
 from sweeps_train.config import TrainingConfig
+from sweeps_train.divergence import Diverged
 from sweeps_train.numerics import numerics
 from sweeps_train.pending_reports import Evaluator
 from sweeps_train.reporter import Reporter, Stop
@@ -66,43 +67,66 @@ def train(
         >>> [path.name for path in Path(folder).iterdir()]
         ['step-00000002']
     """
+    samples, times_restored = None, 0
     with keep_freed_memory(), numerics(config.train):
-        trainer = Trainer(
-            config,
-            reporter,
-            checkpoint_folder,
-            metric,
-            mode,
-            resume=resume,
-            largest_micro_batch=largest_micro_batch,
-            on_prepared=on_prepared,
-            evaluator=evaluator,
-            failures=failures,
-        )
-        with closing(trainer):
-            stop = trainer.repeat_last_report()
-            while stop is Stop.NO and not trainer.is_done:
-                trainer.train_step()
-                due = trainer.due_actions()
-                if due is None:
-                    continue
-                metrics, stop = trainer.train_metrics(per_worker=due.evaluate)
-                evaluates = due.evaluate and trainer.evaluates
-                if evaluates and stop is not Stop.DISCARD:
-                    eval_metrics, stop_now = trainer.evaluate()
-                    metrics, stop = metrics | eval_metrics, max(stop, stop_now)
-                if stop is Stop.DISCARD:
-                    trainer.finish()
-                    return
-                if evaluates:
-                    trainer.check_metric(metrics)
-                saves = due.save or stop is Stop.SAVE
-                checkpoint = trainer.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
-                if not due.evaluate:
-                    trainer.log(metrics)
-                    continue
-                stop = max(stop, trainer.report(metrics, checkpoint))
-                if stop is Stop.SAVE and not saves:
-                    trainer.save(metrics, stops=True)
+        while True:
+            trainer = Trainer(
+                config,
+                reporter,
+                checkpoint_folder,
+                metric,
+                mode,
+                resume=resume or times_restored > 0,
+                largest_micro_batch=largest_micro_batch,
+                on_prepared=on_prepared,
+                evaluator=evaluator,
+                failures=failures,
+            )
+            try:
+                with closing(trainer):
+                    if samples is not None:
+                        trainer.continue_at(samples)
+                    return _train(trainer, times_restored)
+            except Diverged as diverged:
+                samples, times_restored = diverged.samples, times_restored + 1
+            del trainer  # its memory is needed by the next one
+
+
+def _train(trainer: Trainer, times_restored: int) -> None:
+    """Train to the end, or until the reporter asks to stop.
+
+    Args:
+        trainer: The training.
+        times_restored: Number of times that it has gone back to a checkpoint, whose report is then not repeated.
+
+    Raises:
+        Diverged: It is to go back to its last checkpoint.
+    """
+    stop = Stop.NO if times_restored else trainer.repeat_last_report()
+    while stop is Stop.NO and not trainer.is_done:
+        trainer.train_step()
+        due = trainer.due_actions()
+        if due is None:
+            continue
+        metrics, stop = trainer.train_metrics(per_worker=due.evaluate)
+        if trainer.divergence.has_diverged(metrics["train/loss"]):
+            due = trainer.end_diverged(times_restored)
+        evaluates = due.evaluate and trainer.evaluates
+        if evaluates and stop is not Stop.DISCARD:
+            eval_metrics, stop_now = trainer.evaluate()
+            metrics, stop = metrics | eval_metrics, max(stop, stop_now)
+        if stop is Stop.DISCARD:
             trainer.finish()
-            trainer.deliver_reports()
+            return
+        if evaluates:
+            trainer.check_metric(metrics)
+        saves = due.save or stop is Stop.SAVE
+        checkpoint = trainer.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
+        if not due.evaluate:
+            trainer.log(metrics)
+            continue
+        stop = max(stop, trainer.report(metrics, checkpoint))
+        if stop is Stop.SAVE and not saves:
+            trainer.save(metrics, stops=True)
+    trainer.finish()
+    trainer.deliver_reports()

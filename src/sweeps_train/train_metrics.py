@@ -91,7 +91,8 @@ class TrainMetrics:
         loss, votes, all_halvings, data_wait, *others = map(sum, zip(*by_worker, strict=True))
         number, seconds = self._workers.size, time.perf_counter() - self._started
         per_second = self._size / seconds
-        metrics = {"train/loss": loss / self._units, f"train/{task.unit}_per_second": per_second}
+        mean_loss = loss / self._units if self._units else math.nan  # all of these steps were left out
+        metrics = {"train/loss": mean_loss, f"train/{task.unit}_per_second": per_second}
         metrics[DATA_WAIT] = data_wait / number / seconds
         metrics |= flops.metrics(per_second)
         if all_halvings:

@@ -18,6 +18,7 @@ from sweeps_train.data.agreement import check_same_samples
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.sampler import Batch, SampleOrder, longest_first
 from sweeps_train.distributed import Workers
+from sweeps_train.divergence import DivergenceGuard
 from sweeps_train.flops import FlopMeter
 from sweeps_train.micro_batch import choose_micro_batch_size
 from sweeps_train.models.float8 import check_float8, convert_to_float8
@@ -103,10 +104,7 @@ class Trainer:
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
 
         seed_all(config.seed, self.strategy.capabilities.random_stream)
-        self.progress = Progress()
-        if state is not None:
-            reached = load_checkpoint(state, self.optimizer, self.strategy)
-            self.progress = replace(reached, epochs=reached.samples / num_samples)
+        self.progress = self._load_state(state)
         self.order = SampleOrder(num_samples, config.seed)
         micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, largest_micro_batch)
         previous_factor = self.progress.batch_factor if self.resumed_from is not None else None
@@ -124,8 +122,16 @@ class Trainer:
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
         self.flops = FlopMeter(self.workers, config.train.peak_tflops or self._peak())
         self.measured = TrainMetrics(self.workers)
+        self.divergence = DivergenceGuard(config.train, self.workers.device, self.reporter.note)
         self.reported_at = self._measured_at = self.progress.step
         self.spent = TimeSpent(setup=time.perf_counter() - began)
+
+    def _load_state(self, state: Path | None) -> Progress:
+        """Load model and optimizer from a checkpoint, if there is one, and return the position there."""
+        if state is None:
+            return Progress()
+        reached = load_checkpoint(state, self.optimizer, self.strategy)
+        return replace(reached, epochs=reached.samples / len(self.task.train_samples))
 
     def _pending_reports(self, evaluator: Evaluator | None) -> PendingReports | None:
         if evaluator is None or self.workers.rank != 0:
@@ -257,8 +263,9 @@ class Trainer:
             # The strategy averages gradients over the replicas; the loss is the mean over the units of all of them.
             scale = self.strategy.data_parallel.size / units
             loss = self.memory.backward(batches, size, scale)
-            self._update_weights()
-        self.measured.add_step(loss if self.strategy.capabilities.is_reporting_rank else None, units, size, data_wait)
+            is_kept = self._update_weights()
+        reports_loss = is_kept and self.strategy.capabilities.is_reporting_rank
+        self.measured.add_step(loss if reports_loss else None, units if is_kept else 0, size, data_wait)
         consumed = progress.samples + len(indices)
         self.progress = replace(
             progress,
@@ -271,16 +278,24 @@ class Trainer:
     def _learning_rate(self, step: int) -> float:
         return learning_rate(self.config.train, step, self.total_steps)
 
-    def _update_weights(self) -> None:
-        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped."""
+    def _update_weights(self) -> bool:
+        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped.
+
+        Returns:
+            Whether the step was made; not if its gradients are not finite and the config says to leave it out.
+        """
         scaler, max_grad_norm = self.precision.scaler, self.config.train.max_grad_norm
         if max_grad_norm is not None:
             scaler.unscale_(self.optimizer)
-            self.strategy.clip_grad_norm(max_grad_norm)
+            norm = self.strategy.clip_grad_norm(max_grad_norm)
+            if not self.divergence.keeps(norm, is_scaled=scaler.is_enabled()):
+                self.strategy.zero_grad()
+                return False
         with named_in_errors(self.config.train, self.config.strategy.kind):
             scaler.step(self.optimizer)
         scaler.update()
         self.strategy.zero_grad()
+        return True
 
     def due_actions(self) -> DueActions | None:
         """Actions that follow the present step; None if not even metrics are logged.
@@ -322,7 +337,28 @@ class Trainer:
         if self.config.train.max_communication_share is not None:
             metrics["train/global_batch_size"] = float(self.global_batch_size)
         metrics["train/num_workers"] = float(self.workers.size)
-        return metrics, Stop(int(stop))
+        return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
+
+    def continue_at(self, samples: int) -> None:
+        """Continue at another position in the order of the data than that of the checkpoint."""
+        self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
+        self.batches = self._micro_batches(self.memory.micro_batch_size)
+
+    def end_diverged(self, times_restored: int) -> DueActions:
+        """End a training that has diverged, with the present step.
+
+        Args:
+            times_restored: Number of times that it has gone back to a checkpoint.
+
+        Returns:
+            A last evaluation, without a checkpoint of these weights unless others evaluate that.
+
+        Raises:
+            Diverged: It is to go back to its last checkpoint instead.
+        """
+        self.divergence.tell_end(self.progress.step, self.progress.samples, times_restored)
+        self.total_steps = self.progress.step
+        return DueActions(evaluate=True, save=not self.evaluates)
 
     def _observe_times(self, seconds: float) -> None:
         """Tell the schedule of checkpoints what steps and saves take, the same on all workers."""

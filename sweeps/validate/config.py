@@ -81,6 +81,11 @@ def check_training(config: SweepConfig) -> None:
             f"checkpoint.every={every}: search.scheduler.kind={kind} pauses trials at evaluations, each of which needs "
             f"a checkpoint; use null, or a divisor of train.eval_every={config.loop.eval_every}"
         )
+    if config.loop.on_divergence == "restore" and not config.checkpoint.includes_evaluations(config.loop.eval_every):
+        raise ConfigError(
+            f"train.on_divergence=restore: with checkpoint.every={every} the training would go back to before its last "
+            f"evaluation; use null, or a divisor of train.eval_every={config.loop.eval_every}"
+        )
 
 
 def lookup_in(composition: Composition) -> Lookup:

@@ -41,6 +41,8 @@ def _evaluation_mistakes(config: SweepConfig) -> Iterator[str]:
     key = f"scaling.evaluation_pool={pool}"
     if config.loop is None or isinstance(config.task, EstimatorTask):
         yield f"{key}: task.kind={config.task.kind} evaluates by itself; remove it, or use a built-in task"
+    if config.loop is not None and config.loop.on_divergence == "restore":
+        yield f"{key}: train.on_divergence=restore needs evaluations by the trial's own workers; use stop, or remove it"
     if is_remote(config.output_dir):
         yield (
             f"{key}: output_dir={config.output_dir} is in an object store, and evaluations read checkpoints from a "

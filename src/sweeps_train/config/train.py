@@ -68,6 +68,11 @@ class Train:
     """Part of all steps over which the learning rate rises from zero."""
     max_grad_norm: PositiveFloat | None = 1.0
     """Clip the gradient's norm to this; null does not clip."""
+    on_divergence: Literal["stop", "skip", "restore", "continue"] = "stop"
+    """When the training loss is not finite, ``stop`` ends the trial with a last evaluation, ``restore`` returns to the
+    last checkpoint and continues with the next samples, three times at most, and ``continue`` goes on. ``skip`` leaves
+    out steps whose gradients are not finite, ten in succession at most, and waits for the gradients of each step; with
+    fp16 such steps are always left out."""
     eval_every: PositiveInt = 10
     """Steps between evaluations on the held-out data; the last step is always evaluated.
     Every evaluation is a report, at which a scheduler may stop the trial."""
@@ -104,6 +109,8 @@ class Train:
                 f"give exactly one of max_steps and epochs (max_steps={self.max_steps}, epochs={self.epochs}); "
                 "set the other to null"
             )
+        if self.on_divergence == "skip" and self.max_grad_norm is None:
+            raise ValueError("on_divergence=skip needs the gradients' norm; set max_grad_norm, 1.0e9 clips nothing")
         if (self.max_communication_share is None) != (self.max_global_batch_size is None):
             raise ValueError(
                 f"max_communication_share={self.max_communication_share} and max_global_batch_size="

@@ -42,8 +42,8 @@ class ShardedStrategy(Strategy):
             self.model.set_requires_gradient_sync(is_last or not self._keeps_whole_gradients)
             self.model.set_requires_all_reduce(is_last)  # between the copies of a model that is sharded in groups
 
-    def clip_grad_norm(self, max_norm: float) -> None:
-        clip_sharded(
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
+        return clip_sharded(
             [(each.grad, self.copies(each)) for each in self.parameters.values() if each.grad is not None],
             max_norm,
             self.workers,
@@ -115,13 +115,16 @@ def _full(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> None:
+def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> torch.Tensor:
     """Scale sharded gradients down to a common norm of at most ``max_norm``.
 
     Args:
         gradients: Each gradient, with the number of workers that hold the same shard of it.
         max_norm: Largest norm of all gradients of all workers together.
         workers: All workers.
+
+    Returns:
+        The norm before, a scalar, the same on all workers.
     """
     shards = [(local_shard(gradient), copies) for gradient, copies in gradients]
     squares = torch.zeros((), dtype=torch.float64, device=workers.device)
@@ -129,9 +132,11 @@ def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float,
         norm = nn.utils.get_total_norm([shard for shard, each in shards if each == copies])
         squares += norm.to(workers.device, torch.float64) ** 2 / copies
     dist.all_reduce(squares)
-    factor = (max_norm / (squares.sqrt() + 1e-6)).clamp(max=1.0).float()
+    norm = squares.sqrt()
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0).float()
     for device in {shard.device for shard, _ in shards}:
         multiply_in_place([shard for shard, _ in shards if shard.device == device], factor.to(device))
+    return norm
 
 
 def average(gradients: Iterable[torch.Tensor], workers: Workers) -> None:

@@ -136,9 +136,9 @@ class PipelineStrategy(Strategy):
             each.wait()
         parameter.grad += received
 
-    def clip_grad_norm(self, max_norm: float) -> None:
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
         tied = set(self._tied)
-        clip_sharded(
+        return clip_sharded(
             [
                 (each.grad, self.data_parallel.size * (2 if each in tied else 1))
                 for each in self.parameters.values()

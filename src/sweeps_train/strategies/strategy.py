@@ -129,9 +129,9 @@ class Strategy:
         for parameter in self.parameters.values():
             parameter.grad = None
 
-    def clip_grad_norm(self, max_norm: float) -> None:
-        """Scale all gradients down to a common norm of at most ``max_norm``."""
-        nn.utils.clip_grad_norm_(self.parameters.values(), max_norm)
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
+        """Scale all gradients down to a common norm of at most ``max_norm``; return their norm before, a scalar."""
+        return nn.utils.clip_grad_norm_(self.parameters.values(), max_norm)
 
     @torch.no_grad()
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:

@@ -1,0 +1,123 @@
+"""Trainings that diverge end, leave out steps, or go back to a checkpoint, as the config says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_runs import IMAGES, Recorder, configured, run
+
+from sweeps_train.config import Train
+from sweeps_train.divergence import DivergenceGuard
+from sweeps_train.out_of_memory import OutOfMemoryHandler
+
+ALL = range(1000)
+
+
+def poisoned(monkeypatch: pytest.MonkeyPatch, calls: Collection[int]) -> None:
+    """Make loss and gradients of some backward passes NaN, counted from 1."""
+    backward, called = OutOfMemoryHandler.backward, []
+
+    def with_poison(self: OutOfMemoryHandler, *arguments: Any) -> torch.Tensor:
+        loss = backward(self, *arguments)
+        called.append(loss)
+        if len(called) not in calls:
+            return loss
+        for parameter in self._strategy.parameters.values():
+            assert parameter.grad is not None
+            parameter.grad.fill_(math.nan)
+        return loss * math.nan
+
+    monkeypatch.setattr(OutOfMemoryHandler, "backward", with_poison)
+
+
+def train(folder: Path, reaction: str, **more: Any) -> Recorder:
+    return run(configured(IMAGES, train={"on_divergence": reaction, **more}), folder)
+
+
+def test_a_training_that_diverges_ends_with_its_next_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned(monkeypatch, [5])
+    recorder = train(tmp_path, "stop", max_steps=20)
+    assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (6, True)]
+    assert math.isnan(recorder.final["eval/loss"])
+    assert recorder.reports[-1][2] is None  # no checkpoint of such weights
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000004"]
+    assert recorder.notes == [
+        "step 6: the training loss or its gradients are not finite; the training ends (train.on_divergence=stop)"
+    ]
+
+
+def test_a_training_may_go_on_whatever_its_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned(monkeypatch, [5])
+    recorder = train(tmp_path, "continue")
+    assert [step for step, *_ in recorder.reports] == [4, 8]
+    assert math.isnan(recorder.final["eval/loss"])
+
+
+def test_a_step_whose_gradients_are_not_finite_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned(monkeypatch, [3, 5, 6])
+    recorder = train(tmp_path, "skip")
+    assert [step for step, *_ in recorder.reports] == [4, 8]
+    assert math.isfinite(recorder.final["eval/loss"])
+    assert recorder.final["train/skipped_steps"] == 3
+    assert math.isfinite(recorder.reports[0][1]["train/loss"])
+    assert math.isnan(recorder.logs[6]["train/loss"])  # both of its steps were left out
+    assert recorder.notes == []
+
+
+def test_a_training_that_would_leave_out_every_step_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned(monkeypatch, ALL)
+    recorder = train(tmp_path, "skip", max_steps=100, eval_every=50)
+    assert [(step, done) for step, *_, done in recorder.reports] == [(10, True)]
+    assert math.isfinite(recorder.final["eval/loss"])
+
+
+def test_a_training_goes_back_and_leaves_out_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned(monkeypatch, [6])
+    recorder = train(tmp_path, "restore")
+    assert [(step, done) for step, *_, done in recorder.reports] == [(4, False), (8, True)]
+    assert math.isfinite(recorder.final["eval/loss"])
+    assert [progress.samples for progress in recorder.progress] == [4 * 400, (4 + 2 + 4) * 400]
+    (note,) = recorder.notes
+    assert note.endswith("not finite; the training goes back to its last checkpoint and leaves these samples out")
+
+
+def test_a_training_that_always_diverges_ends_after_three_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, ALL)
+    recorder = train(tmp_path, "restore")
+    assert [(step, done) for step, *_, done in recorder.reports] == [(2, True)]
+    assert len(recorder.notes) == 4
+    assert recorder.notes[-1].endswith("the training ends (train.on_divergence=restore)")
+
+
+def test_a_spike_of_the_gradients_norm_is_told_and_does_not_become_usual() -> None:
+    notes: list[str] = []
+    guard = DivergenceGuard(Train(max_steps=1), torch.device("cpu"), notes.append)
+    for step in range(1, 20):
+        for norm in (1.0, 3.0):
+            guard.keeps(torch.tensor(50.0 * norm if step in (8, 9) else norm), is_scaled=False)
+        metrics = guard.metrics(step)
+        if step not in (8, 9):
+            assert metrics == {"train/grad_norm": 2.0, "train/grad_norm_max": 3.0}
+    assert notes == [
+        f"step {step} or shortly before: a spike of the gradients' norm, 150, 75 times the usual one" for step in (8, 9)
+    ]
+
+
+def test_norms_that_are_not_finite_are_left_out_of_the_mean() -> None:
+    guard = DivergenceGuard(Train(max_steps=1), torch.device("cpu"), print)
+    for norm in (1.0, math.inf, 2.0, math.nan):
+        assert guard.keeps(torch.tensor(norm), is_scaled=False)
+    assert guard.metrics(4) == {"train/grad_norm": 1.5, "train/grad_norm_max": 2.0}
+    assert guard.metrics(8) == {}
+
+
+def test_steps_can_be_left_out_only_if_the_norm_is_known() -> None:
+    with pytest.raises(ValueError, match="on_divergence=skip needs the gradients' norm"):
+        Train(max_steps=1, on_divergence="skip", max_grad_norm=None)
