@@ -43,7 +43,7 @@ def test_a_command_prints_the_message_on_the_page(
 def constants() -> str:
     """Texts in the sources, with ``...`` for the values within them."""
     found = []
-    for path in (CHECKOUT / "sweeps").rglob("*.py"):
+    for path in (*(CHECKOUT / "sweeps").rglob("*.py"), *(CHECKOUT / "src").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 parts = [str(each.value) if isinstance(each, ast.Constant) else "\0" for each in node.values]

@@ -120,6 +120,10 @@ def test_a_trial_too_wide_for_one_pool_runs_in_the_other() -> None:
         ((f"+{CPUS}", "scaling.evaluation_pool=cpu"), ["evaluation_pool=cpu", "add one to scaling.pools"]),
         ((POOLS, "scaling.evaluation_pool=l4", "scaling.pool=choice(a100, l4)"), ["pool=l4", "choose another pool"]),
         (
+            (POOLS, "scaling.evaluation_pool=l4", "scaling.pool=a100", "train.on_divergence=restore"),
+            ["scaling.evaluation_pool=l4", "train.on_divergence=restore", "use stop"],
+        ),
+        (
             (POOLS, "scaling.evaluation_pool=l4", "output_dir=s3://bucket/x"),
             ["scaling.evaluation_pool=l4", "s3://bucket"],
         ),

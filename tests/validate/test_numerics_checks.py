@@ -1,4 +1,4 @@
-"""Switches for TF32, deterministic algorithms and the allocator that contradict something are refused on the driver."""
+"""Numeric switches that contradict something are refused on the driver: TF32, deterministic algorithms, divergence."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ from sweeps.validate.config import check_sweep
             ["train.deterministic=true", "train.max_communication_share=0.1", "train.max_global_batch_size=512"],
             {},
             "train.deterministic=true: train.max_communication_share=0.1 chooses the batch by measured times",
+        ),
+        (
+            ["train.on_divergence=restore", "checkpoint.every=40", "train.eval_every=20"],
+            {},
+            "train.on_divergence=restore: with checkpoint.every=40 the training would go back to before its last",
+        ),
+        (
+            ["train.on_divergence=skip", "train.max_grad_norm=null"],
+            {},
+            "on_divergence=skip needs the gradients' norm; set max_grad_norm",
         ),
         (
             ["train.deterministic=choice(true, false)"],

@@ -69,10 +69,10 @@ class Train:
     max_grad_norm: PositiveFloat | None = 1.0
     """Clip the gradient's norm to this; null does not clip."""
     on_divergence: Literal["stop", "skip", "restore", "continue"] = "stop"
-    """When the training loss is not finite, ``stop`` ends the trial with a last evaluation, ``restore`` returns to the
-    last checkpoint and continues with the next samples, three times at most, and ``continue`` goes on. ``skip`` leaves
-    out steps whose gradients are not finite, ten in succession at most, and waits for the gradients of each step; with
-    fp16 such steps are always left out."""
+    """Reaction to a training loss that is not finite: ``stop`` ends the trial with a last evaluation; ``restore`` goes
+    back to the last checkpoint and continues with the next samples, three times at most; ``continue`` trains on.
+    ``skip`` leaves out steps whose gradients are not finite, ten in succession at most, and waits for the gradients of
+    each step; with fp16 such steps are always left out."""
     eval_every: PositiveInt = 10
     """Steps between evaluations on the held-out data; the last step is always evaluated.
     Every evaluation is a report, at which a scheduler may stop the trial."""
