@@ -49,6 +49,32 @@ def test_a_node_that_joins_is_used_and_one_that_leaves_costs_only_its_own_trial(
     assert sorted(trial["attempts"] for trial in document["trials"]) == [1, 1, 2]
 
 
+SLOW_TO_START = """
+import pathlib, time
+if "worker.py" in pathlib.Path("/proc/self/cmdline").read_text():  # of Ray's workers alone
+    time.sleep(60)
+"""
+
+
+def test_slots_start_side_by_side_and_a_slow_node_does_not_hold_the_others(nodes: RayNodes, tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    late.mkdir()
+    (late / "sitecustomize.py").write_text(SLOW_TO_START)
+    paths = f"{late}:{os.environ.get('PYTHONPATH', '')}"
+    nodes.start(num_cpus=2, environment={"NODE": "0"})
+    nodes.start(num_cpus=1, environment={"NODE": "1", "PYTHONPATH": paths})
+    sweep = RunningSweep(tmp_path, nodes, "search.num_trials=3", "task.arguments.seconds=3")
+    document = sweep.finish()
+    print(sweep.text)
+    assert [trial["attempts"] for trial in document["trials"]] == [1, 1, 1]
+    (held,) = (trial for trial, used in sweep.nodes_of_trials().items() if used == {1})
+    started = {each: sweep.wait_for(f"trial {each} started") for each in ("0000", "0001", "0002")}
+    ended = {each: sweep.wait_for(rf"trial {each} finished") for each in started}
+    others = started.keys() - {held}
+    assert max(started[each] for each in others) < min(ended[each] for each in others), "not one after the other"
+    assert max(ended[each] for each in others) < started[held], "nobody waits for the slow node"
+
+
 def test_two_sweeps_share_a_cluster_and_neither_holds_half_a_trial(nodes: RayNodes, tmp_path: Path) -> None:
     nodes.start(num_cpus=3, environment={"NODE": "0"})
     trials = ("task.arguments.steps=10", "task.arguments.seconds=20", "search.num_trials=2", "scaling.num_workers=2")

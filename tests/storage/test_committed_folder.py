@@ -88,6 +88,17 @@ def test_an_upload_that_is_killed_commits_nothing_and_can_be_repeated(
     assert find_damage(tmp_path / "there") is None
 
 
+def test_a_file_system_of_fsspec_is_a_store_too(checkpoint: Path, tmp_path: Path) -> None:
+    trial = ObjectStore("memory://sweeps/first/trials/0001")
+    commit(trial / checkpoint.name, checkpoint)
+    copy(trial / checkpoint.name, trial / "pinned" / checkpoint.name)
+    assert committed(trial.names()) == [f"pinned/{checkpoint.name}", checkpoint.name]
+    withdraw(trial / checkpoint.name)
+    fetch(trial / "pinned" / checkpoint.name, tmp_path / "there")
+    assert find_damage(tmp_path / "there") is None
+    assert trial.folders() == ["pinned"]
+
+
 def test_a_copy_in_the_store_is_complete_or_absent(bucket: str, checkpoint: Path, tmp_path: Path) -> None:
     trials = ObjectStore(f"{bucket}/sweeps/copied/trials")
     commit(trials / "0001" / checkpoint.name, checkpoint)
