@@ -98,14 +98,18 @@ class RunningSweep:
             time.sleep(0.1)
         raise AssertionError(f"no event {pattern!r} within {within_s} s:\n{self.text}")
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, within_s: float = 300.0) -> dict[str, Any]:
         """The sweep's document, at its end."""
+        try:
+            self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"it has not ended within {within_s} s:\n{self.text}") from None
+        self._reader.join(10)
+        assert self.process.returncode == 0, self.text
         assert self.process.stdout is not None
         with self.process.stdout:
-            out = self.process.stdout.read()
-        assert self.process.wait(300) == 0, self.text
-        self._reader.join(10)
-        document: dict[str, Any] = json.loads(out)
+            document: dict[str, Any] = json.loads(self.process.stdout.read())
         return document
 
     def nodes_of_trials(self) -> dict[str, set[int]]:

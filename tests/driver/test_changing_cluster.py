@@ -14,7 +14,7 @@ import pytest
 from ray_nodes import RayNodes
 from sweep_on_nodes import RunningSweep, empty_cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
