@@ -18,12 +18,15 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sweeps.compat.ray_core import groups_without_nodes
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import diagnose_hang, flight_records
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.worker_error import WorkerError
 
+ROOM_EVERY_S = 2.0
+"""Seconds between two looks whether workers find room."""
 CHECKED_WITHIN_S = 180.0
 """Maximum seconds that a failed trial waits for the check of its nodes."""
 
@@ -53,6 +56,8 @@ class Broker:
         self._checked = asyncio.Event()
         """Set unless nodes are being checked."""
         self._checked.set()
+        self._room: asyncio.Task[None] | None = None
+        """Makes room for workers that are being started."""
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
@@ -117,6 +122,19 @@ class Broker:
         """Give a slot its next trial."""
         self._attempts[assignment.trial].assign(slot, assignment.log_folder)
         await self._slots[slot].add(assignment)
+        if self._slots[slot].is_starting and (self._room is None or self._room.done()):
+            self._room = asyncio.create_task(self._make_room())
+
+    async def _make_room(self) -> None:
+        """Free slots without a trial while the workers of others find no room: on fewer nodes than before, the search
+        may start no trial for them until one that waits has ended."""
+        while any(queue.is_starting for queue in self._slots.values()):
+            await asyncio.sleep(ROOM_EVERY_S)
+            idle = [queue for queue in self._slots.values() if queue.is_idle]
+            if idle and await asyncio.to_thread(groups_without_nodes):
+                for queue in idle:
+                    if queue.is_idle:  # still
+                        await queue.close()
 
     async def reserve(self, slot: str, avoid: Collection[str] = ()) -> bool:
         """Keep a slot for the trial that it is given next; False if its workers are returning already, or if one is on
@@ -165,13 +183,10 @@ class Broker:
         self._slots[slot].handles |= handles
 
     async def waits_for_room(self, slot: str) -> None:
-        """Note that the cluster has no room for a slot's workers now, and free slots without a trial: after the loss of
-        a node the search may start no trial for them until this one has ended."""
+        """Note that the cluster has no room for a slot's workers now."""
         for attempt in self._attempts.values():
             if attempt.slot == slot and attempt.phase is Phase.STARTING:
                 attempt.waits_for_room()
-        for queue in [*self._slots.values()]:
-            await queue.close_if_idle()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
         """Wait for a slot's assignment of this number, from 0; None when there will be none.

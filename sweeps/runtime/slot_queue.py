@@ -33,6 +33,16 @@ class SlotQueue:
         """Ids of the workers' nodes, each once; none before they have started."""
         return tuple(dict.fromkeys(node for node, _ in self.handles.get("processes", ())))
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has a trial, and its workers have not started."""
+        return bool(self._assignments) and "workers" not in self.handles and not self.is_closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no trial, and is not kept for one that is about to come."""
+        return self._release is not None and not self._release.done() and not self._release.cancelling()
+
     def reserve(self) -> None:
         """Keep the slot for a trial that is about to come, also if its workers ask for it only after this."""
         self._is_reserved = True
@@ -51,11 +61,6 @@ class SlotQueue:
         async with self._changed:
             self.is_closed = True
             self._changed.notify_all()
-
-    async def close_if_idle(self) -> None:
-        """Free the slot's room for others, unless it has a trial or is kept for one that is about to come."""
-        if self._release is not None and not self._release.done() and not self._release.cancelling():
-            await self.close()
 
     def release_when_idle(self, index: int, search_over: asyncio.Event) -> None:
         """Schedule the slot's release, if its workers are done with a trial and have no next one.

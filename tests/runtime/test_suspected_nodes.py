@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sweeps.runtime import broker as broker_module
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.cost_meter import CostMeter
@@ -111,28 +112,44 @@ def test_a_trial_s_cost_goes_on_from_that_of_its_earlier_attempts(tmp_path: Any)
     assert CostMeter(SimpleNamespace(hourly={}, checkpoint_folder="")).metrics() == {}  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize(("is_kept", "is_full"), [(False, True), (True, True), (False, False)])
 def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_trial_is_about_to_come(
-    is_kept: bool,
+    monkeypatch: pytest.MonkeyPatch, *, is_kept: bool, is_full: bool
 ) -> None:
+    looks = []
+
+    def waiting() -> int:
+        looks.append(1)
+        return int(is_full)
+
+    monkeypatch.setattr(broker_module, "ROOM_EVERY_S", 0.01)
+    monkeypatch.setattr(broker_module, "groups_without_nodes", waiting)
+
+    async def looked() -> None:
+        until = len(looks) + 2
+        while len(looks) < until:
+            await asyncio.sleep(0.01)
+
     async def scenario() -> None:
         broker = Broker()
         await broker.begin("0000")
         await broker.assign("idle", SimpleNamespace(trial="0000", attempt=1, log_folder=""))
+        await broker.slot_started("idle", {"workers": []})
         assert (await broker.next_assignment("idle", 0)).trial == "0000"
         idle = asyncio.create_task(broker.next_assignment("idle", 1))
         await asyncio.sleep(0.05)
         if is_kept:
             assert await broker.reserve("idle")
-        await broker.waits_for_room("other")
-        await asyncio.sleep(0.05)
-        assert idle.done() is not is_kept
-        if is_kept:
-            await broker.begin("0001")
-            await broker.assign("idle", SimpleNamespace(trial="0001", attempt=1, log_folder=""))
-            assert (await idle).trial == "0001"
-        else:
+        await broker.begin("0001")
+        await broker.assign("other", SimpleNamespace(trial="0001", attempt=1, log_folder=""))
+        if is_full and not is_kept:
             assert await idle is None
             assert not await broker.reserve("idle"), "its workers return: the next trial has others"
+            return
+        await (asyncio.sleep(0.1) if is_kept else looked())
+        assert not idle.done()
+        await broker.begin("0002")
+        await broker.assign("idle", SimpleNamespace(trial="0002", attempt=1, log_folder=""))
+        assert (await idle).trial == "0002"
 
     asyncio.run(scenario())
