@@ -54,6 +54,9 @@ class Controller:
     def ask(self):
         self.group = placement_group([{"CPU": 5}])
 
+    def waiting(self):
+        return groups_without_nodes()
+
 if len(sys.argv) > 1:
     ray.init(sys.argv[1])
     mine = [placement_group([{"CPU": 5}]) for _ in range(2)]
@@ -73,6 +76,7 @@ else:
     controller = Controller.remote()
     ray.get(controller.ask.remote())
     wait_for(1)
+    assert ray.get(controller.waiting.remote()) == 1, "actors see the same"
     other.communicate("")
 """
 
