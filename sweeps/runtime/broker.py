@@ -130,11 +130,15 @@ class Broker:
         may start no trial for them until one that waits has ended."""
         while any(queue.is_starting for queue in self._slots.values()):
             await asyncio.sleep(ROOM_EVERY_S)
-            idle = [queue for queue in self._slots.values() if queue.is_idle]
-            if idle and await asyncio.to_thread(groups_without_nodes):
-                for queue in idle:
-                    if queue.is_idle:  # still
-                        await queue.close()
+            if any(queue.is_idle for queue in self._slots.values()):
+                waiting = await asyncio.to_thread(groups_without_nodes)
+                if waiting:
+                    await self._free_idle_slots()
+
+    async def _free_idle_slots(self) -> None:
+        for queue in [*self._slots.values()]:
+            if queue.is_idle:
+                await queue.close()
 
     async def reserve(self, slot: str, avoid: Collection[str] = ()) -> bool:
         """Keep a slot for the trial that it is given next; False if its workers are returning already, or if one is on
@@ -183,10 +187,11 @@ class Broker:
         self._slots[slot].handles |= handles
 
     async def waits_for_room(self, slot: str) -> None:
-        """Note that the cluster has no room for a slot's workers now."""
+        """Note that the cluster has no room for a slot's workers now, and free slots without a trial."""
         for attempt in self._attempts.values():
             if attempt.slot == slot and attempt.phase is Phase.STARTING:
                 attempt.waits_for_room()
+        await self._free_idle_slots()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
         """Wait for a slot's assignment of this number, from 0; None when there will be none.
