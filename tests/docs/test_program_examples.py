@@ -140,7 +140,6 @@ def test_pytorchs_example_of_a_language_model_is_searched_unchanged(tmp_path: Pa
         f"task.arguments.script={Path(os.environ['PYTORCH_EXAMPLES']) / 'word_language_model' / 'main.py'}",
         f"task.arguments.text={tmp_path}",
         "task.arguments.epochs=9",
-        "task.arguments.width=64",
         "search.num_trials=4",
         "space.task.arguments.width.high=65",
         within_s=800,
