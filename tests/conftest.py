@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from postgres import Postgres, program
 from recording import Server
+from running import SHORT, Done, run_once
 from sqlalchemy import Engine
 from stores import empty_store, make_store
 
@@ -78,6 +79,17 @@ def checkout() -> Path:
 @pytest.fixture(scope="session")
 def empty_database(_cache: None) -> Path:
     return empty_store()
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
+    """The sweep ``first`` of four trials under ASHA, as a user's first one: it makes the store, runs the preflight and
+    ends with a report. Tests may read it and what it left, and add sweeps to its store."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of this run of the tests, for all its processes
+    tokens = ("conf=digits", "search.num_trials=4", *SHORT, "--name=first")
+    return run_once(folder / "digits", *tokens, report=True, new_store=True)
 
 
 @pytest.fixture

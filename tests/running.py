@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from mlflow import MlflowClient
 from stores import make_store
 
@@ -61,6 +62,17 @@ def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = F
     out, err = process.communicate(timeout=within_s)
     assert process.returncode in (0, 1), err
     return Done(folder, process.returncode, err, json.loads(out))
+
+
+def run_once(folder: Path, *arguments: str, **options: Any) -> Done:
+    """A sweep in a folder that several test processes share: the first one that asks runs it, and others wait."""
+    folder.mkdir(exist_ok=True)
+    kept = folder / "done.json"
+    with FileLock(folder / "lock"):
+        if not kept.exists():
+            done = run(folder, *arguments, **options)
+            kept.write_text(json.dumps([done.status, done.err, done.document]), encoding="utf-8")
+    return Done(folder, *json.loads(kept.read_text(encoding="utf-8")))
 
 
 def points(*values: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from running import Done, start
+from running import NO_PREFLIGHT, Done, start
 
 from sweeps.tracking.reader import load_sweep
 
@@ -21,9 +21,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = start(
-        tmp_path, "run", "conf=digits", "train.max_steps=1000000", "search=random", "--name=endless", "--json"
-    )
+    tokens = ("conf=digits", "train.max_steps=1000000", "search=random", NO_PREFLIGHT, "--name=endless")
+    process = start(tmp_path, "run", *tokens, "--json")
     yield process
     process.kill()
     process.wait()

@@ -16,11 +16,13 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def lora(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """Two trials, of which only the best keeps its checkpoints."""
     tokens = ("train.max_steps=16", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
     tokens += (
         "search=optuna",
         "search.num_trials=2",
         "train.lr=0.005",
+        "checkpoint.trials=1",
         "model.lora.target_modules=choice(mlp,attention)",
     )
     return run(tmp_path_factory.mktemp("lora"), "conf=llm_lora", *tokens, NO_PREFLIGHT, "--name=lora")
@@ -40,3 +42,14 @@ def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Done)
     for merge in (False, True):
         logits = load_model(folder, merge=merge)(input_ids=torch.tensor([[70, 71]])).logits
         assert logits.shape == (1, 2, 384)
+
+
+def test_only_as_many_trials_as_wanted_keep_their_checkpoints(lora: Done) -> None:
+    best = lora.document["best"]["trial"]
+    kept = {
+        trial["trial"]
+        for trial in lora.document["trials"]
+        if lora.client.list_artifacts(trial["run_id"], "checkpoints/best")
+        or [*(lora.folder / "outputs" / "lora" / "trials" / trial["trial"]).glob("step-*")]
+    }
+    assert kept == {best}

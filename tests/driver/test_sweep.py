@@ -15,12 +15,6 @@ from sweeps.tracking.reader import load_sweep
 from sweeps_train import load_model
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    folder = tmp_path_factory.mktemp("digits")
-    return run(folder, "conf=digits", "search.num_trials=4", *SHORT, "--name=first", report=True, new_store=True)
-
-
 def test_a_sweep_ends_with_the_documents_promised_keys(digits: Done) -> None:
     document = digits.document
     assert digits.status == 0

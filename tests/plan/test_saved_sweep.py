@@ -36,6 +36,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return run(folder, *tokens, "--name", "short")
 
 
+@pytest.mark.slow
 def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> None:
     assert short.document["counts"] == {"finished": 1, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
     assert short.document["status"] == "finished"
@@ -46,24 +47,24 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("search.num_trials=4", ["search.num_trials=4", "already has 5", "larger"]),
+        ("search.num_trials=3", ["search.num_trials=3", "already has 4", "larger"]),
         ("search.num_trial=9", ["search.num_trial=9", "did you mean search.num_trials"]),
         ("train.lr=1", ["train.lr=1", "search.num_trials", "warm_start"]),
         ("search.num_trials=many", ["search.num_trials=", "many"]),
         ("search.stop.cost.limit=5", ["search.stop.cost", "per_gpu_hour"]),
         ("search.num_trials=choice(9,10)", ["one value"]),
         ("train.max_steps=80", ["train.max_steps=80", "trial 0000", "train.schedule=", "first step"]),
-        ("space.train.lr.low=0.01", ["space.train.lr", "includes the old one", "low 0.001, high 0.1"]),
+        ("space.train.lr.low=0.01", ["space.train.lr", "includes the old one", "low 0.0001, high 0.1"]),
         ("space.train.lr.step=0.01", ["space.train.lr.step=0.01", "choices of space.PATH"]),
         ("space.train.rl.high=1", ["train.rl is not searched", "train.lr"]),
         ("space.model.dropout.high=2", ["model.dropout", "2"]),
     ],
 )
 def test_what_extend_cannot_change_is_refused_before_anything_starts(
-    short: Done, change: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Done, change: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(short.folder)
-    status, _ = run_command(["extend", "short", change])
+    monkeypatch.chdir(digits.folder)
+    status, _ = run_command(["extend", "first", change])
     err = capsys.readouterr().err
     assert status == 2
     assert all(word in err for word in words), err

@@ -67,9 +67,11 @@ task:
   metrics: []
 search: {metric: loss, mode: min, default_first: false}
 """
-LEVELS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "good": 0.8, "misspells": 1.0}
+LEVELS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "misspells": 1.0, "good": 0.8}
 """Level of the loss by fault."""
 QUICK = ["none", "dies", "bad", "good"]
+TARGET = "search.stop.target=0.755"
+"""Reached at the last report of ``good``."""
 
 
 @pytest.fixture(
@@ -93,7 +95,8 @@ def sweep(
         f"task.arguments.fault=choice({', '.join(faults)})",
         "task.arguments.level=interval(0.5, 2.5)",
         points(*tried),
-        f"search.num_trials={len(faults)}",
+        f"search.num_trials={len(faults) + 1}",
+        TARGET,
         f"scaling.isolation={isolation}",
         "cluster.num_cpus=2",
         NO_PREFLIGHT,
@@ -119,6 +122,15 @@ def test_a_function_is_searched_stopped_and_retried_like_any_task(sweep: Sweep) 
     misspelt = "search.metric=loss is not reported; use one of ['done', 'los', 'note']" in done.err
     assert misspelt is ("misspells" in trials)
     assert done.document["best"]["params"]["task.arguments.fault"] == "good"
+
+
+def test_a_target_ends_the_search_at_the_trial_that_reaches_it(sweep: Sweep) -> None:
+    done, _ = sweep
+    last = done.document["trials"][-1]
+    assert (last["params"]["task.arguments.fault"], last["value"]) == ("good", pytest.approx(0.75))
+    assert done.document["status"] == "finished"
+    assert f"{TARGET} is reached" in done.err
+    assert done.parent().data.tags["sweeps.ended"] == f"{TARGET} is reached"
 
 
 def test_every_report_is_recorded_once_at_its_count(sweep: Sweep) -> None:
