@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import EXIT_STATUS, as_json, stdout, verb
+from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, stdout, verb
 from sweeps.cli.output import print_json, say
 from sweeps.cli.source import Source, sweep_source
+
+if TYPE_CHECKING:
+    from sweeps.tracking.record import SweepRecord
 
 
 @verb("list")
@@ -33,6 +37,7 @@ def list_(as_json: bool, source: Source) -> None:
 @verb("show")
 @click.argument("sweep")
 @click.option("--trial", metavar="ID", help="Show one trial: parameters, attempts, checkpoints, the end of its logs.")
+@click.option("--why", is_flag=True, help="With --trial: why it was suggested, and why it was stopped or went on.")
 @click.option("--watch", is_flag=True, help="Update the table until the sweep has ended, or Ctrl-C.")
 @click.option(
     "--curves",
@@ -42,7 +47,9 @@ def list_(as_json: bool, source: Source) -> None:
 )
 @as_json
 @sweep_source
-def show(sweep: str, trial: str | None, watch: bool, curves: Path | None, as_json: bool, source: Source) -> None:
+def show(
+    sweep: str, trial: str | None, why: bool, watch: bool, curves: Path | None, as_json: bool, source: Source
+) -> None:
     """Show a sweep and its trials, best first.
 
     --watch follows a sweep that another process runs, also on another machine, and exits with the status of `run`.
@@ -54,8 +61,10 @@ def show(sweep: str, trial: str | None, watch: bool, curves: Path | None, as_jso
     if trial is not None:
         if watch:
             raise click.UsageError("--watch shows a whole sweep: remove --trial; `logs --follow` follows one trial")
-        _show_trial(sweep, trial, source, as_json=as_json)
+        _show_trial(sweep, trial, source, why=why, as_json=as_json)
         return
+    if why:
+        raise click.UsageError("--why is about one trial: add --trial ID")
     record = source.read(sweep)
     if watch and record.status == "running":
         from sweeps.report.watch import watch as follow
@@ -78,14 +87,17 @@ def _write_curves(sweep: str, file: Path, source: Source) -> None:
         say(f"curves: {file}")
 
 
-def _show_trial(sweep: str, trial: str, source: Source, *, as_json: bool) -> None:
-    client = source.client()
+def _show_trial(sweep: str, trial: str, source: Source, *, why: bool, as_json: bool) -> None:
+    client = source.client(why=why)
     if client is None:
         from sweeps.plan.export import choose
         from sweeps.report.trial import trial_document
 
         record = source.read(sweep)
-        document = trial_document(record, choose(record, trial))
+        chosen = choose(record, trial)
+        document = trial_document(record, chosen)
+        if why:
+            document["why"] = _reasons(record, chosen.trial)
     else:
         document = client.trial(sweep, trial)
     if as_json:
@@ -94,6 +106,36 @@ def _show_trial(sweep: str, trial: str, source: Source, *, as_json: bool) -> Non
         from sweeps.report.trial import print_trial
 
         print_trial(document, stdout, debug="--debug" in sys.argv)
+
+
+def _reasons(record: SweepRecord, trial: str) -> list[str]:
+    from sweeps.plan.saved_sweep import reopened
+    from sweeps.simulate.why import why
+
+    return why(reopened(record, {}), trial)
+
+
+@verb("replay")
+@click.argument("sweep")
+@as_json
+@sweep_source
+def replay(sweep: str, as_json: bool, source: Source) -> None:
+    """Make all suggestions and all decisions of the scheduler again, from their record, without training.
+
+    Exits with status 1 if one of them is different now.
+    """
+    from sweeps.plan.saved_sweep import reopened
+    from sweeps.simulate.replay import replay as replay_sweep
+
+    source.client(replay=True)
+    result = replay_sweep(reopened(source.read(sweep), {}))
+    if as_json:
+        print_json(result.as_json())
+    else:
+        for difference in result.differences:
+            stdout.print(difference, markup=False, highlight=False, soft_wrap=True)
+        stdout.print(result.describe(), markup=False, highlight=False, soft_wrap=True)
+    sys.exit(NO_SUCCESS if result.differences else 0)
 
 
 @verb("compare")

@@ -7,6 +7,7 @@ from copy import deepcopy as deep_copy
 from typing import Any
 
 import optuna
+from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import FrozenTrial, TrialState
 
 FIXED_PARAMS = "fixed_params"
@@ -38,6 +39,19 @@ def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
     """Copy what samplers have noted in a study to another study."""
     for key, value in study._storage.get_study_system_attrs(study._study_id).items():
         to._storage.set_study_system_attr(to._study_id, key, value)
+
+
+def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Position in a study's journal of the first value that was sampled for each trial, by the trial's number.
+
+    Args:
+        logs: The journal's entries; it holds one study, whose trials are numbered in the order of their creation.
+    """
+    found: dict[int, int] = {}
+    for position, entry in enumerate(logs):
+        if entry["op_code"] == JournalOperation.SET_TRIAL_PARAM:
+            found.setdefault(entry["trial_id"], position)
+    return found
 
 
 class StudyView(optuna.Study):

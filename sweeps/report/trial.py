@@ -84,6 +84,7 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
     table.add_row("MLflow run", document["run_id"])
     _add_times(table, document)
     console.print(table, markup=False, highlight=False)
+    _print_reasons(document, console)
     _print_failures(document, console)
     if document["traceback"] and debug:
         _section(console, "traceback of the last attempt that failed")
@@ -95,6 +96,14 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
     also = "" if debug or not document["traceback"] else "; --debug shows the whole traceback"
     command = f"python -m sweeps logs {document['sweep']} --trial {document['trial']}"
     console.print(f"whole log  {command}{also}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_reasons(document: Mapping[str, Any], console: Console) -> None:
+    """Print the reasons of ``--why``."""
+    if document.get("why"):
+        _section(console, "why")
+    for reason in document.get("why", ()):
+        console.print(reason, markup=False, highlight=False, soft_wrap=True)
 
 
 def _add_times(table: Table, document: Mapping[str, Any]) -> None:

@@ -2,4 +2,5 @@
 training.
 
 Begin with ``simulation``, the loop; ``table`` reads recorded curves, and ``surrogate`` answers points between them.
+``replay`` makes the recorded decisions of a sweep again, and ``why`` says their reasons.
 """

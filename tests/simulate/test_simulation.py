@@ -277,3 +277,9 @@ def test_a_simulation_of_a_real_sweep_on_its_own_curves_makes_the_same_decisions
     assert [{key: trial[key] for key in compared} for trial in json.loads(printed)["trials"]] == [
         {key: trial[key] for key in compared} for trial in real["trials"]
     ]
+    replay = start(tmp_path, "replay", "real", "--json")
+    assert json.loads(replay.communicate(timeout=120)[0])["differences"] == []
+    assert replay.returncode == 0
+    pruned = next(trial["trial"] for trial in real["trials"] if trial["state"] == "pruned")
+    shown, _ = start(tmp_path, "show", "real", f"--trial={pruned}", "--why", "--json").communicate(timeout=120)
+    assert json.loads(shown)["why"][-1].startswith("stopped: at the rung of")

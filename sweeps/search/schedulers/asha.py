@@ -33,6 +33,14 @@ class Bracket:
         ]
         """Resource and rewards by trial; the furthest rung first."""
 
+    def at(self, reached: float) -> tuple[float, dict[str, float]] | None:
+        """The furthest rung that was reached, and the rewards there by trial; None before the first."""
+        return next(((rung, rewards) for rung, rewards in self.rungs if rung <= reached), None)
+
+    def least(self, rewards: Mapping[str, float]) -> float:
+        """Reward of the last of the best 1/eta."""
+        return float(np.percentile([*rewards.values()], (1 - 1 / self._eta) * 100))
+
     def compare(self, trial: str, reached: float, reward: float) -> bool | None:
         """Add a report to its rung: the furthest that it reached.
 
@@ -40,10 +48,10 @@ class Bracket:
             Whether it is worse than the best 1/eta of those that were there before; None if no rung is reached, or the
             trial was at this one before.
         """
-        rewards = next((rewards for rung, rewards in self.rungs if rung <= reached), None)
+        _, rewards = self.at(reached) or (0.0, None)
         if rewards is None or trial in rewards:
             return None
-        is_worse = bool(rewards) and reward < float(np.percentile([*rewards.values()], (1 - 1 / self._eta) * 100))
+        is_worse = bool(rewards) and reward < self.least(rewards)
         rewards[trial] = reward
         return is_worse
 
@@ -69,13 +77,27 @@ class Asha(EarlyStoppingScheduler):
         """
         super().__init__(resource, grace, decisions)
         self._brackets = [Bracket(grace, eta, index) for index in range(brackets)]
-        self._seed = seed
+        self._seed, self._eta = seed, eta
 
     def event(self, reached: float, value: float) -> dict[str, Any]:
         return {"reached": encoded(reached), "reward": encoded(self._sign * value)}
 
     def compare(self, number: str, event: Mapping[str, Any]) -> bool | None:
         return self._bracket(number).compare(number, float(event["reached"]), float(event["reward"]))
+
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        bracket, reward = self._bracket(number), float(event["reward"])
+        at = bracket.at(float(event["reached"]))
+        if at is None or number in at[1]:
+            return None
+        rung, rewards = at
+        value = f"at the rung of {rung:g} {self._resource} its {self._objective} was {self._sign * reward:.6g}"
+        if not rewards:
+            return f"{value}; it was the first there"
+        least = bracket.least(rewards)
+        verdict = "worse than" if reward < least else "at least as good as"
+        share = f"the best 1/{self._eta:g} of the {len(rewards)} trials that were there before"
+        return f"{value}, {verdict} {self._sign * least:.6g}, the bound of {share}"
 
     def _bracket(self, number: str) -> Bracket:
         """A trial's bracket, drawn by its number: brackets with more rungs are likelier."""

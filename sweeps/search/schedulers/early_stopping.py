@@ -60,6 +60,10 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
         """Add a report of an earlier session."""
         self.compare(number, event)
 
+    def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
+        assert number is not None
+        return bool(self.compare(number, event))
+
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
         is_late = result.get(self._resource, 0.0) >= self._grace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +109,27 @@ class Hyperband(PausingScheduler):
             event = {**event, STOPS: True}
         self._decisions.record(trial, event)
         return decision
+
+    def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
+        return self._apply(number, dict(event)) == TrialScheduler.STOP
+
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        match event:
+            case {"event": "added"}:
+                return "it joined the open bracket"
+            case {"event": "arrived", "value": value}:
+                bracket = self._bracket_of[number]
+                before = sum(each is not None for each in bracket.values.values())
+                return (
+                    f"at the rung of {bracket.rung():g} {self._resource} its {self._objective} was "
+                    f"{self._sign * float(value):.6g}; {before} of {len(bracket.values)} trials of its bracket were "
+                    f"there before, of which the best 1/{self._eta:g} go on when all are"
+                )
+            case {"event": "resumed"}:
+                return "it was among the best of its bracket, and went on"
+            case {"event": "left"} if number in self._bracket_of[number].losers:
+                return "it was not among the best of its bracket"
+        return None
 
     def _apply(self, trial: str | None, event: dict[str, Any]) -> str:
         """Change the state. Returns Tune's decision on the trial."""

@@ -49,6 +49,19 @@ class MedianStopping(EarlyStoppingScheduler):
         best = max(self._sign * value for _, value in own)
         return bool(self._sign * np.median(averages) > best)
 
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        own, reached = self._reports[number], float(event["reached"])
+        if own and reached <= own[-1][0]:
+            return None
+        best = max(self._sign * value for _, value in (*own, (reached, float(event["value"]))))
+        value = f"at {reached:g} {self._resource} its best {self._objective} so far was {self._sign * best:.6g}"
+        averages = self._averages(number, reached) if reached >= self._grace else []
+        if len(averages) < self._min_trials:
+            return f"{value}; not compared: {len(averages)} others had come as far, {self._min_trials} are needed"
+        median = float(np.median(averages))
+        verdict = "worse than" if self._sign * median > best else "at least as good as"
+        return f"{value}, {verdict} {median:.6g}, the median of the averages of {len(averages)} others"
+
     def _averages(self, number: str, reached: float) -> list[float]:
         """Averages of the other trials that came as far, over their reports from the grace up to there."""
         averages = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler
@@ -26,6 +27,22 @@ class RecordedScheduler(FIFOScheduler):
         assert metric is not None
         self._objective, self._sign = metric, 1.0 if mode == "max" else -1.0
         return super().set_search_properties(metric, mode, **spec)
+
+    def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
+        """Make a recorded decision again, after all those before it.
+
+        Args:
+            number: The trial's number; None if the decision is not about one trial.
+            event: The decision.
+
+        Returns:
+            Whether it stops the trial; None if this scheduler cannot tell.
+        """
+        return None
+
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        """The reason for a decision about a trial that ``repeat`` is about to make again; None if there is none."""
+        return None
 
     def debug_string(self) -> str:
         return type(self).__name__

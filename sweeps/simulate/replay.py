@@ -1,0 +1,165 @@
+"""Recorded decisions of a sweep, made again: its suggestions, and its scheduler's stops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import BaseJournalBackend
+from optuna.trial import FrozenTrial
+
+from sweeps.compat.optuna import enqueued_values, running_trial, sampled_at
+from sweeps.constants import NUMBER
+from sweeps.errors import UserError
+from sweeps.plan.plan import Plan
+from sweeps.plan.searcher_options import searcher_options
+from sweeps.search.schedulers.build import build_scheduler
+from sweeps.search.schedulers.decisions import STOPS, STOPS_IF_LONGER, DecisionLog
+from sweeps.search.schedulers.recorded import RecordedScheduler
+from sweeps.search.study_version import STUDY_FILE
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Result of making all decisions again."""
+
+    suggestions: int
+    """Number of points that were sampled again."""
+    given: int
+    """Number of points that were not: those given first, points of a grid, and trials of a study that was rewritten."""
+    decisions: int
+    """Number of the scheduler's decisions that were made again."""
+    unknown: int
+    """Number of those that this scheduler does not make again."""
+    differences: list[str] = field(default_factory=list)
+    """Decisions that were different."""
+
+    def describe(self) -> str:
+        """The result in one line."""
+        same = f"{len(self.differences)} are different" if self.differences else "all are the same"
+        given = f"; {self.given} other points were given, and not sampled" if self.given else ""
+        unknown = f"; {self.unknown} decisions are of a kind that is not made again" if self.unknown else ""
+        return f"{self.suggestions} suggestions and {self.decisions} decisions made again: {same}{given}{unknown}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of ``replay --json``."""
+        return {
+            "suggestions": self.suggestions,
+            "given": self.given,
+            "decisions": self.decisions,
+            "unknown": self.unknown,
+            "differences": self.differences,
+        }
+
+
+class ReadEntries(BaseJournalBackend):
+    """Entries of a journal, in memory; what is added to them is not written anywhere."""
+
+    def __init__(self, entries: Sequence[dict[str, Any]]):
+        self._entries = list(entries)
+
+    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+        return self._entries[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        self._entries.extend(json.loads(json.dumps(logs)))
+
+
+def read_journal(plan: Plan) -> list[dict[str, Any]]:
+    """Entries of the journal of a sweep's study; an incomplete one at the end is left out.
+
+    Raises:
+        UserError: The sweep's folder has none.
+    """
+    path, entries = plan.folder / STUDY_FILE, []
+    if not path.is_file():
+        raise UserError(f"{plan.name}: its study {path} is not there; its decisions are recorded in it alone")
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            break
+    return entries
+
+
+def study_of(plan: Plan, entries: Sequence[dict[str, Any]], sampler: Any = None) -> optuna.Study:
+    """The study that these entries make, in memory."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.load_study(study_name=plan.name, storage=JournalStorage(ReadEntries(entries)), sampler=sampler)
+
+
+def replay(plan: Plan) -> Replay:
+    """Make all suggestions and decisions of a sweep again.
+
+    Each point is sampled again from the study as it was when the point was sampled. The scheduler, from its beginning,
+    gets the reports that it decided on, in their order.
+
+    Raises:
+        UserError: The sweep's folder has no study.
+    """
+    entries = read_journal(plan)
+    study = study_of(plan, entries)
+    suggestions, different = _suggestions(plan, entries, study)
+    decisions, unknown, differing = _decisions(plan, study)
+    given = len([trial for trial in study.get_trials(deepcopy=False) if trial.params]) - suggestions
+    return Replay(suggestions, given, decisions, unknown, different + differing)
+
+
+def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.Study) -> tuple[int, list[str]]:
+    sampler, positions = searcher_options(plan)["sampler"], sampled_at(entries)
+    count, different = 0, []
+    for trial in study.get_trials(deepcopy=False):
+        position, known = positions.get(trial.number), enqueued_values(trial)
+        if position is None or (known is not None and known.keys() >= trial.params.keys()):
+            continue
+        then = study_of(plan, entries[:position], sampler)
+        again = running_trial(then, then.get_trials(deepcopy=False)[trial.number])
+        point, recorded = (plan.space.sample(each, plan.points.lookup) for each in (again, trial))
+        count += 1
+        if point != recorded:
+            different.append(f"{named(trial)} was suggested {recorded}, and is now {point}")
+    return count, different
+
+
+def new_scheduler(plan: Plan) -> RecordedScheduler | None:
+    """A plan's scheduler at its beginning; None if it decides nothing."""
+    scheduler = build_scheduler(
+        plan.composition,
+        plan.space,
+        lookup=plan.points.lookup,
+        validate=plan.check_point,
+        trials=plan.folder,
+        exploited=lambda exploit: None,
+        decisions=DecisionLog(),
+        num_trials=lambda: plan.config.search.num_trials,
+    )
+    if not isinstance(scheduler, RecordedScheduler):
+        return None
+    scheduler.set_search_properties(plan.config.search.metrics[0], plan.config.search.modes[0])
+    return scheduler
+
+
+def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
+    """Number of decisions made again, of those that cannot be, and what was different."""
+    scheduler, count, unknown, different = new_scheduler(plan), 0, 0, []
+    for number, event in DecisionLog(study).events:
+        again = scheduler.repeat(number, event) if scheduler is not None else None
+        if again is None:
+            unknown += 1
+            continue
+        count += 1
+        recorded = bool(event.get(STOPS, event.get(STOPS_IF_LONGER, False)))
+        if again != recorded:
+            did, does = ("stopped" if each else "not stopped" for each in (recorded, again))
+            different.append(f"trial {number} was {did}, and is now {does}: {event}")
+    return count, unknown, different
+
+
+def named(trial: FrozenTrial) -> str:
+    """A trial's name in messages."""
+    number = trial.user_attrs.get(NUMBER)
+    return f"trial {number:04}" if number is not None else f"rejected sample {trial.number}"

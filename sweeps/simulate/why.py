@@ -1,0 +1,85 @@
+"""Reasons for a trial's suggestion and for each decision about it, with what was known then."""
+
+from __future__ import annotations
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.compat.optuna import enqueued_values
+from sweeps.constants import NUMBER, REASON
+from sweeps.errors import UserError
+from sweeps.plan.plan import Plan
+from sweeps.search.point_source import POINT
+from sweeps.search.schedulers.decisions import STOPS, DecisionLog
+from sweeps.simulate.replay import new_scheduler, read_journal, study_of
+
+
+def why(plan: Plan, trial: str) -> list[str]:
+    """Reasons for a trial's suggestion and for each decision about it, a sentence each, in their order.
+
+    Args:
+        plan: The trial's sweep.
+        trial: The trial's id.
+
+    Raises:
+        UserError: The sweep's folder has no study, or the study has no such trial.
+    """
+    study = study_of(plan, read_journal(plan))
+    found = [each for each in study.get_trials(deepcopy=False) if f"{each.user_attrs.get(NUMBER, -1):04}" == trial]
+    if not found:
+        raise UserError(f"--trial={trial}: the study of {plan.name} has no such trial")
+    reason = found[0].user_attrs.get(REASON)
+    return [
+        _suggested(plan, study, found[0]),
+        *_decided(plan, study, trial),
+        *([f"failed: {reason}"] if reason else []),
+    ]
+
+
+def _suggested(plan: Plan, study: optuna.Study, trial: FrozenTrial) -> str:
+    values, start = enqueued_values(trial), trial.datetime_start
+    sampler = plan.config.search.sampler.kind
+    if POINT in trial.user_attrs:
+        by = "given first: it is the config's own, one of search.points, or the best of an earlier sweep"
+    elif values is None:
+        by = f"suggested by the sampler {sampler}"
+    elif values.keys() >= trial.params.keys():
+        by = "a point of the grid, one from a prior, or drawn at random after the sampler suggested only known points"
+    else:
+        by = f"suggested by the sampler {sampler}, with {', '.join(values)} from a prior"
+    others = [each for each in study.get_trials(deepcopy=False) if NUMBER in each.user_attrs and each is not trial]
+    ended = [each for each in others if start and each.datetime_complete and each.datetime_complete <= start]
+    running = [
+        each for each in others if start and each.datetime_start and each.datetime_start < start and each not in ended
+    ]
+    counts = {
+        name: sum(each.state is state for each in ended)
+        for name, state in (
+            ("finished", TrialState.COMPLETE),
+            ("pruned", TrialState.PRUNED),
+            ("failed", TrialState.FAIL),
+        )
+    }
+    known = ", ".join(f"{count} {name}" for name, count in (*counts.items(), ("running", len(running))) if count)
+    return f"{by}; then known: {known or 'no other trial'}{_best(plan, ended)}"
+
+
+def _best(plan: Plan, ended: list[FrozenTrial]) -> str:
+    """The best finished trial among these."""
+    finished = [each for each in ended if each.state is TrialState.COMPLETE]
+    if not finished:
+        return ""
+    choose = min if plan.config.search.modes[0] == "min" else max
+    best = choose(finished, key=lambda each: each.values[0])
+    return f"; the best {plan.config.search.metrics[0]} was {best.values[0]:.6g}, of trial {best.user_attrs[NUMBER]:04}"
+
+
+def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:
+    scheduler, told = new_scheduler(plan), []
+    for number, event in DecisionLog(study).events if scheduler is not None else ():
+        assert scheduler is not None
+        if number == trial and (reason := scheduler.explain(number, event)) is not None:
+            told.append(f"{'stopped' if event.get(STOPS) else 'went on'}: {reason}")
+        if scheduler.repeat(number, event) is None and number == trial:
+            told.append(f"decision: {event}")
+    return told

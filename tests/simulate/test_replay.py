@@ -1,0 +1,107 @@
+"""Recorded decisions of a search: made again, and explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeps.errors import UserError
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.searcher_options import searcher_options
+from sweeps.search.schedulers.build import build_scheduler
+from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.study import open_study_storage
+from sweeps.search.study_version import STUDY_FILE
+from sweeps.simulate.curves import Report
+from sweeps.simulate.replay import replay
+from sweeps.simulate.simulation import Simulation
+from sweeps.simulate.why import why
+from sweeps.space.distributions import Point
+
+
+class Curves:
+    """Accuracies that rise to a value of the point's own; the learning rate decides."""
+
+    def curve(self, point: Point) -> list[Report]:
+        end = 0.9 - point["train.lr"] - 0.1 * point["model.dropout"]
+        return [Report(25 * step, float(step), {"eval/accuracy": end - 0.3 / step}) for step in range(1, 13)]
+
+
+def searched(*overrides: str, trials: int = 14, workers: int = 3) -> Plan:
+    """A plan whose search was recorded in its folder, as a sweep does."""
+    plan = make_plan(["conf=digits", f"search.num_trials={trials}", *overrides], [], "recorded", "")
+    plan.folder.mkdir(parents=True)
+    storage, _ = open_study_storage(plan.folder / STUDY_FILE)
+    searcher = OptunaSearcher(plan.space, storage=storage, study_name=plan.name, **searcher_options(plan))
+    scheduler = build_scheduler(
+        plan.composition,
+        plan.space,
+        lookup=plan.points.lookup,
+        validate=plan.check_point,
+        trials=plan.folder,
+        exploited=lambda exploit: None,
+        decisions=DecisionLog(searcher.study, on_report=searcher.on_trial_result),
+        num_trials=lambda: trials,
+    )
+    scheduler.set_search_properties("eval/accuracy", "max")
+    Simulation(searcher, scheduler, Curves(), workers).run()
+    return plan
+
+
+def stop_the_first(plan: Plan) -> None:
+    """Change the first recorded decision of the scheduler: that trial was stopped."""
+    file = plan.folder / STUDY_FILE
+    file.write_text(
+        file.read_text().replace('"stops": false', '"stops": true', 1).replace('"stops":false', '"stops":true', 1)
+    )
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "median", "hyperband", "none"])
+def test_a_search_on_parallel_workers_makes_the_same_decisions_again(scheduler: str) -> None:
+    plan = searched(f"search/scheduler={scheduler}", "search.sampler.startup_trials=4")
+    result = replay(plan)
+    assert result.differences == []
+    assert result.suggestions == 13  # the first point is the config's own
+    assert result.given == 1
+    assert (result.decisions > 10) == (scheduler != "none")
+    assert result.unknown == 0
+
+
+def test_what_is_different_now_is_told() -> None:
+    plan = searched()
+    stop_the_first(plan)
+    (difference,) = replay(plan).differences
+    assert "was stopped, and is now not stopped" in difference
+    other = make_plan(["conf=digits", "search.num_trials=14", "seed=5"], [], "other", "")
+    other.folder.mkdir(parents=True)
+    text = (plan.folder / STUDY_FILE).read_text().replace('"recorded"', '"other"')
+    (other.folder / STUDY_FILE).write_text(text)
+    assert any("was suggested" in each for each in replay(other).differences)
+
+
+def test_the_reasons_for_a_trial_are_told_with_what_was_known_then() -> None:
+    plan = searched()
+    first = why(plan, "0000")
+    assert first[0].startswith("given first")
+    assert "no other trial" in first[0]
+    later = [why(plan, f"{number:04}") for number in range(6, 14)]
+    assert all("suggested by the sampler tpe; then known: " in reasons[0] for reasons in later)
+    stopped = [reasons[-1] for reasons in later if reasons[-1].startswith("stopped: ")]
+    assert stopped
+    assert "evaluations its eval/accuracy was" in stopped[0]
+    assert ", worse than 0." in stopped[0]
+    assert "the bound of the best 1/3 of the" in stopped[0]
+
+
+def test_reasons_of_every_scheduler_read_as_sentences() -> None:
+    for scheduler, words in (("median", "the median of the averages"), ("hyperband", "trials of its bracket")):
+        plan = searched(f"search/scheduler={scheduler}", f"output_dir={scheduler}")
+        told = [reason for number in range(14) for reason in why(plan, f"{number:04}")]
+        assert any(words in reason for reason in told), told
+        assert any(reason.startswith("stopped: ") for reason in told), told
+
+
+def test_a_sweep_without_its_study_is_refused() -> None:
+    plan = make_plan(["conf=digits"], [], "absent", "")
+    with pytest.raises(UserError, match="its decisions are recorded in it alone"):
+        replay(plan)
