@@ -169,6 +169,7 @@ METHODS: dict[str, Method] = {
     "tpe": ours({"kind": "tpe"}, "none"),
     "tpe+asha": ours({"kind": "tpe"}, "asha"),
     "bohb+asha": ours({"kind": "bohb"}, "asha"),
+    "predicted+asha": ours({"kind": "predicted"}, "asha"),
     "bohb+hyperband": ours({"kind": "bohb"}, "hyperband"),
     "ray optuna+asha": Method(ray_optuna),
     "optuna tpe+halving": optuna_native("halving"),

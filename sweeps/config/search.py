@@ -37,6 +37,16 @@ class BOHBSampler:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class PredictedSampler:
+    """TPE that learns from predicted values at the highest rung, as far as earlier values are measured to tell them;
+    for ASHA and Hyperband."""
+
+    kind: Literal["predicted"]
+    startup_trials: PositiveInt = 8
+    """Number of random trials before the model is used, and of trials on a rung before its values are predicted."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class GPSampler:
     """Gaussian process with expected improvement, by Optuna: for few, expensive trials (up to a few hundred). Learns
     from finished trials; TPE samples conditional parameters."""
@@ -111,6 +121,7 @@ class CustomSampler:
 Sampler = Annotated[
     TPESampler
     | BOHBSampler
+    | PredictedSampler
     | GPSampler
     | CmaEsSampler
     | NSGASampler
@@ -323,7 +334,7 @@ class Search:
     violates one is not trained."""
     limits: Annotated[dict[str, Limit], Reach.NOTHING] = Field(default_factory=dict)
     """Bounds on reported metrics, such as ``{system/memory_mib: {max: 2000}}``. A trial that violates one cannot be the
-    best. The samplers tpe, bohb, gp, nsga2 and nsga3 learn to avoid violations."""
+    best. The samplers tpe, bohb, predicted, gp, nsga2 and nsga3 learn to avoid violations."""
     avoid_failures: Flag = True
     """Whether to avoid regions of the space in which trials failed repeatedly (out of memory, diverged)."""
 

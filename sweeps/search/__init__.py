@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sweeps.search.samplers.build import build_sampler as build_sampler
     from sweeps.search.samplers.earlier_sweep import EarlierSweep as EarlierSweep
     from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
+    from sweeps.search.samplers.predicted import PredictedSampler as PredictedSampler
     from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
     from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
     from sweeps.search.samplers.transfer import points_to_retry as points_to_retry
@@ -48,6 +49,7 @@ __all__ = [
     "OptunaStudy",
     "OrdinalDistribution",
     "PointOptions",
+    "PredictedSampler",
     "PriorAdvisor",
     "RungSampler",
     "Space",
@@ -73,6 +75,7 @@ MODULES = {
     "OptunaStudy": "config.warm_start",
     "OrdinalDistribution": "config.space",
     "PointOptions": "search.point_source",
+    "PredictedSampler": "search.samplers.predicted",
     "PriorAdvisor": "search.advisors.priors",
     "RungSampler": "search.samplers.bohb",
     "Space": "space.distributions",

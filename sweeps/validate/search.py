@@ -31,7 +31,7 @@ from sweeps.validate.warm_start import warm_start_mistakes
 from sweeps_train.config import CausalLM, ClassificationTask, EstimatorTask
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
-NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
+NEED_WHOLE_TRIALS = ("tpe", "bohb", "predicted", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
 HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
 """Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
@@ -43,7 +43,7 @@ BEST = {
 """Modes of search for metrics that the built-in tasks compute."""
 OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
 """Tasks that compute their metrics, while those of a user's code mean what the user says."""
-SINGLE_OBJECTIVE = ("cmaes", "bohb")
+SINGLE_OBJECTIVE = ("cmaes", "bohb", "predicted")
 SYSTEM_METRICS = (
     "system/cpu_percent",
     "system/memory_mib",
@@ -90,8 +90,8 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
             "first generation never ends, and all points are random; search/sampler=tpe also works for a few trials"
         )
-    if sampler.kind == "bohb" and scheduler.kind == "none":
-        yield "search.sampler.kind=bohb learns from a scheduler's rungs; with search.scheduler.kind=none it acts as tpe"
+    if sampler.kind in ("bohb", "predicted") and scheduler.kind == "none":
+        yield f"search.sampler.kind={sampler.kind} learns from rungs; with search.scheduler.kind=none it acts as tpe"
     if isinstance(scheduler, AshaScheduler | MedianScheduler):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:

@@ -19,6 +19,7 @@ from sweeps.space.distributions import Space
 SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"kind": "tpe", "startup_trials": 1},
     "bohb": {"kind": "bohb", "startup_trials": 1},
+    "predicted": {"kind": "predicted", "startup_trials": 1},
     "gp": {"kind": "gp", "startup_trials": 1},
     "cmaes": {"kind": "cmaes"},
     "nsga2": {"kind": "nsga2", "population": 4},
@@ -28,7 +29,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "custom": {"kind": "custom", "_target_": "optuna.samplers.TPESampler"},
 }
 """Samplers of any space. One that enumerates a space (brute_force) or fills it (qmc) is made for one."""
-RELATIVE = ("tpe", "bohb", "gp")
+RELATIVE = ("tpe", "bohb", "predicted", "gp")
 """Samplers that model several parameters together, choices among them."""
 
 
@@ -59,7 +60,7 @@ class TestRelative(RelativeSamplerTestCase):
 
 @pytest.mark.slow
 class TestSeveralObjectives(MultiObjectiveSamplerTestCase):
-    @pytest.fixture(params=["tpe", "bohb", "gp", "nsga2", "nsga3", "random"])
+    @pytest.fixture(params=["tpe", "bohb", "predicted", "gp", "nsga2", "nsga3", "random"])
     def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
         return made(request.param)
 

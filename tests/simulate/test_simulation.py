@@ -252,8 +252,16 @@ def train(config):
 """
 CONFIG = """
 defaults:
-  [{task: function}, {search: optuna_asha}, {scaling: single_worker}, {tracking: mlflow}, {cluster: local}, _self_]
+  - {task: function}
+  - {search: optuna_asha}
+  - {scaling: single_worker}
+  - {checkpoint: best_and_last}
+  - {tracking: mlflow}
+  - {cluster: local}
+  - _self_
 name: mine
+seed: 0
+output_dir: outputs
 task: {_target_: curves.train, arguments: {lr: 0.001, momentum: 0.9}}
 search: {metric: loss, mode: min, num_trials: 14}
 space:

@@ -26,9 +26,13 @@ from sweeps.config.search import (
     Sampler,
     TPESampler,
 )
+from sweeps.config.search import (
+    PredictedSampler as PredictedConfig,
+)
 from sweeps.errors import ConfigError
 from sweeps.search.samplers.bohb import RungSampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
+from sweeps.search.samplers.predicted import PredictedSampler
 from sweeps.search.samplers.qmc import SpaceFillingSampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
@@ -45,7 +49,7 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
         sampler: The config.
         seed: Seed of the search.
         space: Space to sample.
-        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES and BOHB learn; default: none.
+        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES, BOHB and ``predicted`` learn; default: none.
 
     Returns:
         The sampler, for ``OptunaSearcher`` or a study of Optuna.
@@ -66,6 +70,9 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
     if isinstance(sampler, BOHBSampler):
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
         return RungSampler(build_sampler(model, seed, space, earlier), sampler.startup_trials)
+    if isinstance(sampler, PredictedConfig):
+        model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
+        return PredictedSampler(build_sampler(model, seed, space, earlier), sampler.startup_trials, seed)
     if isinstance(sampler, CustomSampler):
         made = _custom(sampler, seed)
         return ReseededSampler(lambda trial_seed: made, seed)
@@ -116,7 +123,7 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None) -> Bas
             return optuna.samplers.BruteForceSampler(seed=seed)
         case RandomSampler() | GridSampler():  # the searcher gets the grid's points as a list
             return optuna.samplers.RandomSampler(seed=seed)
-        case BOHBSampler() | QMCSampler() | CustomSampler():
+        case BOHBSampler() | PredictedConfig() | QMCSampler() | CustomSampler():
             raise AssertionError(f"{sampler.kind} is built by build_sampler")
 
 
