@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 import optuna
 import pytest
@@ -16,6 +17,7 @@ from sweeps.search import Space, build_sampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
 
 RANGE = FloatDistribution(0.0, 1.0)
+Direction = Literal["minimize", "maximize"]
 
 
 def trial(x: float, state: TrialState = TrialState.COMPLETE, steps: int = 1, excess: float = 0.0) -> FrozenTrial:
@@ -32,7 +34,7 @@ def trial(x: float, state: TrialState = TrialState.COMPLETE, steps: int = 1, exc
     )
 
 
-def study(trials: list[FrozenTrial], direction: str = "minimize") -> optuna.Study:
+def study(trials: list[FrozenTrial], direction: Direction = "minimize") -> optuna.Study:
     made = optuna.create_study(direction=direction)
     made.add_trials(trials)
     return made
@@ -45,7 +47,7 @@ def test_a_short_study_is_seen_whole() -> None:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_of_a_long_study_the_best_are_seen_and_the_others_evenly(direction: str) -> None:
+def test_of_a_long_study_the_best_are_seen_and_the_others_evenly(direction: Direction) -> None:
     best = 0.0 if direction == "minimize" else 1.0
     values = [0.5] * 90
     values[7] = values[70] = best
