@@ -50,12 +50,13 @@ class TimeAccount:
     @property
     def total(self) -> float:
         """All worker-seconds."""
-        return sum(asdict(self).values())
+        return float(sum(asdict(self).values()))
 
     @property
     def goodput(self) -> float:
         """The share that moved models forward, from 0 to 1; 0 of an empty account."""
-        return self.training / self.total if self.total else 0.0
+        total = self.total
+        return self.training / total if total else 0.0
 
     def shares(self) -> dict[str, float]:
         """Each part's share, from 0 to 1; together 1. Of an empty account all are 0."""
