@@ -143,7 +143,7 @@ def test_keys_and_values_are_completed_as_in_the_shells(client: TestClient) -> N
         assert answer.status_code == 200
         return [each["text"] for each in answer.json()]
 
-    assert words("train.o") == ["train.optimizer="]
+    assert words("train.op") == ["train.optimizer="]
     assert words("train.optimizer=s") == ["train.optimizer=sgd"]
     assert "space.train.lr." in words("space.")
     assert "search/sampler=" in words("search")

@@ -71,7 +71,8 @@ def test_late_evaluations_give_the_same_reports_and_keep_the_same_checkpoint(tmp
     (kept,) = complete_checkpoints(late)
     assert [kept.name] == [path.name for path in complete_checkpoints(tmp_path / "plain")]
     assert find_damage(kept) is None
-    assert read_metrics(kept) == next(each for step, each, _, _ in recorder.reports if f"{step:08d}" in kept.name)
+    stored = {name: value for name, value in (read_metrics(kept) or {}).items() if not name.startswith("time/")}
+    assert stored == next(each for step, each, _, _ in recorder.reports if f"{step:08d}" in kept.name)
 
 
 def test_a_training_that_stops_before_its_evaluations_makes_them_when_it_goes_on(tmp_path: Path) -> None:

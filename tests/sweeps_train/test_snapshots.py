@@ -211,12 +211,12 @@ def killed_in_step(rank: int, strategy: str) -> None:
     """Kill a worker in the step after that of the second checkpoint, which is complete by then."""
     update = trainer.Trainer._update_weights
 
-    def killed(self: trainer.Trainer) -> None:
+    def killed(self: trainer.Trainer) -> bool:
         if self.progress.step == 5:
             wait_until((Path("killed") / "step-00000004").exists)
             if self.workers.rank == rank:
                 os.kill(os.getpid(), signal.SIGKILL)
-        update(self)
+        return update(self)
 
     trainer.Trainer._update_weights = killed  # type: ignore[method-assign] # in a process of its own
     recorded_run("killed", strategy)
@@ -293,7 +293,7 @@ def killed(self):
     if self.progress.step == 2:
         print("stepping", flush=True)
         signal.pause()
-    update(self)
+    return update(self)
 trainer.Trainer._update_weights = killed
 if os.fork():
     os.wait()  # the process that has started the worker
