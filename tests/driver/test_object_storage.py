@@ -173,7 +173,11 @@ def test_a_worker_that_is_killed_in_the_middle_of_an_upload_costs_that_upload_al
         "task: {_target_: mine.train, metrics: [loss, process, first]}\n"
         "search: {metric: loss, mode: min, num_trials: 1, scheduler: {kind: none}}\n"
     )
-    arguments = ("conf=cut.yaml", "space=none", "scaling.num_workers=1", "cluster.num_cpus=1", "tracking.report=false")
+    arguments = (
+        *("conf=cut.yaml", "~space", "~task.arguments"),
+        *("+task.arguments.x=1.0", "task.arguments.x=interval(0.0, 1.0)"),
+        *("scaling.num_workers=1", "cluster.num_cpus=1", "tracking.report=false"),
+    )
     places = (f"output_dir={OUTPUT}", f"tracking.uri={record(machines)}")
     process = start(first, "run", *arguments, *places, "--name", "cut", "--json")
 
