@@ -33,6 +33,17 @@ def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+def forget_token() -> None:
+    """Let this process read the token of Ray's authentication again from the environment or the home folder.
+
+    It is kept from the first cluster on, while the processes of a new cluster read what is there now: after a change in
+    between, this process would not be let in.
+    """
+    from ray._raylet import AuthenticationTokenLoader
+
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
 def groups_without_nodes() -> int:
     """Number of the placement groups of this driver's job that have found no room yet; Ray's public table has those of
     all jobs, and does not say whose they are."""

@@ -93,8 +93,11 @@ def _started_here(start: Callable[[], Any]) -> Any:
     """
     import ray
 
+    from sweeps.compat.ray_core import forget_token
+
     failure = ""
     for _ in range(2):
+        forget_token()
         try:
             return start()
         except Exception as error:  # noqa: BLE001 - Ray raises several, some of them plain `Exception`

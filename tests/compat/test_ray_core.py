@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from ray._private import ray_constants, worker
+from ray._raylet import AuthenticationTokenLoader
 
-from sweeps.compat.ray_core import LISTEN_ON_ALL, listening_on_loopback, log_instead_of_printing
+from sweeps.compat.ray_core import LISTEN_ON_ALL, forget_token, listening_on_loopback, log_instead_of_printing
 
 
 def test_ray_reads_the_switch_for_loopback_from_ray_constants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +35,24 @@ def test_ray_prints_through_print_to_stdstream(
         worker.print_to_stdstream({"lines": ["a worker died"]}, ignore_prefix=True)
     assert "a worker died" in caplog.text
     assert capsys.readouterr().out == ""
+
+
+def test_rays_token_is_read_again_once_it_is_forgotten(tmp_path: Path) -> None:
+    def home(name: str) -> str:
+        token = name * 64
+        (tmp_path / name / ".ray").mkdir(parents=True)
+        (tmp_path / name / ".ray" / "auth_token").write_text(token)
+        patch.setenv("HOME", str(tmp_path / name))
+        return token
+
+    loader = AuthenticationTokenLoader.instance()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_AUTH_TOKEN", raising=False)
+        for name in ("a", "b"):
+            token = home(name)
+            forget_token()
+            assert loader.get_raw_token(ignore_auth_mode=True) == token
+    forget_token()
 
 
 TWO_JOBS = """

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 from recording import free_port
@@ -59,6 +60,31 @@ def test_a_cluster_on_this_machine_listens_on_loopback_alone() -> None:
     addresses = done.stdout.split()
     assert len(addresses) >= 5, "the driver, a worker, the raylet and the GCS listen at least"
     assert all(ip_address(each.removeprefix("::ffff:")).is_loopback for each in addresses), addresses
+
+
+WITH_TWO_HOMES = """
+import os, sys
+from sweeps.runtime.cluster import connected
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+
+for home in sys.argv[1:]:
+    os.environ["HOME"] = home
+    with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath()).config) as connection:
+        print(len(connection.nodes))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_starts_ray_again_after_the_token_in_its_home_has_changed(tmp_path: Path) -> None:
+    homes = [tmp_path / "first", tmp_path / "second"]
+    for home in homes:
+        home.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    command = [sys.executable, "-c", WITH_TWO_HOMES, *map(str, homes)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "1"]
 
 
 class WantsAToken(BaseHTTPRequestHandler):
