@@ -16,6 +16,8 @@ KNOWN_AFTER = 5
 """Number of logs after which the usual norm is known."""
 SMOOTHING = 0.1
 """Weight of the latest steps in the usual norm, which is an exponential moving average."""
+MOST_NORMS = 256
+"""Largest number of norms that are kept before they are summed up."""
 MOST_SKIPPED = 10
 """Largest number of steps that are left out in succession before the training counts as diverged."""
 MOST_RESTORED = 3
@@ -44,14 +46,14 @@ class DivergenceGuard:
             device: Device of the gradients, on which their norms stay, so that nothing waits for them.
             note: Tells the user something.
         """
-        self._reaction, self._device, self._note = train.on_divergence, device, note
+        self._reaction, self._note = train.on_divergence, note
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._sum = torch.zeros((), dtype=sum_type(self._device), device=self._device)
-        self._largest, self._number = self._sum.clone(), self._sum.clone()
+        self._norms: list[torch.Tensor] = []
+        """Norms since the last log. They are summed up when they are many, since an operation for each would take a
+        hundredth of the time of a small model's step."""
+        self._totals = torch.zeros(3, dtype=sum_type(device), device=device)
+        """Sum of the norms before these, the largest, and their number."""
 
     def keeps(self, norm: torch.Tensor, *, is_scaled: bool) -> bool:
         """Take the norm of a step's gradients; return whether the step is made.
@@ -60,17 +62,26 @@ class DivergenceGuard:
             norm: Norm of all gradients of all workers before clipping, a scalar.
             is_scaled: Whether a gradient scaler leaves out steps by itself.
         """
-        norm = norm.detach().to(self._sum)
-        is_finite = norm.isfinite()
-        counted = torch.where(is_finite, norm, 0.0)
-        self._sum += counted
-        self._largest = torch.maximum(self._largest, counted)
-        self._number += is_finite
-        if self._reaction != "skip" or is_scaled or is_finite:
+        self._norms.append(norm.detach())
+        if len(self._norms) >= MOST_NORMS:
+            self._sum_up()
+        if self._reaction != "skip" or is_scaled or norm.isfinite():
             self._skipped_in_succession = 0
             return True
         self._skipped, self._skipped_in_succession = self._skipped + 1, self._skipped_in_succession + 1
         return False
+
+    def _sum_up(self) -> None:
+        if not self._norms:
+            return
+        norms = torch.stack(self._norms).to(self._totals)
+        self._norms.clear()
+        is_finite = norms.isfinite()
+        counted = torch.where(is_finite, norms, 0.0)
+        total, largest, number = self._totals
+        self._totals = torch.stack(
+            [total + counted.sum(), torch.maximum(largest, counted.max()), number + is_finite.sum()]
+        )
 
     def metrics(self, step: int) -> dict[str, float]:
         """Mean and largest norm of the gradients since the last call, and the number of all steps that were left out.
@@ -78,8 +89,9 @@ class DivergenceGuard:
         Args:
             step: Number of optimizer steps done.
         """
-        total, largest, number = torch.stack([self._sum, self._largest, self._number]).tolist()
-        self._reset()
+        self._sum_up()
+        total, largest, number = self._totals.tolist()
+        self._totals = torch.zeros_like(self._totals)
         skipped = {"train/skipped_steps": float(self._skipped)} if self._skipped else {}
         if not number:
             return skipped
