@@ -39,7 +39,7 @@ def forget_token() -> None:
     It is kept from the first cluster on, while the processes of a new cluster read what is there now: after a change in
     between, this process would not be let in.
     """
-    from ray._raylet import AuthenticationTokenLoader
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined] # compiled
 
     AuthenticationTokenLoader.instance().reset_cache()
 

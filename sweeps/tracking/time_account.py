@@ -42,7 +42,7 @@ class TimeAccount:
 
     def move(self, seconds: float, source: str, target: str) -> float:
         """Move seconds from one part to another, at most all that it has; return how many were moved."""
-        moved = max(0.0, min(seconds, getattr(self, source)))
+        moved: float = max(0.0, min(seconds, getattr(self, source)))
         setattr(self, source, getattr(self, source) - moved)
         setattr(self, target, getattr(self, target) + moved)
         return moved
