@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from sweeps_train.batch_scaling import scale_global_batch
-from sweeps_train.checkpoint import load_checkpoint, prepare_resume, read_metrics, remove_superseded
+from sweeps_train.checkpoint import load_checkpoint, read_metrics, remove_superseded
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import TextData, TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import num_stages
@@ -30,9 +30,9 @@ from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress, check_enough_samples, count_steps
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
+from sweeps_train.resumption import find_resumption
 from sweeps_train.save_schedule import SaveSchedule
 from sweeps_train.saver import CheckpointSaver
-from sweeps_train.snapshots.connection import HolderConnection, read_identity
 from sweeps_train.strategies import build_strategy
 from sweeps_train.system import begin_measurement
 from sweeps_train.tasks import build_task
@@ -50,9 +50,6 @@ class DueActions:
 
 class Trainer:
     """Model, optimizer, data and measurements of one training. All workers call the same methods in the same order."""
-
-    _holder: HolderConnection | None = None
-    """Connection to the holder of a snapshot that an earlier attempt has left."""
 
     def __init__(
         self,
@@ -79,7 +76,8 @@ class Trainer:
         stages = num_stages(config.strategy, self.workers.size)
         micro_batch_size, _ = check_batch_split(config.train, self.strategy.data_parallel.size, stages)
         self.checkpoint_folder = Path(checkpoint_folder) if checkpoint_folder is not None else None
-        self.resumed_from, state = self._find_checkpoint(resume=resume)
+        found = find_resumption(self.checkpoint_folder, self.workers, self.reporter.note, resume=resume)
+        self.resumed_from, self._holder, state = found.checkpoint, found.holder, found.state
         # Workers that do not evaluate save a checkpoint for it.
         self.evaluates, self.pending = evaluator is None, self._pending_reports(evaluator)
 
@@ -173,33 +171,6 @@ class Trainer:
         if isinstance(data, TextData) and data.group_by_length and not data.packing:
             indices = longest_first(self.task.train_samples, indices)
         return self.strategy.data_parallel.shard(indices)
-
-    def _find_checkpoint(self, *, resume: bool) -> tuple[Path | None, Path | None]:
-        """The checkpoint from which all workers continue, the newest one that rank 0 sees; and the folder from which
-        they read it: itself, or its copy in shared memory that an earlier attempt has left on their node."""
-        root = self.checkpoint_folder
-        if root is None:
-            return None, None
-        name = memory = None
-        if self.workers.rank == 0:
-            self._holder = HolderConnection.to_existing(root)
-            held = self._holder.state.written if self._holder is not None and self._holder.state.is_stored else None
-            found = prepare_resume(root, self.reporter.note, held)
-            name = None if found is None else found.name
-            if self._holder is not None and found is not None and found.absolute() == held:
-                memory = self._holder.folder, self._holder.identity, self._holder.files
-        name, memory = self.workers.broadcast((name, memory))
-        if name is None:
-            return None, None
-        if not resume:
-            raise ValueError(
-                f"checkpoint_folder={root} holds checkpoints of an earlier training; "
-                "go on from them with resume=True, or give an empty folder"
-            )
-        is_here = memory is not None and read_identity(memory[0]) == memory[1]
-        in_memory = self.workers.sum([float(is_here)]) == [self.workers.size]
-        path = root / name  # whose path may differ between nodes
-        return path, memory[2] if memory is not None and in_memory else path
 
     def _build_saver(self) -> CheckpointSaver | None:
         if self.checkpoint_folder is None:

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from training_runs import IMAGES, TEXT, configured, exits_of_workers, on_two_workers, run, write_prompts
 
-from sweeps_train import trainer
+from sweeps_train import resumption, trainer
 from sweeps_train.checkpoint import complete_checkpoints, newest_intact
 from sweeps_train.integrity import find_damage
 from sweeps_train.snapshots import connection, snapshot
@@ -153,7 +153,7 @@ def test_a_search_that_decides_on_a_report_has_its_checkpoint(tmp_path: Path) ->
 def test_a_checkpoint_that_cannot_be_written_fails_the_training(tmp_path: Path) -> None:
     (tmp_path / "step-00000004.unfinished").write_text("no folder")
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(trainer, "prepare_resume", lambda *_: None)
+        patches.setattr(resumption, "prepare_resume", lambda *_: None)
         with pytest.raises(OSError, match=r"step-00000004\.unfinished"):
             run(configured(IMAGES), tmp_path)
     assert newest_intact(tmp_path)[0] is None
