@@ -17,10 +17,10 @@ from sweeps.constants import NUMBER
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
-from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import STOPS, STOPS_IF_LONGER, DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
 from sweeps.search.study_version import STUDY_FILE
+from sweeps.simulate.scheduler import plan_scheduler
 
 
 @dataclass(frozen=True)
@@ -127,20 +127,8 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
 
 def new_scheduler(plan: Plan) -> RecordedScheduler | None:
     """A plan's scheduler at its beginning; None if it decides nothing."""
-    scheduler = build_scheduler(
-        plan.composition,
-        plan.space,
-        lookup=plan.points.lookup,
-        validate=plan.check_point,
-        trials=plan.folder,
-        exploited=lambda exploit: None,
-        decisions=DecisionLog(),
-        num_trials=lambda: plan.config.search.num_trials,
-    )
-    if not isinstance(scheduler, RecordedScheduler):
-        return None
-    scheduler.set_search_properties(plan.config.search.metrics[0], plan.config.search.modes[0])
-    return scheduler
+    scheduler = plan_scheduler(plan, DecisionLog())
+    return scheduler if isinstance(scheduler, RecordedScheduler) else None
 
 
 def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:

@@ -19,9 +19,9 @@ from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.budget import Usage, exhausted_budget
 from sweeps.search.reported_values import reported_values
-from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
+from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
 from sweeps.simulate.table import CurveTable, read_table
@@ -152,17 +152,7 @@ def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tup
         return spent or None
 
     searcher = OptunaSearcher(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
-    scheduler = build_scheduler(
-        plan.composition,
-        plan.space,
-        lookup=plan.points.lookup,
-        validate=plan.check_point,
-        trials=plan.folder,
-        exploited=lambda exploit: None,  # only of schedulers that copy trials
-        decisions=DecisionLog(searcher.study, on_report=searcher.on_trial_result),
-        num_trials=lambda: search.num_trials,
-    )
-    scheduler.set_search_properties(search.metrics[0], search.modes[0])
+    scheduler = plan_scheduler(plan, DecisionLog(searcher.study, on_report=searcher.on_trial_result))
     needs = reserved_per_trial(plan.config, use_gpu=plan.config.scaling.use_gpu is True)
     holds = {**needs, "cost": plan.config.hourly_cost(needs)}
     return searcher, Simulation(searcher, scheduler, source, workers, exhausted=exhausted, holds=holds).run()

@@ -1,0 +1,31 @@
+"""Scheduler of a plan, without workers."""
+
+from __future__ import annotations
+
+from ray.tune.schedulers import TrialScheduler
+
+from sweeps.plan.plan import Plan
+from sweeps.search.schedulers.build import build_scheduler
+from sweeps.search.schedulers.decisions import DecisionLog
+
+
+def plan_scheduler(plan: Plan, decisions: DecisionLog) -> TrialScheduler:
+    """Build a plan's scheduler at its beginning, for schedulers that copy no trials.
+
+    Args:
+        plan: The sweep's plan.
+        decisions: Takes its decisions.
+    """
+    search = plan.config.search
+    scheduler = build_scheduler(
+        plan.composition,
+        plan.space,
+        lookup=plan.points.lookup,
+        validate=plan.check_point,
+        trials=plan.folder,
+        exploited=lambda exploit: None,
+        decisions=decisions,
+        num_trials=lambda: search.num_trials,
+    )
+    scheduler.set_search_properties(search.metrics[0], search.modes[0])
+    return scheduler
