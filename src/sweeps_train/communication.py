@@ -19,7 +19,7 @@ COLLECTIVES = "gloo:", "nccl"
 """Name prefixes of collective operations: gloo's on CPUs, NCCL's kernels on GPUs."""
 FIRST = 200
 """First step that is measured, and smallest distance of two, if the config says ``auto``."""
-MOST = 0.01
+MOST = 0.003
 """Part of the time that measuring may then take."""
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 
 import torch
 
 from sweeps_train.config import Train
-from sweeps_train.device import sum_type
 
 SPIKE = 10.0
 """A gradient is a spike if its norm is so many times the usual one."""
@@ -17,7 +17,7 @@ KNOWN_AFTER = 5
 SMOOTHING = 0.1
 """Weight of the latest steps in the usual norm, which is an exponential moving average."""
 MOST_NORMS = 256
-"""Largest number of norms that are kept before they are summed up."""
+"""Number of norms of single steps that are joined to one tensor."""
 MOST_SKIPPED = 10
 """Largest number of steps that are left out in succession before the training counts as diverged."""
 MOST_RESTORED = 3
@@ -39,21 +39,20 @@ class Diverged(Exception):
 class DivergenceGuard:
     """Watches the norm of each step's gradients, and the training loss. All workers see the same values."""
 
-    def __init__(self, train: Train, device: torch.device, note: Callable[[str], None]):
+    def __init__(self, train: Train, note: Callable[[str], None]):
         """
         Args:
             train: The config: what is done when a training diverges.
-            device: Device of the gradients, on which their norms stay, so that nothing waits for them.
             note: Tells the user something.
         """
         self._reaction, self._note = train.on_divergence, note
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0
         self._norms: list[torch.Tensor] = []
-        """Norms since the last log. They are summed up when they are many, since an operation for each would take a
-        hundredth of the time of a small model's step."""
-        self._totals = torch.zeros(3, dtype=sum_type(device), device=device)
-        """Sum of the norms before these, the largest, and their number."""
+        """Norms since the last log, scalars. They stay on the device, and are read at the log: an operation on the
+        device for each would take a hundredth of the time of a small model's step."""
+        self._joined: list[torch.Tensor] = []
+        """Those before them, of shape (``MOST_NORMS``,)."""
 
     def keeps(self, norm: torch.Tensor, *, is_scaled: bool) -> bool:
         """Take the norm of a step's gradients; return whether the step is made.
@@ -64,24 +63,17 @@ class DivergenceGuard:
         """
         self._norms.append(norm.detach())
         if len(self._norms) >= MOST_NORMS:
-            self._sum_up()
-        if self._reaction != "skip" or is_scaled or norm.isfinite():
+            self._join()
+        if self._reaction != "skip" or is_scaled or math.isfinite(norm):
             self._skipped_in_succession = 0
             return True
         self._skipped, self._skipped_in_succession = self._skipped + 1, self._skipped_in_succession + 1
         return False
 
-    def _sum_up(self) -> None:
-        if not self._norms:
-            return
-        norms = torch.stack(self._norms).to(self._totals)
-        self._norms.clear()
-        is_finite = norms.isfinite()
-        counted = torch.where(is_finite, norms, 0.0)
-        total, largest, number = self._totals
-        self._totals = torch.stack(
-            [total + counted.sum(), torch.maximum(largest, counted.max()), number + is_finite.sum()]
-        )
+    def _join(self) -> None:
+        if self._norms:
+            self._joined.append(torch.stack(self._norms))
+            self._norms.clear()
 
     def metrics(self, step: int) -> dict[str, float]:
         """Mean and largest norm of the gradients since the last call, and the number of all steps that were left out.
@@ -89,13 +81,13 @@ class DivergenceGuard:
         Args:
             step: Number of optimizer steps done.
         """
-        self._sum_up()
-        total, largest, number = self._totals.tolist()
-        self._totals = torch.zeros_like(self._totals)
+        self._join()
+        finite = [norm for joined in self._joined for norm in joined.tolist() if math.isfinite(norm)]
+        self._joined.clear()
         skipped = {"train/skipped_steps": float(self._skipped)} if self._skipped else {}
-        if not number:
+        if not finite:
             return skipped
-        mean = total / number
+        mean, largest = statistics.fmean(finite), max(finite)
         if self._logs >= KNOWN_AFTER and largest > SPIKE * self._usual:  # and so not part of what is usual
             times = f"{largest / self._usual:.0f} times the usual one" if self._usual else "after none"
             self._note(f"step {step} or shortly before: a spike of the gradients' norm, {largest:.3g}, {times}")

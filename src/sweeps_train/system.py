@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+import time
 
 import psutil
 import torch
@@ -14,12 +14,23 @@ from sweeps_train.device_memory import usable_memory
 MIB = 2**20
 
 
-@cache
-def _process() -> psutil.Process:
-    process = psutil.Process()
-    process.cpu_percent()  # the first call has nothing to compare with
-    return process
+class _ProcessorUse:
+    """Use of the processors by this process. ``psutil`` would read a file for it, which takes a noticeable part of a
+    small model's steps between two logs."""
 
+    def __init__(self) -> None:
+        self._now, self._used = time.perf_counter(), time.process_time()
+
+    def percent(self) -> float:
+        """Percent of one core since the last call, or since this module was imported."""
+        now, used = time.perf_counter(), time.process_time()
+        percent = 100 * (used - self._used) / (now - self._now)
+        self._now, self._used = now, used
+        return percent
+
+
+_process = psutil.Process()
+_processors = _ProcessorUse()
 
 MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
 """Metrics of memory, which is compared with what one worker may use."""
@@ -44,10 +55,9 @@ def system_metrics(device: torch.device) -> dict[str, float]:
         ``begin_measurement``, of tensors and of all that torch has reserved (MiB); and the load of its GPU (percent;
         NaN without the extra ``gpu``).
     """
-    process = _process()
     metrics = {
-        "system/cpu_percent": process.cpu_percent(),
-        "system/memory_mib": process.memory_info().rss / MIB,
+        "system/cpu_percent": _processors.percent(),
+        "system/memory_mib": _process.memory_info().rss / MIB,
     }
     if counts_memory(device):
         metrics["system/gpu_memory_mib"] = peak_memory(device) / MIB

@@ -120,7 +120,7 @@ class Trainer:
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
         self.flops = FlopMeter(self.workers, config.train.peak_tflops or self._peak())
         self.measured = TrainMetrics(self.workers)
-        self.divergence = DivergenceGuard(config.train, self.workers.device, self.reporter.note)
+        self.divergence = DivergenceGuard(config.train, self.reporter.note)
         self.reported_at = self._measured_at = self.progress.step
         self.spent = TimeSpent(setup=time.perf_counter() - began)
 

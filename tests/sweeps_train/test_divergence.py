@@ -98,7 +98,7 @@ def test_a_training_that_always_diverges_ends_after_three_returns(
 
 def test_a_spike_of_the_gradients_norm_is_told_and_does_not_become_usual() -> None:
     notes: list[str] = []
-    guard = DivergenceGuard(Train(max_steps=1), torch.device("cpu"), notes.append)
+    guard = DivergenceGuard(Train(max_steps=1), notes.append)
     for step in range(1, 20):
         for norm in (1.0, 3.0):
             guard.keeps(torch.tensor(50.0 * norm if step in (8, 9) else norm), is_scaled=False)
@@ -111,7 +111,7 @@ def test_a_spike_of_the_gradients_norm_is_told_and_does_not_become_usual() -> No
 
 
 def test_norms_that_are_not_finite_are_left_out_of_the_mean() -> None:
-    guard = DivergenceGuard(Train(max_steps=1), torch.device("cpu"), print)
+    guard = DivergenceGuard(Train(max_steps=1), print)
     for norm in (1.0, math.inf, 2.0, math.nan):
         assert guard.keeps(torch.tensor(norm), is_scaled=False)
     assert guard.metrics(4) == {"train/grad_norm": 1.5, "train/grad_norm_max": 2.0}
