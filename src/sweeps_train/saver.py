@@ -18,6 +18,12 @@ from sweeps_train.snapshots.connection import SHARED_MEMORY, HolderConnection
 from sweeps_train.snapshots.snapshot import Snapshot
 from sweeps_train.strategies import Strategy
 
+SMALL = 2**20
+"""Bytes of trained weights up to which a checkpoint is first tried without a snapshot. A process that holds the
+snapshot, and the agreement on its files, would take longer than the writing."""
+SLOW_S = 0.1
+"""Seconds for a checkpoint from which on it is worth a snapshot, however small it is."""
+
 
 class CheckpointSaver:
     """Saves checkpoints of one training. All workers call the same methods in the same order; what goes on in the
@@ -33,6 +39,7 @@ class CheckpointSaver:
         supersede: Callable[[bool], None],
         note: Callable[[str], None],
         connection: HolderConnection | None,
+        is_small: bool,
     ):
         """
         Args:
@@ -44,13 +51,17 @@ class CheckpointSaver:
                 are not kept.
             note: Tells the user something.
             connection: Connection to a holder that an earlier attempt has left on rank 0's node.
+            is_small: Whether at most ``SMALL`` bytes of weights are trained.
         """
         self._root, self._config, self._strategy, self._optimizer = root, config, strategy, optimizer
         self._supersede, self._note = supersede, note
         self._is_main = strategy.workers.rank == 0
         self._connection = connection
         self._snapshot: Snapshot | None = None
-        self._is_background = config.checkpoint.background and SHARED_MEMORY.is_dir()
+        background = config.checkpoint.background
+        self._is_background = background is not False and SHARED_MEMORY.is_dir()
+        self._is_direct = self._is_background and background == "auto" and is_small
+        """Whether checkpoints are written without a snapshot as long as that is quick."""
         self._starting: threading.Thread | None = None
         self._writing: threading.Thread | None = None
         self._reported = threading.Event()
@@ -58,8 +69,8 @@ class CheckpointSaver:
         self._error: BaseException | None = None
         self.blocked_s = self.write_s = 0.0
         """Seconds for which the last save has stopped the training, and until its checkpoint was written."""
-        if self._is_main and self._is_background and connection is None:
-            self._starting = _started(self._start_holder)
+        if not self._is_direct:
+            self._hold()
 
     def save(
         self,
@@ -86,6 +97,9 @@ class CheckpointSaver:
         Raises:
             OSError: It cannot be written, or the one before could not.
         """
+        if self._is_direct and self._is_worth_a_snapshot():
+            self._is_direct = False
+            self._hold()
         began = time.perf_counter()
         self.wait()
         path = checkpoint_path(self._root, progress.step)
@@ -142,8 +156,18 @@ class CheckpointSaver:
         if self._connection is not None:
             self._connection.close()
 
+    def _is_worth_a_snapshot(self) -> bool:
+        """Rank 0's answer, on all workers: whether the last write was slow, or an earlier attempt took a snapshot."""
+        own = self._is_main and (self._connection is not None or self.write_s > SLOW_S)
+        return self._strategy.workers.sum([float(own)]) != [0.0]
+
+    def _hold(self) -> None:
+        """Start a holder, unless there is one."""
+        if self._is_main and self._is_background and self._connection is None:
+            self._starting = _started(self._start_holder)
+
     def _take_snapshot(self, progress: Progress, metrics: dict[str, float] | None) -> bool:
-        if not self._is_background:
+        if self._is_direct or not self._is_background:
             return False
         if self._snapshot is None:
             self._snapshot = Snapshot(self._config, self._strategy, self._optimizer, self._connection)

@@ -32,7 +32,7 @@ from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.resumption import find_resumption
 from sweeps_train.save_schedule import SaveSchedule
-from sweeps_train.saver import CheckpointSaver
+from sweeps_train.saver import SMALL, CheckpointSaver
 from sweeps_train.strategies import build_strategy
 from sweeps_train.system import begin_measurement
 from sweeps_train.tasks import build_task
@@ -98,6 +98,7 @@ class Trainer:
             convert_to_float8(self.task.model)
         if config.train.compile:
             self.task.model.compile()
+        trained = sum(each.numel() * each.element_size() for each in self.task.model.parameters() if each.requires_grad)
         self.strategy.parallelize(self.task)
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
 
@@ -114,7 +115,7 @@ class Trainer:
         self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
 
         self.batches = self._micro_batches(micro_batch_size)
-        self._saver = self._build_saver()
+        self._saver = self._build_saver(is_small=trained <= SMALL)
         self._schedule = SaveSchedule(config.checkpoint, config.train.eval_every, failures, self.progress.step)
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
@@ -172,7 +173,7 @@ class Trainer:
             indices = longest_first(self.task.train_samples, indices)
         return self.strategy.data_parallel.shard(indices)
 
-    def _build_saver(self) -> CheckpointSaver | None:
+    def _build_saver(self, *, is_small: bool) -> CheckpointSaver | None:
         if self.checkpoint_folder is None:
             return None
         return CheckpointSaver(
@@ -183,6 +184,7 @@ class Trainer:
             supersede=self._remove_superseded,
             note=self.reporter.note,
             connection=self._holder,
+            is_small=is_small,
         )
 
     def finish(self) -> None:

@@ -213,7 +213,7 @@ def test_the_best_is_by_mode_and_neither_nan_nor_unevaluated(tmp_path: Path) -> 
 
 
 def test_a_checkpoint_that_is_not_kept_is_not_announced(tmp_path: Path) -> None:
-    config = configured(IMAGES, train=EVERY_STEP | {"lr": 1.0}, checkpoint={"keep": ["best"]})
+    config = configured(IMAGES, train=EVERY_STEP | {"lr": 1.0}, checkpoint={"keep": ["best"], "background": True})
     recorder = run(config, tmp_path)
     assert {step for step, *_ in recorder.checkpoints} <= {1, 2, 3}  # each was the last one when it was complete
     assert [checkpoint for _, _, checkpoint, _ in recorder.reports] == [None] * 4

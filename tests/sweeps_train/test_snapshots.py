@@ -17,9 +17,10 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_runs import IMAGES, TEXT, configured, exits_of_workers, on_two_workers, run, write_prompts
+from training_runs import IMAGES as SMALL_IMAGES
+from training_runs import TEXT, configured, exits_of_workers, on_two_workers, run, write_prompts
 
-from sweeps_train import resumption, trainer
+from sweeps_train import resumption, saver, trainer
 from sweeps_train.checkpoint import complete_checkpoints, newest_intact
 from sweeps_train.integrity import find_damage
 from sweeps_train.snapshots import connection, snapshot
@@ -31,6 +32,8 @@ pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="t
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1, "lr": 1e-3}
 SHARDED = {"strategy": {"kind": "fsdp"}}
+IN_MEMORY = {"background": True}
+IMAGES = {**SMALL_IMAGES, "checkpoint": IN_MEMORY}
 
 
 def wait_until(condition: Callable[[], Any], within_s: float = 120) -> None:
@@ -78,7 +81,12 @@ def test_a_checkpoint_from_memory_is_that_which_is_written_at_once(
     base: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_prompts(working_folder)
-    config = {"images": IMAGES, "adapters": TEXT, "whole model": {**TEXT, "model": {**TEXT["model"], "lora": None}}}
+    adapters = {**TEXT, "checkpoint": IN_MEMORY}
+    config = {
+        "images": IMAGES,
+        "adapters": adapters,
+        "whole model": {**adapters, "model": {**TEXT["model"], "lora": None}},
+    }
     overwritten = count_overwritten(monkeypatch)
     run(configured(config[base], train=EVERY_STEP), working_folder / "memory")
     assert overwritten == [False, True, True, True]
@@ -168,6 +176,28 @@ def test_without_room_in_memory_checkpoints_are_written_at_once(
     assert "without a snapshot in memory: a snapshot takes 0.0 GiB of" in note
     assert [Path(str(path)).name for _, _, path, _ in recorder.reports] == ["step-00000004", "step-00000008"]
     assert not holder_folder(tmp_path).exists()
+
+
+def test_a_small_state_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = count_overwritten(monkeypatch)
+    recorder = run(configured(SMALL_IMAGES, train=EVERY_STEP), tmp_path)
+    assert [Path(str(path)).name for *_, path, _ in recorder.reports] == [f"step-0000000{step}" for step in range(1, 5)]
+    assert taken == []
+    assert recorder.checkpoints == []
+
+
+def on_slow_storage() -> list[bool]:
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(saver, "SLOW_S", 0.0)
+        taken = count_overwritten(patches)
+        run(configured(SMALL_IMAGES, train=EVERY_STEP), Path("slow"))
+    return taken
+
+
+def test_a_small_state_is_written_in_the_background_where_the_storage_is_slow(tmp_path: Path) -> None:
+    for taken in on_two_workers(on_slow_storage, tmp_path):
+        assert taken == [False, True, True]  # after the first save, which showed it
+    assert find_damage(tmp_path / "slow" / "step-00000004") is None
 
 
 # --- workers that are killed ---------------------------------------------------------------------------------
@@ -288,6 +318,7 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 from training_runs import IMAGES, configured, run
 from sweeps_train import trainer
+IMAGES["checkpoint"] = {{"background": True}}
 update = trainer.Trainer._update_weights
 def killed(self):
     if self.progress.step == 2:
