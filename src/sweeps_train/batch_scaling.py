@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from sweeps_train.config import Train, TrainingConfig
+from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
 from sweeps_train.device import synchronize
+from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.micro_batch import num_rows
+from sweeps_train.micro_batch_cache import remember_halved
 from sweeps_train.probe_step import probe_step, restored_state
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
@@ -48,19 +51,18 @@ def scale_global_batch(
     most = min(train.max_global_batch_size, len(samples)) // train.global_batch_size
     if previous is not None:
         return min(previous, most), None
-    assert isinstance(config.strategy, DDP)
     share = strategy.data_parallel.shard(order.take(0, train.global_batch_size))
     micro_batches = [samples.batch(each) for each in in_batches(share, micro_batch_size)]
-    return _measured_factor(train, config.strategy, strategy, micro_batches, most)
+    return _measured_factor(config, strategy, micro_batches, most)
 
 
 def _measured_factor(
-    train: Train, config: DDP, strategy: Strategy, micro_batches: Sequence[Batch], most: int
+    config: TrainingConfig, strategy: Strategy, micro_batches: Sequence[Batch], most: int
 ) -> tuple[int, str]:
-    assert train.max_communication_share is not None
-    workers = strategy.workers
-    exchange = _exchange_seconds(config, strategy) if workers.size > 1 else 0.0
-    compute = _compute_seconds(strategy, micro_batches[0]) * len(micro_batches)
+    train, workers = config.train, strategy.workers
+    assert train.max_communication_share is not None and isinstance(config.strategy, DDP)
+    exchange = _exchange_seconds(config.strategy, strategy) if workers.size > 1 else 0.0
+    compute = _compute_seconds(config, strategy, micro_batches[0]) * len(micro_batches)
     # The slowest worker's times, on all workers, which must come to the same result.
     exchange, compute = (workers.broadcast(max(workers.gather(each), default=0.0)) for each in (exchange, compute))
     factor = batch_factor(train.max_communication_share, exchange, compute, most)
@@ -92,11 +94,23 @@ def _exchange_seconds(config: DDP, strategy: Strategy) -> float:
     return _timed(strategy, lambda: dist.all_reduce(gradients))
 
 
-def _compute_seconds(strategy: Strategy, micro_batch: Batch) -> float:
-    """Seconds of the forward and backward pass of one micro batch."""
-    batch = on_device(micro_batch, strategy.workers.device)
-    with restored_state(strategy):
-        return _timed(strategy, lambda: probe_step(strategy, batch))
+def _compute_seconds(config: TrainingConfig, strategy: Strategy, micro_batch: Batch) -> float:
+    """Seconds of the forward and backward pass of one micro batch.
+
+    Raises:
+        MicroBatchHalved: It does not fit into this worker's memory, while others wait to begin together.
+    """
+    try:
+        batch = on_device(micro_batch, strategy.workers.device)
+        with restored_state(strategy):
+            return _timed(strategy, lambda: probe_step(strategy, batch))
+    except RuntimeError as error:
+        size = num_rows(micro_batch)
+        if size == 1 or not is_out_of_memory(error):
+            raise
+        half = math.ceil(size / 2)
+        remember_halved(config, strategy, half)
+        raise MicroBatchHalved(size, half) from error
 
 
 def _timed(strategy: Strategy, action: Callable[[], object]) -> float:

@@ -52,7 +52,7 @@ class DivergenceGuard:
         """Norms since the last log, scalars. They stay on the device, and are read at the log: an operation on the
         device for each would take a hundredth of the time of a small model's step."""
         self._joined: list[torch.Tensor] = []
-        """Those before them, of shape (``MOST_NORMS``,)."""
+        """Norms before them, of shape (``MOST_NORMS``,)."""
 
     def keeps(self, norm: torch.Tensor, *, is_scaled: bool) -> bool:
         """Take the norm of a step's gradients; return whether the step is made.

@@ -76,11 +76,14 @@ PEAKS = (
     Peak(("MI300X",), 1307.4, 163.4),
     Peak(("MI300A",), 980.6, 122.6),
     # Two devices to torch, each with half of the card.
-    Peak(("MI250X",), 191.5, 23.9, has_tf32=False),
-    Peak(("MI210",), 181.0, 22.6, has_tf32=False),
+    Peak(("MI250X",), 191.5, 47.9, has_tf32=False),
+    Peak(("MI210",), 181.0, 45.3, has_tf32=False),
 )
 """Known devices. If a name has the words of several entries, the one with the most words counts."""
 
+_VARIANTS = {"laptop", "max", "super", "ti", "d"}
+"""Words that tell a device from another one with the same number, which may be twice as fast: ``RTX 4090 Laptop GPU``.
+A device whose name has one is known if an entry has it."""
 _MIG_SLICES = {"A30": 4}
 """Compute slices of a whole GPU, where they are not seven."""
 
@@ -106,7 +109,8 @@ def peak_tflops(name: str, precision: Literal["8 bit", "16 bit", "fp32", "tf32"]
     """
     # Bare GPUs are named "NVIDIA A10G", "Tesla V100-SXM2-16GB", "AMD Instinct MI300X"; a slice has "MIG 1g.5gb" added.
     words = {word.lower() for word in re.split(r"[^A-Za-z0-9]+", name)}
-    known = [peak for peak in PEAKS if words.issuperset(word.lower() for word in peak.words)]
+    variant = words & _VARIANTS
+    known = [peak for peak in PEAKS if variant <= {word.lower() for word in peak.words} <= words]
     if not known:
         return None
     peak = max(known, key=lambda each: len(each.words))

@@ -19,6 +19,7 @@ from sweeps_train.config.reach import Flag, Reach
 SET_BY_RAY = frozenset(
     {
         *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR"),
+        "ZE_AFFINITY_MASK",
         *("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
         "ACCELERATE_TORCH_DEVICE",
     }

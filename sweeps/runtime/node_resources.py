@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +16,8 @@ NodeResources = TypeVar("NodeResources", bound=Resources)
 LABEL = "label:"
 NODE_ID_LABEL = "ray.io/node-id"
 """Label that Ray gives to every node."""
+AMD_DEVICES = Path("/sys/class/kfd/kfd/topology/nodes")
+"""Folder in which AMD's driver describes each device of this machine in a folder of its own."""
 
 
 def label(name: str, value: str) -> str:
@@ -61,7 +65,15 @@ def local_resources(config: SweepConfig) -> dict[str, float]:
 
 
 def _count_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() and device.strip() != "-1"])
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        if (visible := os.environ.get(name)) is not None:
+            return len([device for device in visible.split(",") if device.strip() and device.strip() != "-1"])
+    return len(list(Path("/dev").glob("nvidia[0-9]*"))) or sum(map(_is_amd_gpu, AMD_DEVICES.glob("*/properties")))
+
+
+def _is_amd_gpu(properties: Path) -> bool:
+    """Whether a file of AMD's driver describes a GPU, which has vector units, and not a CPU."""
+    with contextlib.suppress(OSError):  # of a device that this container may not use
+        found = re.search(r"^simd_count (\d+)$", properties.read_text(encoding="ascii"), re.MULTILINE)
+        return found is not None and int(found[1]) > 0
+    return False

@@ -51,12 +51,19 @@ def _done(sizes: list[int], bucket: dist.GradBucket) -> torch.futures.Future[tor
     return done
 
 
-def test_buffers_are_broadcast_in_the_forward_pass_as_they_are_told(one_worker: None) -> None:
+def test_buffers_are_broadcast_on_request_alone(one_worker: None, monkeypatch: pytest.MonkeyPatch) -> None:
     wrapped = DistributedDataParallel(nn.BatchNorm1d(2))
-    compat.sync_buffers_in_forward(wrapped, enabled=False)
-    assert not wrapped.will_sync_module_buffers(), "DistributedDataParallel.require_forward_param_sync"
-    compat.sync_buffers_in_forward(wrapped, enabled=True)
-    assert wrapped.will_sync_module_buffers(), "DistributedDataParallel.require_forward_param_sync"
+    sent: list[int] = []
+    monkeypatch.setattr(wrapped, "_sync_module_buffers", sent.append)
+    compat.sync_only_on_request(wrapped)
+    wrapped(torch.ones(2, 2)).sum().backward()
+    assert sent == [], "DistributedDataParallel.require_forward_param_sync"
+    compat.exchange_buffers(wrapped)
+    assert sent == [0], "DistributedDataParallel._sync_buffers"
+    compat.prepare_gradient_sync(wrapped)
+    wrapped(torch.ones(2, 2)).sum().backward()
+    compat.exchange_buffers(wrapped)
+    assert not wrapped.reducer._rebuild_buckets(), "DistributedDataParallel.reducer._rebuild_buckets"
 
 
 def test_a_profile_lists_spans_of_operations_by_name() -> None:

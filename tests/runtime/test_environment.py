@@ -28,9 +28,10 @@ def test_names_and_beginnings_choose_variables_but_not_those_that_ray_sets() -> 
         "NCCL_DEBUG": "INFO",
         "CUDA_VISIBLE_DEVICES": "3",
         "CUDA_HOME": "/c",
+        "ZE_AFFINITY_MASK": "3",
         "HOME": "/",
     }
-    assert chosen_variables(["HF_TOKEN", "NCCL_*", "CUDA_*", "UNSET"], environment) == {
+    assert chosen_variables(["HF_TOKEN", "NCCL_*", "CUDA_*", "ZE_*", "UNSET"], environment) == {
         "HF_TOKEN": SECRET,
         "NCCL_DEBUG": "INFO",
         "CUDA_HOME": "/c",

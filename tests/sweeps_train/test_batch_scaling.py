@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 from training_runs import IMAGES, STOP_AT_STEP_6, Recorder, configured, on_two_workers, run
 
+from sweeps_train import batch_scaling
 from sweeps_train.batch_scaling import batch_factor
+from sweeps_train.errors import MicroBatchHalved
 
 SIZE, MOST = 60, 200
 TINY_SHARE, WHOLE_SHARE = 1e-9, 1 - 1e-9
@@ -116,3 +119,15 @@ def test_the_smallest_batch_within_the_share_is_chosen(
 def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         configured(IMAGES, **changes)
+
+
+def test_a_worker_out_of_memory_while_it_is_timed_begins_again_with_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for it, to begin each repetition together."""
+
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(batch_scaling, "probe_step", fail)
+    with pytest.raises(MicroBatchHalved) as raised:
+        run(asking(TINY_SHARE))
+    assert raised.value.half == SIZE // 2

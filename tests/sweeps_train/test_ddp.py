@@ -16,6 +16,7 @@ from training_runs import IMAGES, configured, on_two_workers, run
 from sweeps_train.config import TrainingConfig
 from sweeps_train.distributed import Workers
 from sweeps_train.errors import MicroBatchHalved
+from sweeps_train.strategies import strategy as strategy_module
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.dtensor import average
 
@@ -110,6 +111,40 @@ def out_of_memory_while_averaging() -> str:
 def test_a_worker_out_of_memory_while_gradients_are_averaged_does_not_repeat_the_step_alone(tmp_path: Path) -> None:
     """Other workers wait in the same collective: the group must be started again."""
     assert on_two_workers(out_of_memory_while_averaging, tmp_path)[1] == "MicroBatchHalved"
+
+
+class Counts(LeavesOut):
+    """Model whose buffer all workers have from rank 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.ones(()))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(images) * self.factor
+
+
+def out_of_memory_at_the_beginning_of_a_step() -> list[float]:
+    """Losses of a training whose rank 1 once runs out of memory before its model has begun."""
+    copy, failures = strategy_module.on_device, []
+
+    def fail_once(batch: Any, device: torch.device) -> Any:
+        if dist.get_rank() == 1 and not failures:
+            failures.append(1)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB")
+        return copy(batch, device)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strategy_module, "on_device", fail_once)
+        return losses("Counts")
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_out_of_memory_before_its_model_has_begun_repeats_the_step(tmp_path: Path) -> None:
+    """Other workers do not wait for it to take part in a broadcast of buffers that it would leave out."""
+    first, _ = on_two_workers(out_of_memory_at_the_beginning_of_a_step, tmp_path)
+    assert len(first) == STEPS
+    assert first == pytest.approx(losses("Counts"), rel=1e-5)
 
 
 def averaged_in_chunks() -> list[torch.Tensor]:

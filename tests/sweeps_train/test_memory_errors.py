@@ -20,6 +20,13 @@ ERRORS = {
     "cuBLAS": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     "driver": torch.AcceleratorError("CUDA error: out of memory"),
     "NCCL": RuntimeError("NCCL error: unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"),
+    # As in sgl-project/sglang#1116 and pytorch/torchtitan#660: the driver's words are in NCCL's log.
+    "NCCL's buffers": RuntimeError(
+        "NCCL error in: NCCLUtils.cpp:76, unhandled cuda error\nLast error:\nFailed to CUDA calloc 67108864 bytes"
+    ),
+    "cuDNN 9": RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+    "cuSOLVER": RuntimeError("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
+    "driver's own name": RuntimeError("CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY"),
     "CPU": RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory"),
 }
 

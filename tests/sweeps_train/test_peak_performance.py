@@ -42,6 +42,11 @@ NAMES = {
     "NVIDIA GeForce RTX 3090": 71,
     "NVIDIA GeForce RTX 3090 Ti": 80,
     "NVIDIA GeForce RTX 4090": 165.2,
+    "NVIDIA GeForce RTX 4090 Laptop GPU": None,  # half of it
+    "NVIDIA GeForce RTX 4090 D": None,
+    "NVIDIA GeForce RTX 4080 SUPER": None,
+    "NVIDIA GeForce RTX 3080 Ti": None,
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": None,
     "NVIDIA GeForce RTX 5090": 209.5,
     "NVIDIA GeForce GTX 1080": None,
     "AMD Instinct MI300X": 1307.4,
@@ -64,6 +69,7 @@ def test_a_training_in_fp32_is_compared_with_the_peak_of_fp32(monkeypatch: pytes
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
     assert peak_of(device, None) == 156  # TF32
     assert peak_of(torch.device("cpu"), None) is None
+    assert peak_tflops("AMD Instinct MI250X", "fp32") == 47.9  # of its matrix units
 
 
 def test_no_two_entries_have_the_same_words() -> None:

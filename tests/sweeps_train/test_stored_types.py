@@ -13,7 +13,9 @@ from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, configured, on_two_
 
 from sweeps_train import load_model
 from sweeps_train.config import TrainingConfig
+from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.training_state import TENSORS_FILE
+from sweeps_train.worker_cache import evict
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "fsdp": {},
@@ -105,3 +107,22 @@ def test_merged_adapters_have_the_type_of_their_base(working_folder: Path) -> No
     run(configured(TEXT, model=changes, train={"max_steps": 1, "eval_every": 1}), working_folder / "adapted")
     model = load_model(working_folder / "adapted" / "step-00000001", merge=True)
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
+def test_modules_trained_as_a_whole_beside_adapters_continue_without_rounding(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    lora = {"r": 2, "target_modules": "attention", "modules_to_save": ["embed_tokens"]}
+    config = configured(TEXT, model={"dtype": "bfloat16", "lora": lora})
+    task = CausalLMTraining(config, None)
+    trained = {name: each for name, each in task.model.named_parameters() if each.requires_grad}
+    for each in trained.values():
+        each.data += 1e-4 * torch.randn_like(each)
+    (working_folder / "checkpoint").mkdir()
+    task.save(working_folder / "checkpoint", None)
+    expected = {name: each.detach().clone() for name, each in trained.items()}
+    task.close()
+    resumed = dict(CausalLMTraining(config, working_folder / "checkpoint").model.named_parameters())
+    for name, each in expected.items():
+        assert torch.equal(resumed[name], each), name
+    evict("base model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -28,12 +29,12 @@ def ignore_parameters(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def sync_only_on_request(model: DistributedDataParallel) -> None:
-    """Average no gradients but after ``prepare_gradient_sync``.
+    """Average no gradients but after ``prepare_gradient_sync``, and send no buffers but by ``exchange_buffers``.
 
     Unlike ``no_sync``, this includes the last forward pass of a step, which would otherwise promise a backward pass
     that a worker out of memory cannot make.
     """
-    model.require_backward_grad_sync = False
+    model.require_backward_grad_sync = model.require_forward_param_sync = False
 
 
 def prepare_gradient_sync(model: DistributedDataParallel) -> None:
@@ -41,9 +42,11 @@ def prepare_gradient_sync(model: DistributedDataParallel) -> None:
     model.reducer.prepare_for_backward([])
 
 
-def sync_buffers_in_forward(model: DistributedDataParallel, *, enabled: bool) -> None:
-    """Set whether the next forward pass broadcasts the buffers of rank 0."""
-    model.require_forward_param_sync = enabled
+def exchange_buffers(model: DistributedDataParallel) -> None:
+    """Broadcast the buffers of rank 0, and once in a training the order in which gradients are sent."""
+    model.reducer._rebuild_buckets()
+    if any(True for _ in model.module.buffers()):
+        model._sync_buffers()
 
 
 def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
@@ -63,6 +66,19 @@ def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
 def default_store() -> Any:
     """The ``Store`` through which the workers of torch's default process group have found each other."""
     return dist.distributed_c10d._get_default_store()
+
+
+def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> None:
+    """Give the operations of a process group the timeout of those of the default group: torch gives them its own
+    defaults, 10 minutes with NCCL.
+
+    Args:
+        group: The group.
+        device: Device of its tensors.
+    """
+    default = dist.distributed_c10d._get_default_group()
+    with contextlib.suppress(RuntimeError):  # other backends than NCCL and gloo have no timeout
+        group._get_backend(device)._set_default_timeout(default._get_backend(device).options._timeout)
 
 
 def flight_record() -> str | None:

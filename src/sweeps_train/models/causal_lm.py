@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from sweeps_train.config import CausalLM, Lora
-from sweeps_train.models.lora import add_lora, remove_lora
+from sweeps_train.models.lora import add_lora, load_lora, remove_lora
 from sweeps_train.models.quantization import bitsandbytes_config, quantize_blank
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
 
     Args:
         config: Model and adapters.
-        weights: Folder of a checkpoint whose weights are loaded; None takes the pretrained ones.
+        weights: Folder of a checkpoint whose weights are loaded; None takes the pretrained ones, and new adapters.
 
     Returns:
         A model that maps ``input_ids`` of shape (samples, tokens) to ``logits`` of shape (samples, tokens, vocabulary).
@@ -46,7 +46,10 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
     if config.lora is None:
         whole: nn.Module = _load(config, weights)
         return whole
-    return add_lora(_load(config, None), config.lora, weights)
+    adapted = add_lora(_load(config, None), config.lora)
+    if weights is not None:
+        load_lora(adapted, weights)
+    return adapted
 
 
 def hold_in_float32(model: nn.Module) -> dict[str, torch.dtype]:
@@ -72,17 +75,17 @@ class SharedBase:
         self._model = _load(config, None, device)
         self._adapted: Any = None
 
-    def adapt(self, lora: Lora, weights: Path | None) -> nn.Module:
-        """Add new adapters to the base model, from zero or with the weights of a checkpoint."""
+    def adapt(self, lora: Lora) -> nn.Module:
+        """Add new adapters to the base model."""
         self.release()  # those of a training that failed while it was built
-        adapted = self._adapted = add_lora(self._model, lora, weights)
+        adapted = self._adapted = add_lora(self._model, lora)
         return adapted
 
-    def copied(self, lora: Lora, weights: Path | None) -> nn.Module:
+    def copied(self, lora: Lora) -> nn.Module:
         """Return another model with the same frozen tensors, and with adapters, for a strategy that shards the model:
         it replaces the parameters of that one alone."""
         shared = {id(each): nn.Parameter(each.data, requires_grad=False) for each in self._model.parameters()}
-        return add_lora(copy.deepcopy(self._model, shared), lora, weights)
+        return add_lora(copy.deepcopy(self._model, shared), lora)
 
     @property
     def size(self) -> int:
@@ -166,7 +169,7 @@ def build_blank_causal_lm(config: CausalLM) -> nn.Module:
         quantize_blank(model, config.quantization)
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
-    return model if config.lora is None else add_lora(model, config.lora, None)
+    return model if config.lora is None else add_lora(model, config.lora)
 
 
 def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:

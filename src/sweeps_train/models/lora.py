@@ -34,18 +34,17 @@ _PARTS: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
 _ROUTERS = {"gate", "router"}
 
 
-def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> PeftModel:
-    """Freeze a model and add adapters to it.
+def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
+    """Freeze a model and add adapters to it, which change nothing yet.
 
     Args:
         model: The base model; changed in place.
         config: Rank, scale, dropout and target modules of the adapters.
-        weights: Folder with an ``adapter_model.safetensors``; without it the adapters start at zero.
 
     Raises:
         ValueError: The model has no such layers.
     """
-    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(
         r=config.r,
@@ -64,11 +63,24 @@ def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> Peft
             adapted = get_peft_model(model, lora)
     except ValueError as error:
         raise ValueError(f"model.lora.target_modules={config.target_modules}: {error}") from error
-    if weights is not None:
-        result: Any = set_peft_model_state_dict(adapted, load_file(weights / ADAPTER_FILE))
-        if result.unexpected_keys:
-            raise ValueError(f"{weights}: adapters for layers that the model does not have: {result.unexpected_keys}")
     return adapted
+
+
+def load_lora(adapted: nn.Module, weights: Path) -> None:
+    """Load the weights of adapters, in the types that the model has them in.
+
+    Args:
+        adapted: The model with its adapters.
+        weights: Folder with an ``adapter_model.safetensors``.
+
+    Raises:
+        ValueError: The file has adapters for other layers.
+    """
+    from peft import set_peft_model_state_dict
+
+    result: Any = set_peft_model_state_dict(adapted, load_file(weights / ADAPTER_FILE))
+    if result.unexpected_keys:
+        raise ValueError(f"{weights}: adapters for layers that the model does not have: {result.unexpected_keys}")
 
 
 def leave_casts_to_autocast(model: nn.Module) -> None:

@@ -12,9 +12,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from sweeps_train.compat.torch import (
+    exchange_buffers,
     ignore_parameters,
     prepare_gradient_sync,
-    sync_buffers_in_forward,
     sync_only_on_request,
 )
 from sweeps_train.config.strategy import DDP
@@ -36,6 +36,8 @@ class DistributedDataParallelStrategy(Strategy):
         self._config = config
         self._has_unused = False
         """Whether the loss of some worker has left out trained parameters in an earlier step."""
+        self._has_exchanged_buffers = False
+        """Whether this worker has the buffers of the present step."""
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         # All workers have read the frozen weights from the same files. Left alone, they stay mapped pages that the
@@ -57,8 +59,14 @@ class DistributedDataParallelStrategy(Strategy):
 
     def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
         total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
-        sync_buffers_in_forward(self.model, enabled=True)  # in the first forward pass of the next step
+        self._has_exchanged_buffers = False
         return total
+
+    def _before_micro_batch(self, *, is_last: bool) -> None:
+        if not self._has_exchanged_buffers:  # not again when it repeats the step alone
+            self.grad_sync_started = True  # others wait for this worker
+            exchange_buffers(self.model)
+            self.grad_sync_started, self._has_exchanged_buffers = False, True
 
     def _averages_itself(self, *, defer_grad_sync: bool) -> bool:
         # DistributedDataParallel waits for every parameter, and would average nothing of a bucket that lacks one.
@@ -90,10 +98,6 @@ class DistributedDataParallelStrategy(Strategy):
             if users[name]:
                 trained[name].grad = torch.zeros_like(trained[name])
         average_in_chunks([each.grad for each in trained.values() if each.grad is not None], self.workers.size)
-
-    def discard_gradients(self) -> None:
-        super().discard_gradients()
-        sync_buffers_in_forward(self.model, enabled=False)  # they have been sent in this step
 
 
 def compress(model: DistributedDataParallel, config: DDP) -> None:

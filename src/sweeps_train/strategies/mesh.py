@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from sweeps_train.compat.torch import follow_default_timeout
 from sweeps_train.distributed import Workers
 
 _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], DeviceMesh]] = WeakKeyDictionary()
@@ -30,7 +31,10 @@ def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
     meshes = _meshes.setdefault(world, {})
     key = tuple(shape.items())
     if key not in meshes:
-        meshes[key] = init_device_mesh(workers.device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+        made = init_device_mesh(workers.device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+        for group in made.get_all_groups():
+            follow_default_timeout(group, workers.device)
+        meshes[key] = made
     return meshes[key]
 
 

@@ -62,7 +62,7 @@ class Strategy:
         self.model: nn.Module
         """The module that a forward pass of training calls: the task's model, possibly wrapped."""
         self.grad_sync_started = False
-        """Whether this worker has started to exchange the present step's gradients."""
+        """Whether others may wait for this worker, which has started to exchange the present step's gradients."""
         self._most_scored: float = math.inf
         """Samples that an evaluation's forward pass is tried with; fewer after running out of memory."""
         self.parameters: dict[str, nn.Parameter] = {}

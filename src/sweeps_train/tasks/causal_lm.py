@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 import torch
 from torch import nn
 from torch.nn import functional
@@ -19,6 +18,7 @@ from sweeps_train.data.packing import IGNORED
 from sweeps_train.data.sampler import Batch
 from sweeps_train.data.text import build_text_samples
 from sweeps_train.distributed import Workers
+from sweeps_train.machine_memory import machine_memory
 from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention
 from sweeps_train.models.causal_lm import (
     SharedBase,
@@ -29,7 +29,7 @@ from sweeps_train.models.causal_lm import (
     save_causal_lm,
 )
 from sweeps_train.models.head import detach_head
-from sweeps_train.models.lora import leave_casts_to_autocast
+from sweeps_train.models.lora import leave_casts_to_autocast, load_lora
 from sweeps_train.precision import Precision
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy, linear_cross_entropy
 from sweeps_train.worker_cache import cached, evict
@@ -59,8 +59,10 @@ class CausalLMTraining:
             evict("base model")  # both may not fit into memory together
             self.model = build_causal_lm(model, weights)
         else:
-            self.model = self._adapted_base(model, model.lora, weights, shards=config.strategy.kind != "ddp")
+            self.model = self._adapted_base(model, model.lora, shards=config.strategy.kind != "ddp")
         types = hold_in_float32(self.model)
+        if model.lora is not None and weights is not None:
+            load_lora(self.model, weights)  # not before: in 16 bits, modules that are trained as a whole lose digits
         self.stored_types = types if model.lora is None else {}  # adapters are small, and stored as they are trained
         named = self.model.named_parameters(remove_duplicate=False)
         self.frozen = [name for name, each in named if not each.requires_grad]
@@ -80,23 +82,22 @@ class CausalLMTraining:
         self._head = detach_head(self.model)
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
-    def _adapted_base(self, model: CausalLM, lora: Lora, weights: Path | None, *, shards: bool) -> nn.Module:
+    def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool) -> nn.Module:
         """The base model of the trial before with new adapters, or one that is read now.
 
         Args:
             model: The model.
             lora: Its adapters.
-            weights: Folder of a checkpoint with weights of adapters.
             shards: Whether the strategy shards the base model, which then stays on the CPU as well.
         """
         bare = replace(model, lora=Lora())  # the base model is the same whatever its adapters
         base = cached("base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device))
         if not shards:
             self._base = base
-            return base.adapt(lora, weights)
-        copied = base.copied(lora, weights)
+            return base.adapt(lora)
+        copied = base.copied(lora)
         on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", Workers.current().size))
-        if base.size * on_this_machine > KEPT_PART * psutil.virtual_memory().total:
+        if base.size * on_this_machine > KEPT_PART * machine_memory():
             evict("base model")
         return copied
 
