@@ -7,12 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from curve_files import read_space
 
 from sweeps.simulate.curves import CurveSource, Report
 from sweeps.simulate.simulation import Reported
+from sweeps.simulate.surrogate import ForestCurve, SurrogateError
+from sweeps.simulate.table import read_table
 from sweeps.space.distributions import Point, Space
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -82,17 +85,61 @@ class TableProblem:
 
     name: str
     space: Space
-    curves: Any
+    curves: CurveSource
     full_s: float
+    """Mean seconds of a full training."""
     best: float
     median: float
+    """Median of the recorded configurations at their end."""
+    error: SurrogateError | None
+    """Error of the surrogate at the end of a training."""
 
     def source(self, seed: int) -> CurveSource:
         return self.curves
 
     def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
+        """That of the best value that any trial reported."""
         values = [report.metrics[METRIC] for report in reports if math.isfinite(report.metrics[METRIC])]
         return (min(values) - self.best) / (self.median - self.best) if values else 1.0
+
+
+@dataclass
+class _TableCurves:
+    """Curves of a table with one metric, as a loss."""
+
+    forest: ForestCurve
+    metric: str
+    sign: float
+
+    def curve(self, point: Point) -> list[Report]:
+        return [
+            Report(report.step, report.elapsed_s, {METRIC: self.sign * report.metrics[self.metric]})
+            for report in self.forest.curve(point)
+        ]
+
+
+def table_problem(path: Path, metric: str, mode: str) -> TableProblem:
+    """A problem from a table of learning curves.
+
+    Args:
+        path: The table; see ``sweeps.simulate.table.read_table``.
+        metric: Column to search for.
+        mode: ``min`` or ``max``.
+    """
+    space, sign = read_space(path), 1.0 if mode == "min" else -1.0
+    table = read_table(path, space, lambda path: None, [metric])
+    forest = ForestCurve(table, space, [metric])
+    ends = [sign * trial.reports[-1].metrics[metric] for trial in table.whole]
+    every = [sign * report.metrics[metric] for trial in table.trials for report in trial.reports]
+    return TableProblem(
+        path.stem,
+        space,
+        _TableCurves(forest, metric, sign),
+        float(np.mean([trial.reports[-1].elapsed_s for trial in table.whole])),
+        float(np.nanmin(every)),
+        float(np.nanmedian(ends)),
+        forest.error,
+    )
 
 
 def hartmann_problems() -> list[HartmannProblem]:

@@ -5,11 +5,16 @@ optimum, 1 the median point. Prints the mean over seeds with its 95 % confidence
 
     python benchmarks/search_quality.py                                  # minutes to hours: all methods on all problems
     python benchmarks/search_quality.py --methods random+asha tpe+asha --problems mfh3 --seeds 4 --budgets 10
+    python benchmarks/search_quality.py --table /tmp/tables/*.parquet  # recorded curves: benchmarks/record_tables.py
+
+A table becomes a surrogate (a forest fitted to its curves), since random search exhausts half of a small table.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import logging
 import warnings
@@ -17,17 +22,33 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from search_problems import METRIC, Problem, hartmann_problems
+from curve_files import TUNING
+from results_document import markdown_table, write_between_marks
+from search_problems import METRIC, Problem, hartmann_problems, table_problem
 
 from sweeps.constants import PARAMETERS, STEPS
+from sweeps.search.budget import Usage
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
 
-ETA, GRACE = 3, 1
+ETA = 3
 FRACTIONS = (0.25, 0.5, 1.0)
 """Parts of the budget at which the regret is taken."""
+
+
+class Cell(NamedTuple):
+    """One mean over seeds."""
+
+    workers: int
+    budget: int
+    method: str
+    problem: str
+
+
+Results = dict[Cell, list[list[float]]]
+"""Regrets at ``FRACTIONS``, by seed."""
 
 
 @dataclass
@@ -52,6 +73,7 @@ def ours(sampler: dict[str, Any], scheduler: str) -> Method:
         from sweeps.search import OptunaSearcher, build_sampler
         from sweeps.search.schedulers.asha import Asha
         from sweeps.search.schedulers.decisions import DecisionLog
+        from sweeps.search.schedulers.freeze_thaw import FreezeThaw
         from sweeps.search.schedulers.hyperband import Hyperband
 
         config = TypeAdapter[Any](Sampler).validate_python(sampler)
@@ -59,13 +81,15 @@ def ours(sampler: dict[str, Any], scheduler: str) -> Method:
             problem.space, metric=METRIC, mode="min", sampler=build_sampler(config, seed, problem.space)
         )
         decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
-        longest = problem.source(0).curve(middle(problem))[-1].step
+        grace, longest = rungs_of(problem)
+        budget = Budget(limit_s)
         made = {
-            "asha": lambda: Asha(STEPS, GRACE, ETA, 1, seed, decisions),
-            "hyperband": lambda: Hyperband(STEPS, GRACE, longest, ETA, decisions),
+            "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, decisions),
+            "hyperband": lambda: Hyperband(STEPS, grace, longest, ETA, decisions),
+            "freeze_thaw": lambda: FreezeThaw(STEPS, grace, longest, ETA, decisions, remaining_s=budget.remaining_s),
             "none": FIFOScheduler,
         }[scheduler]()
-        return simulated(searcher, made, problem, seed, workers, limit_s)
+        return simulated(searcher, made, problem, seed, workers, budget)
 
     return Method(run)
 
@@ -77,8 +101,30 @@ def middle(problem: Problem) -> dict[str, Any]:
     return problem.space.sample(RandomDraws(0), lambda path: None)
 
 
+def rungs_of(problem: Problem) -> tuple[int, int]:
+    """Steps of a trial's first report and of its last one."""
+    curve = problem.source(0).curve(middle(problem))
+    return curve[0].step, curve[-1].step
+
+
+class Budget:
+    """Simulated seconds of a search."""
+
+    def __init__(self, limit_s: float):
+        self._limit_s, self._passed_s = limit_s, 0.0
+
+    def exhausted(self, usage: Usage) -> str | None:
+        """Why the search ends now; None while it may go on."""
+        self._passed_s = usage.wall_s
+        return "budget" if usage.wall_s > self._limit_s else None
+
+    def remaining_s(self) -> float:
+        """Seconds that are left."""
+        return self._limit_s - self._passed_s
+
+
 def simulated(
-    searcher: Any, scheduler: Any, problem: Problem, seed: int, workers: int, limit_s: float
+    searcher: Any, scheduler: Any, problem: Problem, seed: int, workers: int, budget: Budget
 ) -> tuple[Outcome, dict[int, Any]]:
     """Search in simulated time."""
     scheduler.set_search_properties(METRIC, "min")
@@ -87,7 +133,7 @@ def simulated(
         scheduler,
         problem.source(seed),
         workers,
-        exhausted=lambda usage: "budget" if usage.wall_s > limit_s else None,
+        exhausted=budget.exhausted,
     )
     outcome = simulation.run()
     return outcome, {trial.number: trial.config[PARAMETERS] for trial in simulation.get_trials()}
@@ -113,8 +159,9 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
         problem.space.sample(trial, lambda path: None)
 
     searcher = Numbered(define, metric=METRIC, mode="min", seed=seed)
-    scheduler = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=GRACE, reduction_factor=ETA)
-    return simulated(searcher, scheduler, problem, seed, workers, limit_s)
+    grace, _ = rungs_of(problem)
+    scheduler = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
+    return simulated(searcher, scheduler, problem, seed, workers, Budget(limit_s))
 
 
 def optuna_native(pruner: str) -> Method:
@@ -126,10 +173,10 @@ def optuna_native(pruner: str) -> Method:
         import optuna
 
         source = problem.source(seed)
-        longest = source.curve(middle(problem))[-1].step
+        grace, longest = rungs_of(problem)
         made: dict[str, Callable[[], Any]] = {
-            "halving": lambda: optuna.pruners.SuccessiveHalvingPruner(GRACE, ETA),
-            "hyperband": lambda: optuna.pruners.HyperbandPruner(GRACE, longest, ETA),
+            "halving": lambda: optuna.pruners.SuccessiveHalvingPruner(grace, ETA),
+            "hyperband": lambda: optuna.pruners.HyperbandPruner(grace, longest, ETA),
         }
         study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=made[pruner]())
         events: list[tuple[float, int, int]] = []
@@ -170,6 +217,8 @@ METHODS: dict[str, Method] = {
     "tpe+asha": ours({"kind": "tpe"}, "asha"),
     "bohb+asha": ours({"kind": "bohb"}, "asha"),
     "predicted+asha": ours({"kind": "predicted"}, "asha"),
+    "sweeps": ours({"kind": "predicted"}, "freeze_thaw"),
+    "random+freeze_thaw": ours({"kind": "random"}, "freeze_thaw"),
     "bohb+hyperband": ours({"kind": "bohb"}, "hyperband"),
     "ray optuna+asha": Method(ray_optuna),
     "optuna tpe+halving": optuna_native("halving"),
@@ -180,14 +229,14 @@ METHODS: dict[str, Method] = {
 # --- the benchmark ---------------------------------------------------------------------------------------------
 
 
-def measure(method: str, problem: str, seed: int, workers: int, budget: int) -> list[float]:
+def measure(method: str, problem: Source, seed: int, workers: int, budget: int) -> list[float]:
     """Normalized regret after each of ``FRACTIONS`` of the budget; 1 where nothing was reported yet."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    chosen = problems()[problem]
+    chosen = loaded(problem)
     limit_s = budget * chosen.full_s / workers
     outcome, points = METHODS[method].run(chosen, seed, workers, limit_s)
     regrets = []
@@ -197,74 +246,115 @@ def measure(method: str, problem: str, seed: int, workers: int, budget: int) -> 
     return regrets
 
 
-def problems() -> dict[str, Problem]:
-    """All problems by name."""
-    return {problem.name: problem for problem in hartmann_problems()}
+class Source(NamedTuple):
+    """A problem by its name, for another process: a function's name, or a table."""
+
+    name: str
+    table: Path | None = None
+    metric: str = ""
+    mode: str = ""
+
+
+@functools.cache
+def loaded(source: Source) -> Problem:
+    """The problem; a table's surrogate is fitted once in each process."""
+    if source.table is None:
+        return next(problem for problem in hartmann_problems() if problem.name == source.name)
+    return table_problem(source.table, source.metric, source.mode)
 
 
 def main() -> None:
+    functions = [problem.name for problem in hartmann_problems()]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--problems", nargs="+", choices=list(problems()), default=list(problems()))
+    parser.add_argument("--problems", nargs="*", choices=functions, help="functions; default: all, without --table")
+    parser.add_argument("--table", nargs="+", type=Path, default=[], help="Parquet files of learning curves")
+    parser.add_argument("--metric", default="eval/loss", help="column of the tables to search for")
+    parser.add_argument("--mode", choices=["min", "max"], default="min")
     parser.add_argument("--budgets", nargs="+", type=int, default=[10, 40, 160])
     parser.add_argument("--workers", nargs="+", type=int, default=[4])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--to", type=Path, help="JSON file for all regrets")
+    parser.add_argument("--to", type=Path, help="JSON file for all regrets; what it has is not measured again")
+    parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
     options = parser.parse_args()
-    results: dict[tuple[int, int], dict[tuple[str, str], np.ndarray]] = {}
+    chosen = functions if options.problems is None and not options.table else options.problems or []
+    sources = [Source(name) for name in chosen]
+    sources += [Source(path.stem, path, options.metric, options.mode) for path in options.table]
+    known = read_results(options.to)
+    found: Results = {}
     with ProcessPoolExecutor(options.processes) as pool:
-        for workers in options.workers:
-            for budget in options.budgets:
-                waiting = {
-                    (method, problem): [
-                        pool.submit(measure, method, problem, seed, workers, budget) for seed in range(options.seeds)
-                    ]
-                    for method in options.methods
-                    for problem in options.problems
-                }
-                found = {key: np.array([each.result() for each in futures]) for key, futures in waiting.items()}
-                results[workers, budget] = found
-                print_results(found, options.methods, options.problems, workers, budget)
+        for workers, budget in itertools.product(options.workers, options.budgets):
+            for source, method in itertools.product(sources, options.methods):
+                cell = Cell(workers, budget, method, source.name)
+                regrets = known.get(cell, [])[: options.seeds]
+                seeds = range(len(regrets), options.seeds)
+                futures = [pool.submit(measure, method, source, seed, workers, budget) for seed in seeds]
+                found[cell] = known[cell] = regrets + [each.result() for each in futures]
                 if options.to:
-                    options.to.write_text(json.dumps(as_document(results), indent=1))
+                    options.to.write_text(json.dumps(as_document(known), indent=1), encoding="utf-8")
+            names = [source.name for source in sources]
+            print(f"\nbudget {budget} full trainings, {workers} workers; normalized regret at the end")
+            print(quality_table(found, options.methods, names, workers, budget), flush=True)
+    if options.write:
+        write_between_marks(options.write, {"search quality": written(found, options)})
 
 
-def as_document(results: dict[tuple[int, int], dict[tuple[str, str], np.ndarray]]) -> list[dict[str, Any]]:
+def read_results(path: Path | None) -> Results:
+    """Regrets that an earlier run has written."""
+    if path is None or not path.is_file():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return {Cell(row["workers"], row["budget"], row["method"], row["problem"]): row["regrets"] for row in rows}
+
+
+def as_document(results: Results) -> list[dict[str, Any]]:
     """All regrets, a row for each method, problem, budget and number of workers."""
-    return [
-        {
-            "workers": workers,
-            "budget": budget,
-            "method": method,
-            "problem": problem,
-            "fractions": FRACTIONS,
-            "regrets": regrets.tolist(),
-        }
-        for (workers, budget), found in results.items()
-        for (method, problem), regrets in found.items()
-    ]
+    return [{**cell._asdict(), "fractions": FRACTIONS, "regrets": regrets} for cell, regrets in results.items()]
 
 
-def print_results(
-    found: dict[tuple[str, str], np.ndarray], methods: list[str], names: list[str], workers: int, budget: int
-) -> None:
-    """Print the mean regret at the end with half the width of its confidence interval, and the mean rank."""
+def quality_table(found: Results, methods: list[str], names: list[str], workers: int, budget: int) -> str:
+    """Mean regret at the end with half the width of its confidence interval, and the mean rank; the best is bold."""
     from scipy.stats import rankdata, t
 
-    print(f"\nbudget {budget} full trainings, {workers} workers; normalized regret at the end")
-    print(f"{'method':22}" + "".join(f"{name:>20}" for name in names) + f"{'mean rank':>11}")
+    last = {
+        (method, name): np.array(found[Cell(workers, budget, method, name)])[:, -1]
+        for method in methods
+        for name in names
+    }
     # Ranks of the methods within each problem and seed.
     ranks = np.array(
-        [rankdata([found[method, name][:, -1] for method in methods], axis=0).mean(axis=1) for name in names]
+        [rankdata([last[method, name] for method in methods], axis=0).mean(axis=1) for name in names]
     ).mean(axis=0)
+    best = {name: min(methods, key=lambda method: last[method, name].mean()) for name in names}
+    rows = []
     for method, rank in zip(methods, ranks, strict=True):
         cells = []
         for name in names:
-            last = found[method, name][:, -1]
-            error = last.std(ddof=1) / len(last) ** 0.5 * t.ppf(0.975, len(last) - 1) if len(last) > 1 else float("nan")
-            cells.append(f"{last.mean():12.4f} +-{error:.3f}")
-        print(f"{method:22}" + "".join(f"{cell:>20}" for cell in cells) + f"{rank:11.2f}")
+            values = last[method, name]
+            error = values.std(ddof=1) / len(values) ** 0.5 * t.ppf(0.975, len(values) - 1) if len(values) > 1 else 0.0
+            mean = f"**{values.mean():.3f}**" if best[name] == method else f"{values.mean():.3f}"
+            cells.append(f"{mean} ±{error:.3f}")
+        rows.append([method, *cells, f"{rank:.2f}"])
+    return markdown_table(["method", *names, "mean rank"], rows)
+
+
+def written(found: Results, options: argparse.Namespace) -> str:
+    """The results for a document: functions and tuning tables, then reporting tables."""
+    names = list(dict.fromkeys(cell.problem for cell in found))
+    reported = [path.stem for path in options.table if path.stem not in TUNING]
+    parts = []
+    for workers, budget in itertools.product(options.workers, options.budgets):
+        parts += [
+            f"{title} (budget of {budget} full trainings, {workers} workers, {options.seeds} seeds):\n\n"
+            + quality_table(found, options.methods, chosen, workers, budget)
+            for title, chosen in (
+                ("Problems that it was designed with", [name for name in names if name not in reported]),
+                ("Problems that it was not designed with", reported),
+            )
+            if chosen
+        ]
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":
