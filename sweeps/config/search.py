@@ -172,6 +172,24 @@ class HyperbandScheduler:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class FreezeThawScheduler:
+    """Freeze-thaw (Swersky et al., 2014, https://arxiv.org/abs/1406.3896): trials pause at rungs, and whichever is
+    expected to improve most on the best for what it still costs goes on, by how far values at each rung are measured to
+    tell later ones. With the sampler predicted this is ``search=sweeps``."""
+
+    kind: Literal["freeze_thaw"]
+    resource: Resource = "evaluations"
+    """Unit of the rungs."""
+    grace: PositiveFloat = 1
+    """Position of the first rung, which every trial reaches."""
+    longest: PositiveFloat | None = None
+    """Length of a whole trial; default: computed from the config if possible, else that of the first finished one."""
+    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
+    """Distance between rungs, which are at grace, grace * eta, ...; until later values can be predicted, one in eta
+    trials continues."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class MedianScheduler:
     """Median stopping (Golovin et al., 2017): a trial ends when its best value so far is worse than the median of the
     other trials' running averages at the same point."""
@@ -227,7 +245,13 @@ class NoScheduler:
 
 
 Scheduler = Annotated[
-    AshaScheduler | HyperbandScheduler | MedianScheduler | PBTScheduler | PB2Scheduler | NoScheduler,
+    AshaScheduler
+    | HyperbandScheduler
+    | FreezeThawScheduler
+    | MedianScheduler
+    | PBTScheduler
+    | PB2Scheduler
+    | NoScheduler,
     Field(discriminator="kind"),
 ]
 
@@ -349,7 +373,7 @@ class Search:
     @property
     def pauses_trials(self) -> bool:
         """Whether the scheduler pauses trials and continues them later."""
-        return self.scheduler.kind in ("hyperband", "pbt", "pb2")
+        return self.scheduler.kind in ("hyperband", "freeze_thaw", "pbt", "pb2")
 
     @property
     def judges_trials(self) -> bool:

@@ -16,7 +16,7 @@ from sweeps.driver.time_ledger import TimeLedger
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.usage import UsageMeter
 from sweeps.runtime.placement import Fit
-from sweeps.search.budget import exhausted_budget
+from sweeps.search.budget import exhausted_budget, remaining_s
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
@@ -111,6 +111,10 @@ class SweepState:
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)
+
+    def budget_left_s(self) -> float:
+        """Seconds that are left of the budgets; infinity if there are none."""
+        return remaining_s(self.stop, self._usage.used)
 
     def resume_within_budget(self) -> None:
         """Let trials run again, if the budget that was spent has been raised."""

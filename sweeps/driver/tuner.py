@@ -50,6 +50,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
                     interrupted=session.state.shutdown.interrupts_trials,
                 ),
                 num_trials=lambda: searcher.num_trials or config.search.num_trials,
+                remaining_s=session.state.budget_left_s,
             ),
             num_samples=-1,  # the searcher knows the number, which may change
             reuse_actors=True,

@@ -45,7 +45,7 @@ LENGTH = {"train.max_steps", "train.epochs"}
 """Keys of the length of a trial; with a larger value, finished trials continue."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
-FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")
+FIXED_LENGTH_SCHEDULERS = ("hyperband", "freeze_thaw", "pbt", "pb2")
 """Schedulers for which the length of a trial cannot change."""
 
 Changes = Mapping[str, Any]

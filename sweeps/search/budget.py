@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sweeps.config.search import Stop
@@ -22,10 +24,21 @@ class Usage:
 
 def exhausted_budget(stop: Stop, usage: Usage) -> str | None:
     """Message on the first budget that is used up; None if none is."""
-    if stop.wall_hours is not None and usage.wall_s >= stop.wall_hours * 3600:
-        return f"search.stop.wall_hours={stop.wall_hours:g} is used up"
-    if stop.gpu_hours is not None and usage.gpu_s >= stop.gpu_hours * 3600:
-        return f"search.stop.gpu_hours={stop.gpu_hours:g} is used up"
-    if stop.cost is not None and usage.cost >= stop.cost.limit:
-        return f"search.stop.cost.limit={stop.cost.limit:g} is used up"
-    return None
+    used_up = (name for name, limit, used in _budgets(stop, usage) if used >= limit)
+    return next((f"search.stop.{name} is used up" for name in used_up), None)
+
+
+def remaining_s(stop: Stop, usage: Usage) -> float:
+    """Seconds until the first budget is used up, at the rate of the sweep so far; infinity if there is no budget."""
+    rates = [(limit - used) * usage.wall_s / used if used > 0 else math.inf for _, limit, used in _budgets(stop, usage)]
+    return max(0.0, min(rates, default=math.inf))
+
+
+def _budgets(stop: Stop, usage: Usage) -> Iterator[tuple[str, float, float]]:
+    """Each budget: its key and value for a message, its limit, and how much is used."""
+    if stop.wall_hours is not None:
+        yield f"wall_hours={stop.wall_hours:g}", stop.wall_hours * 3600, usage.wall_s
+    if stop.gpu_hours is not None:
+        yield f"gpu_hours={stop.gpu_hours:g}", stop.gpu_hours * 3600, usage.gpu_s
+    if stop.cost is not None:
+        yield f"cost.limit={stop.cost.limit:g}", stop.cost.limit, usage.cost

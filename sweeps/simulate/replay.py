@@ -17,7 +17,7 @@ from sweeps.constants import NUMBER
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
-from sweeps.search.schedulers.decisions import STOPS, STOPS_IF_LONGER, DecisionLog
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.simulate.scheduler import plan_scheduler
@@ -140,9 +140,10 @@ def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
             unknown += 1
             continue
         count += 1
-        recorded = bool(event.get(STOPS, event.get(STOPS_IF_LONGER, False)))
+        recorded = bool(event.get(STOPS, event.get(STOPS_IF_LONGER, event.get(PAUSES, False))))
         if again != recorded:
-            did, does = ("stopped" if each else "not stopped" for each in (recorded, again))
+            what = "paused" if PAUSES in event else "stopped"
+            did, does = (what if each else f"not {what}" for each in (recorded, again))
             different.append(f"trial {number} was {did}, and is now {does}: {event}")
     return count, unknown, different
 

@@ -17,7 +17,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.runtime.reservation import reserved_per_trial
-from sweeps.search.budget import Usage, exhausted_budget
+from sweeps.search.budget import Usage, exhausted_budget, remaining_s
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
@@ -108,7 +108,7 @@ def simulate(
     if search.copies_trials:
         raise ConfigError(
             f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
-            "no curves; simulate asha, hyperband, median or none"
+            "no curves; simulate asha, hyperband, freeze_thaw, median or none"
         )
     curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
     _check_resource(plan, table, curves)
@@ -144,18 +144,22 @@ def _check_resource(plan: Plan, table: Path, curves: CurveTable) -> None:
 
 def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tuple[OptunaSearcher, Outcome]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    search, spent = plan.config.search, ""
-
-    def exhausted(usage: Usage) -> str | None:
-        nonlocal spent
-        spent = exhausted_budget(search.stop, usage) or ""
-        return spent or None
-
+    search, used = plan.config.search, Usage()
     searcher = OptunaSearcher(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
-    scheduler = plan_scheduler(plan, DecisionLog(searcher.study, on_report=searcher.on_trial_result))
+    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+    scheduler = plan_scheduler(plan, decisions, lambda: remaining_s(search.stop, used))
     needs = reserved_per_trial(plan.config, use_gpu=plan.config.scaling.use_gpu is True)
     holds = {**needs, "cost": plan.config.hourly_cost(needs)}
-    return searcher, Simulation(searcher, scheduler, source, workers, exhausted=exhausted, holds=holds).run()
+    simulation = Simulation(
+        searcher,
+        scheduler,
+        source,
+        workers,
+        exhausted=lambda usage: exhausted_budget(search.stop, usage),
+        holds=holds,
+        usage=used,
+    )
+    return searcher, simulation.run()
 
 
 def _scale(curves: CurveTable, objectives: Objectives) -> tuple[float, float]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.plan.plan import Plan
@@ -9,12 +12,15 @@ from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 
 
-def plan_scheduler(plan: Plan, decisions: DecisionLog) -> TrialScheduler:
+def plan_scheduler(
+    plan: Plan, decisions: DecisionLog, remaining_s: Callable[[], float] = lambda: math.inf
+) -> TrialScheduler:
     """Build a plan's scheduler at its beginning, for schedulers that copy no trials.
 
     Args:
         plan: The sweep's plan.
         decisions: Takes its decisions.
+        remaining_s: Returns the seconds that are left of the sweep's budgets.
     """
     search = plan.config.search
     scheduler = build_scheduler(
@@ -26,6 +32,7 @@ def plan_scheduler(plan: Plan, decisions: DecisionLog) -> TrialScheduler:
         exploited=lambda exploit: None,
         decisions=decisions,
         num_trials=lambda: search.num_trials,
+        remaining_s=remaining_s,
     )
     scheduler.set_search_properties(search.metrics[0], search.modes[0])
     return scheduler

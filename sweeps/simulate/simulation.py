@@ -108,6 +108,8 @@ class Simulation:
     time, and with the next field the resources that were used."""
     holds: dict[str, float] = field(default_factory=dict)
     """Amounts of CPUs and GPUs that a trial holds, and its ``cost`` for an hour."""
+    usage: Usage = field(default_factory=Usage)
+    """Time and resources used so far."""
     max_train_s: float = math.inf
     """Seconds of training, summed over all trials, after which the search ends."""
 
@@ -119,7 +121,7 @@ class Simulation:
         self._live: dict[str, SimulatedTrial] = {}
         self._events: list[tuple[float, int, SimulatedTrial]] = []
         self._order = itertools.count()
-        self._now, self._usage, self._train_s = 0.0, Usage(), 0.0
+        self._now, self._train_s = 0.0, 0.0
         self._pauses = hasattr(self.scheduler, "ready")
         self._reports: list[Reported] = []
 
@@ -130,7 +132,7 @@ class Simulation:
         while self._events and ended is None:
             now, _, trial = heapq.heappop(self._events)
             self._use(now)
-            ended = self.exhausted(self._usage)
+            ended = self.exhausted(self.usage)
             if ended is None and self._train_s + trial.step_s() > self.max_train_s:
                 ended = f"trials have trained for {self._train_s:.6g} s"
             if ended is None:
@@ -150,17 +152,18 @@ class Simulation:
         """Let the time pass until ``now``."""
         running = sum(trial.status == Trial.RUNNING for trial in self._live.values())
         passed, self._now = now - self._now, now
-        self._usage.wall_s = now
-        self._usage.cpu_s += passed * running * self.holds.get("CPU", 0.0)
-        self._usage.gpu_s += passed * running * self.holds.get("GPU", 0.0)
-        self._usage.cost += passed * running * self.holds.get("cost", 0.0) / 3600
+        self.usage.wall_s = now
+        self.usage.cpu_s += passed * running * self.holds.get("CPU", 0.0)
+        self.usage.gpu_s += passed * running * self.holds.get("GPU", 0.0)
+        self.usage.cost += passed * running * self.holds.get("cost", 0.0) / 3600
 
     def _fill(self) -> None:
         """Start trials, and resume paused ones, as long as a worker is free and there is one."""
         while True:
+            held = self.limiter.holds_new
             started = self._start()
             resumed = self._resume() if self._pauses else False
-            if not started and not resumed:
+            if not started and not resumed and self.limiter.holds_new == held:
                 return
 
     def _start(self) -> bool:

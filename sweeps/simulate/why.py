@@ -10,7 +10,7 @@ from sweeps.constants import NUMBER, REASON
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.search.point_source import POINT
-from sweeps.search.schedulers.decisions import STOPS, DecisionLog
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.simulate.replay import new_scheduler, read_journal, study_of
 
 
@@ -79,7 +79,8 @@ def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:
     for number, event in DecisionLog(study).events if scheduler is not None else ():
         assert scheduler is not None
         if number == trial and (reason := scheduler.explain(number, event)) is not None:
-            told.append(f"{'stopped' if event.get(STOPS) else 'went on'}: {reason}")
+            did = "stopped" if event.get(STOPS) else "paused" if event.get(PAUSES) else "went on"
+            told.append(f"{did}: {reason}")
         if scheduler.repeat(number, event) is None and number == trial:
             told.append(f"decision: {event}")
     return told

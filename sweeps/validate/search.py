@@ -9,6 +9,7 @@ from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.config.search import (
     AshaScheduler,
+    FreezeThawScheduler,
     HyperbandScheduler,
     MedianScheduler,
     NSGASampler,
@@ -92,7 +93,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
         )
     if sampler.kind in ("bohb", "predicted") and scheduler.kind == "none":
         yield f"search.sampler.kind={sampler.kind} learns from rungs; with search.scheduler.kind=none it acts as tpe"
-    if isinstance(scheduler, AshaScheduler | MedianScheduler):
+    if isinstance(scheduler, AshaScheduler | FreezeThawScheduler | MedianScheduler):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
             yield (
@@ -262,7 +263,8 @@ def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterato
                 "more often (train.eval_every), or lower eta or grace"
             )
         return
-    name = "grace" if isinstance(scheduler, AshaScheduler | MedianScheduler) else "interval"
+    has_grace = isinstance(scheduler, AshaScheduler | FreezeThawScheduler | MedianScheduler)
+    name = "grace" if has_grace else "interval"
     first: float = getattr(scheduler, name)
     if length is not None and first > length:
         yield (

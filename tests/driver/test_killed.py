@@ -36,6 +36,7 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "asha": ("search.num_trials=14", *ONE_AT_ONCE),
     "median": ("search.num_trials=10", "search.scheduler.min_trials=2", *ONE_AT_ONCE),
     "hyperband": ("search.num_trials=14", *ONE_AT_ONCE),
+    "freeze_thaw": ("search.num_trials=14", *ONE_AT_ONCE),
     "pbt": (*POPULATION, *ONE_AT_ONCE),
     "pb2": (*POPULATION, *ONE_AT_ONCE),
     # Which trials of a bracket go on depends on all their values at the rung, and not on who came there first; what the

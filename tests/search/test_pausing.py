@@ -16,6 +16,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from running import Done, run, start
 
+from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps_train.checkpoint import read_training_config
 
 pytestmark = pytest.mark.timeout(300)
@@ -98,6 +99,27 @@ def test_train_time_leaves_out_what_a_trial_waited(hyperband: Done) -> None:
     assert 0 < time["train_s"] < time["wall_s"]
 
 
+@pytest.mark.slow
+def test_our_own_search_runs_two_trials_at_once_pauses_some_and_finishes_the_best(tmp_path: Path) -> None:
+    tokens = [token for token in SMALL if not token.startswith(("search/sampler", "train.max_steps"))]
+    two = ("search=sweeps", "search.num_trials=8", "scaling.num_workers=1", "train.max_steps=27", "--name=own")
+    done = run(tmp_path, "conf=digits", *tokens, *two)
+    assert done.status == 0, done.err
+    trials, counts = done.document["trials"], done.document["counts"]
+    assert counts["finished"] >= 1
+    assert counts["finished"] + counts["pruned"] == len(trials) == 8
+    assert {trial["attempts"] for trial in trials} == {1}
+    events = [event for _, event in DecisionLog(study(done)).events]
+    assert any(event.get("pauses") for event in events)
+    for number, trial in enumerate(trials):
+        assert set(history(done, number, "eval/loss")) == set(range(3, trial["steps"] + 1, 3))
+    best = min(trials, key=lambda trial: trial["value"])
+    assert done.document["best"]["trial"] == best["trial"]
+    assert best["state"] == "finished"
+    replay = start(tmp_path, "replay", "own", "--json")
+    assert json.loads(replay.communicate(timeout=120)[0])["differences"] == []
+
+
 @pytest.fixture(scope="module")
 def pbt(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("pbt")
@@ -151,7 +173,7 @@ def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
 # --- all of them ------------------------------------------------------------------------------------------
 
 SAMPLERS = ("tpe", "bohb", "predicted", "gp", "cmaes", "nsga2", "nsga3", "qmc", "random", "grid", "brute_force")
-SCHEDULERS = ("asha", "hyperband", "median", "pbt", "pb2", "none")
+SCHEDULERS = ("asha", "hyperband", "freeze_thaw", "median", "pbt", "pb2", "none")
 
 
 @pytest.mark.slow
@@ -187,7 +209,7 @@ def test_every_sampler_runs_a_sweep(sampler: str, tmp_path: Path) -> None:
 def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource: str, tmp_path: Path) -> None:
     one = {"evaluations": 1, "steps": 3, "epochs": 3 * 32 / 1437, "samples": 96, "seconds": 0.02}[resource]
     options = [] if scheduler == "none" else [f"search.scheduler.resource={resource}"]
-    if scheduler in ("asha", "median", "hyperband"):
+    if scheduler in ("asha", "median", "hyperband", "freeze_thaw"):
         options.append(f"search.scheduler.grace={one}")
     if scheduler == "median":
         options.append("search.scheduler.min_trials=1")

@@ -20,6 +20,7 @@ from sweeps.errors import ConfigError
 from sweeps.plan.extend import extended
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutation import Mutation
@@ -39,6 +40,10 @@ def median(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials:
 
 def hyperband(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
     return Hyperband("steps", 1, 4, 2, decisions)
+
+
+def freeze_thaw(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    return FreezeThaw("steps", 1, 6, 2, decisions)
 
 
 def pbt(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
@@ -66,8 +71,15 @@ def mutation() -> Mutation:
     return Mutation(SPACE, [*SPACE], lambda path: None, lambda point: None, resample_probability=0.25, seed=0)
 
 
-SCHEDULERS = {"asha": asha, "median": median, "hyperband": hyperband, "pbt": pbt, "pb2": pb2}
-LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "pbt": 4, "pb2": 4}
+SCHEDULERS = {
+    "asha": asha,
+    "median": median,
+    "hyperband": hyperband,
+    "freeze_thaw": freeze_thaw,
+    "pbt": pbt,
+    "pb2": pb2,
+}
+LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "pb2": 4}
 QUICK = {"pb2": 29, "pbt": 7}
 SLOW = {"pb2": 5}
 """Number of writes between two deaths. PB2 fits a model for each new value, which takes time."""

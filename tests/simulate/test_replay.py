@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from sweeps.errors import UserError
@@ -42,6 +44,7 @@ def searched(*overrides: str, trials: int = 14, workers: int = 3) -> Plan:
         exploited=lambda exploit: None,
         decisions=DecisionLog(searcher.study, on_report=searcher.on_trial_result),
         num_trials=lambda: trials,
+        remaining_s=lambda: math.inf,
     )
     scheduler.set_search_properties("eval/accuracy", "max")
     Simulation(searcher, scheduler, Curves(), workers).run()
@@ -56,7 +59,7 @@ def stop_the_first(plan: Plan) -> None:
     )
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "median", "hyperband", "none"])
+@pytest.mark.parametrize("scheduler", ["asha", "median", "hyperband", "freeze_thaw", "none"])
 def test_a_search_on_parallel_workers_makes_the_same_decisions_again(scheduler: str) -> None:
     plan = searched(f"search/scheduler={scheduler}", "search.sampler.startup_trials=4")
     result = replay(plan)
@@ -94,7 +97,11 @@ def test_the_reasons_for_a_trial_are_told_with_what_was_known_then() -> None:
 
 
 def test_reasons_of_every_scheduler_read_as_sentences() -> None:
-    for scheduler, words in (("median", "the median of the averages"), ("hyperband", "trials of its bracket")):
+    for scheduler, words in (
+        ("median", "the median of the averages"),
+        ("hyperband", "trials of its bracket"),
+        ("freeze_thaw", "for the cost of a whole training"),
+    ):
         plan = searched(f"search/scheduler={scheduler}", f"output_dir={scheduler}")
         told = [reason for number in range(14) for reason in why(plan, f"{number:04}")]
         assert any(words in reason for reason in told), told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from sweeps.compose import Composition
 from sweeps.config.search import (
     AshaScheduler,
+    FreezeThawScheduler,
     HyperbandScheduler,
     MedianScheduler,
     NoScheduler,
@@ -20,13 +21,14 @@ from sweeps.config.search import (
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pb2 import PopulationBasedBandits
 from sweeps.search.schedulers.pbt import Exploit, PopulationBasedTraining
-from sweeps.search.schedulers.trial_length import hyperband_range
+from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space
 from sweeps.storage.object_store import ObjectStore
 
@@ -41,6 +43,7 @@ def build_scheduler(
     exploited: Callable[[Exploit], None],
     decisions: DecisionLog,
     num_trials: Callable[[], int],
+    remaining_s: Callable[[], float],
 ) -> TrialScheduler:
     """Build the scheduler of a sweep. Tune sets its metric and mode; with several objectives these are the first.
 
@@ -53,6 +56,7 @@ def build_scheduler(
         exploited: Called with every trial that continues from another trial's state.
         decisions: Decisions of earlier sessions, and where this session's are recorded.
         num_trials: Number of trials that there will be, which may be raised.
+        remaining_s: Returns the seconds that are left of the search's budgets; infinity if it has none.
     """
     config, search = composition.config, composition.config.search
     match search.scheduler:
@@ -62,19 +66,26 @@ def build_scheduler(
             grace, longest = hyperband_range(composition, space, lookup)
             assert grace is not None and longest is not None
             return Hyperband(hyperband.resource, grace, longest, hyperband.eta, decisions)
+        case FreezeThawScheduler() as thawing:
+            longest = thawing.longest or longest_trial(composition, space, thawing.resource, lookup)
+            return FreezeThaw(thawing.resource, thawing.grace, longest, thawing.eta, decisions, remaining_s=remaining_s)
         case MedianScheduler() as median:
             return MedianStopping(median.resource, median.grace, median.min_trials, decisions)
         case NoScheduler():
             return FIFOScheduler()  # type: ignore[no-untyped-call]
         case PBTScheduler() | PB2Scheduler() as population:
-            only_numbers = isinstance(population, PB2Scheduler)
             changing = mutated_paths(population, space)
             resampling = population.resample_probability if isinstance(population, PBTScheduler) else 0.0
             mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
-            arguments = population.resource, population.interval, population.quantile, mutation
             named: dict[str, Any] = {"population": num_trials, "trials": trials, "exploited": exploited}
-            named |= {"seed": config.seed, "decisions": decisions}
-            if not only_numbers:
-                return PopulationBasedTraining(*arguments, **named)
-            ranges = {path: cast("FloatDistribution | IntDistribution", space[path]) for path in changing}
-            return PopulationBasedBandits(*arguments, ranges=ranges, **named)
+            return _population(population, space, changing, mutation, seed=config.seed, decisions=decisions, **named)
+
+
+def _population(
+    config: PBTScheduler | PB2Scheduler, space: Space, changing: Sequence[str], mutation: Mutation, **named: Any
+) -> TrialScheduler:
+    arguments = config.resource, config.interval, config.quantile, mutation
+    if isinstance(config, PBTScheduler):
+        return PopulationBasedTraining(*arguments, **named)
+    ranges = {path: cast("FloatDistribution | IntDistribution", space[path]) for path in changing}
+    return PopulationBasedBandits(*arguments, ranges=ranges, **named)

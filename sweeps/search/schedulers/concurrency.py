@@ -30,7 +30,8 @@ class PauseAwareLimiter(ConcurrencyLimiter):
         self._restart_together = restart_together
         self._live: set[str] = set()
         self._paused: set[str] = set()
-        self._holds_new = False
+        self.holds_new = False
+        """Whether no new trials are started, until paused ones were resumed."""
         self._stays_open = False
 
     @property
@@ -56,7 +57,7 @@ class PauseAwareLimiter(ConcurrencyLimiter):
     def hold_new_trials(self, hold: bool = True) -> None:
         """Start no new trials (or with ``hold=False``: again) until paused ones were resumed: Tune asks for new trials
         before it asks which of the paused ones to resume."""
-        self._holds_new = hold
+        self.holds_new = hold
 
     def stay_open(self) -> bool:
         """Hide from Tune that the searcher is done, as long as trials live: Tune stops idle actors after that, which
@@ -67,7 +68,7 @@ class PauseAwareLimiter(ConcurrencyLimiter):
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         restarts = self._restart_together and bool(getattr(self.searcher, "unfinished", ()))
         # New trials are held only while others live: with none left Tune asks for a new one, and not the scheduler.
-        if not restarts and (self.capacity < 1 or (self._holds_new and self._live)):
+        if not restarts and (self.capacity < 1 or (self.holds_new and self._live)):
             return None
         suggestion = self.searcher.suggest(trial_id)
         self.is_empty = not isinstance(suggestion, dict)

@@ -19,9 +19,9 @@ from sweeps.search.not_pickled import NotPickled
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
-ORDER, STOPS, STOPS_IF_LONGER = "order", "stops", "stops_if_longer"
-"""Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, and whether it would
-have stopped a trial that had not been complete."""
+ORDER, STOPS, STOPS_IF_LONGER, PAUSES = "order", "stops", "stops_if_longer", "pauses"
+"""Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, whether it would have
+stopped a trial that had not been complete, and whether it pauses its trial."""
 
 
 class DecisionLog(NotPickled):
@@ -99,8 +99,18 @@ class DecisionLog(NotPickled):
 
 def was_stopped(trial: FrozenTrial) -> bool:
     """Whether the last decision about a trial stops it; its driver may have died before it did so."""
+    return bool(_last(trial).get(STOPS))
+
+
+def is_paused(trial: FrozenTrial) -> bool:
+    """Whether the last decision about a trial pauses it."""
+    return bool(_last(trial).get(PAUSES))
+
+
+def _last(trial: FrozenTrial) -> dict[str, Any]:
+    """The last decision about a trial; empty if there was none."""
     _, last = max(_decisions(trial.user_attrs), key=lambda each: each[0], default=(0, {}))
-    return bool(last.get(STOPS))
+    return last
 
 
 def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:

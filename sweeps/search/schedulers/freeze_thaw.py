@@ -1,0 +1,261 @@
+"""Freeze-thaw: trials pause at rungs, and whichever promises most for what it still costs goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+
+from sweeps.constants import COMPLETED, SECONDS, TRIAL
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
+from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
+from sweeps.search.schedulers.worth import Worth, measure_worth
+
+PAUSED_BY_WORKER = 8
+"""Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
+
+
+class FreezeThaw(PausingScheduler):
+    """Pauses trials at rungs and continues whichever promises most (freeze-thaw: Swersky et al., 2014,
+    https://arxiv.org/abs/1406.3896), by what is measured of the rungs while the search runs (``measure_worth``).
+
+    At a rung a trial goes on if it is worth at least as much as starting a new one, and pauses otherwise. It goes on
+    later if it turns out to be worth it after all, before any new trial is started. As long as too few trials have
+    reached the next rung to be predicted, the best 1/eta of a rung go on, as in asynchronous successive halving.
+
+    Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
+    cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
+    are still worth it are continued, and the others stopped.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        grace: float,
+        longest: float | None,
+        eta: float,
+        decisions: DecisionLog | None = None,
+        *,
+        remaining_s: Callable[[], float] = lambda: math.inf,
+    ):
+        """
+        Args:
+            resource: Key of the result that the rungs are counted in.
+            grace: The first rung.
+            longest: Resource of a trial that trains to its end; None if the first one that does so shall tell.
+            eta: Each rung is ``eta`` times as far as the one before it.
+            decisions: As in ``RecordedScheduler``.
+            remaining_s: Returns the seconds that are left of the search's budget.
+        """
+        super().__init__(decisions)
+        self._resource, self._grace, self._eta, self._remaining_s = resource, grace, eta, remaining_s
+        self._longest = longest
+        self._curves: dict[str, dict[float, float]] = {}
+        """Values of each trial by rung (larger is better), in the order in which trials began."""
+        self._seconds: dict[str, float] = {}
+        """Seconds of training for a unit of the resource, by trial."""
+        self._live: set[str] = set()
+        self._worth: Worth | None = None
+        self._left_s = math.inf
+        """Seconds that were left of the budget when the last decision was made."""
+        for name, event in self._decisions.events:
+            self._apply(name, event)
+
+    # --- changes of the state, by decisions of this session and of earlier ones ---------------------------------
+
+    def _decide(self, trial: str, event: dict[str, Any]) -> None:
+        self._apply(trial, event)
+        self._decisions.record(trial, event)
+
+    def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
+        self._apply(number, event)
+        if number is None or PAUSES not in event:
+            return bool(event.get(STOPS))
+        self._paused.discard(number)
+        pauses = not self._goes_on(number)
+        if event[PAUSES]:
+            self._paused.add(number)
+        return pauses
+
+    def _apply(self, trial: str | None, event: Mapping[str, Any]) -> None:
+        assert trial is not None
+        self._paused.discard(trial)
+        match event["event"]:
+            case "added":
+                self._curves.setdefault(trial, {})
+                self._live.add(trial)
+            case "arrived" | "done":
+                self._curves[trial][float(event["rung"])] = float(event["value"])
+                if "left_s" in event:
+                    self._seconds[trial], self._left_s = float(event["seconds"]), float(event["left_s"])
+                self._worth = measure_worth([*self._curves.values()], self._rungs())
+                if event["event"] == "done":
+                    self._longest = self._longest or float(event["rung"])
+                elif event[PAUSES]:
+                    self._paused.add(trial)
+            case "dropped" | "left":
+                self._live.discard(trial)
+
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        match event["event"]:
+            case "arrived":
+                value = self._sign * float(event["value"])
+                known = event.get("worth")
+                told = (
+                    f"to go on promised an improvement of {float(known):.3g} for the cost of a whole training, and a "
+                    f"new trial {float(event['new']):.3g}"
+                    if known is not None
+                    else f"too few trials were at the next rung to predict it, and the best 1/{self._eta:g} went on"
+                )
+                return (
+                    f"at the rung of {event['rung']:g} {self._resource} its {self._objective} was {value:.6g}; {told}"
+                )
+            case "resumed":
+                return "it promised more than a new trial"
+            case "dropped":
+                return "it was paused, and others promised more"
+        return None
+
+    # --- what trials are worth -----------------------------------------------------------------------------------
+
+    def _rungs(self) -> list[float]:
+        return sorted({rung for curve in self._curves.values() for rung in curve})
+
+    def _rung(self, reached: float) -> float | None:
+        """The furthest rung that was reached; None before the first."""
+        if reached < self._grace:
+            return None
+        level = math.floor(math.log(reached / self._grace) / math.log(self._eta) + 1e-9)
+        return self._grace * self._eta**level
+
+    def _fits(self, trial: str | None) -> bool:
+        """Whether a trial (None: a new one) can be trained to its end within the budget."""
+        if self._left_s == math.inf or self._longest is None or not self._seconds:
+            return True
+        if trial is None:
+            return float(np.median([*self._seconds.values()])) * self._longest <= self._left_s
+        return self._seconds[trial] * (self._longest - max(self._curves[trial])) <= self._left_s
+
+    def _priority(self, trial: str) -> tuple[bool, float, int]:
+        """Order of trials that could go on, the largest first; of equal ones the earlier."""
+        return self._fits(trial), self._worth_of(trial), -int(trial)
+
+    def _worth_of(self, trial: str) -> float:
+        """Worth of continuing a trial. Where that is unknown: infinite among the best 1/eta of its rung, else -1."""
+        curve = self._curves[trial]
+        known = self._worth.of(curve) if self._worth is not None and curve else None
+        if known is not None:
+            return known
+        rung = max(curve, default=None)
+        there = sorted(each[rung] for each in self._curves.values() if rung in each) if rung is not None else []
+        least = there[-math.ceil(len(there) / self._eta)] if there else -math.inf
+        return math.inf if not curve or curve[max(curve)] >= least else -1.0
+
+    def _least(self) -> float:
+        """Worth below which a trial does not go on: that of a new one, if there would be one."""
+        if self._worth is None:
+            return 0.0
+        return self._worth.new if self._fits(None) else 0.0
+
+    def _goes_on(self, trial: str) -> bool:
+        """Whether a trial at a rung goes on at once."""
+        if self._fits(None):
+            return self._worth_of(trial) >= self._least()
+        return all(self._priority(trial) >= self._priority(other) for other in self._paused)
+
+    # --- calls from Tune -----------------------------------------------------------------------------------------
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        self.restore_trial(tune_controller, trial)
+        name = trial.config[TRIAL]
+        if name not in self._live and not self._is_done(name):
+            self._decide(name, {"event": "added"})
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        self._decisions.record_report(trial, result)
+        if self._resource not in result or self._objective not in result or self._decisions.is_resumed_later():
+            return TrialScheduler.CONTINUE
+        name, rung = trial.config[TRIAL], self._rung(result[self._resource])
+        if rung is None or rung in self._curves[name]:
+            return TrialScheduler.CONTINUE
+        if not math.isfinite(result[self._objective]):
+            return TrialScheduler.STOP
+        event = self._report("arrived", rung, result) | {PAUSES: False}
+        self._apply(name, event)
+        if not self._goes_on(name):
+            event[PAUSES] = True
+            self._paused.add(name)
+        if self._worth is not None and (known := self._worth.of(self._curves[name])) is not None:
+            event |= {"worth": known, "new": self._least()}
+        self._decisions.record(name, event)
+        self._let_paused_go_first(tune_controller)
+        return TrialScheduler.PAUSE if event[PAUSES] else TrialScheduler.CONTINUE
+
+    def _report(self, kind: str, rung: float, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The record of a report at a rung; with a budget it has the seconds that are left."""
+        event = {"event": kind, "rung": float(rung), "value": float(self._sign * result[self._objective])}
+        left = self._remaining_s()
+        if left < math.inf:
+            event |= {"seconds": result.get(SECONDS, 0.0) / max(result[self._resource], 1e-9), "left_s": left}
+        return event
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        if self._decisions.is_resumed_later(result):
+            return
+        name = trial.config[TRIAL]
+        is_whole = result.get(COMPLETED) and self._resource in result and not self._is_done(name)
+        if is_whole and math.isfinite(result.get(self._objective, math.nan)):
+            self._decide(name, self._report("done", self._longest or result[self._resource], result))
+        self._leave(tune_controller, name)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        if not self._decisions.is_resumed_later():
+            self._leave(tune_controller, trial.config[TRIAL])
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """Forget a failed trial; Tune adds it again at once if it is started again."""
+        if not self._decisions.is_resumed_later():
+            self._leave(tune_controller, trial.config[TRIAL])
+
+    def _leave(self, tune_controller: Any, name: str) -> None:
+        if name in self._live:
+            self._decide(name, {"event": "left"})
+            self._let_paused_go_first(tune_controller)
+
+    def _let_paused_go_first(self, tune_controller: Any) -> None:
+        """Start no new trial before a paused one that is worth more was continued."""
+        if self._worth_going_on():
+            limiter_of(tune_controller).hold_new_trials()
+
+    def _worth_going_on(self) -> list[str]:
+        """Paused trials that are to go on, the most promising first."""
+        waiting = sorted(self._paused, key=self._priority, reverse=True)
+        if not self._fits(None):
+            return waiting
+        return [name for name in waiting if self._worth_of(name) > self._least()]
+
+    def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
+        """The paused trials that are worth more than a new one, the most promising first. When no new ones will be
+        started and none runs, the others are stopped."""
+        self._left_s = self._remaining_s()
+        by_name = {trial.config[TRIAL]: trial for trial in paused}
+        # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
+        chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
+        waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
+        kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
+        if complete and waiting and not chosen and len(paused) == len(self._live):
+            if not any(map(self._is_done, self._curves)):
+                chosen = [waiting.pop()]
+            kept = 0
+        for name in waiting[: max(0, len(waiting) - kept)]:
+            self._decide(name, {"event": "dropped", STOPS: True})
+            tune_controller.stop_trial(by_name[name])
+        return [by_name[name] for name in chosen]
+
+    def _is_done(self, trial: str) -> bool:
+        """Whether a trial has trained to its end."""
+        return self._longest is not None and self._longest in self._curves.get(trial, {})

@@ -1,0 +1,152 @@
+"""The freeze-thaw scheduler: which trials go on, where early values tell the end and where they do not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from sweeps.config.space import FloatDistribution
+from sweeps.constants import DECISION_PREFIX
+from sweeps.search import OptunaSearcher, PredictedSampler
+from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+from sweeps.search.schedulers.worth import expected_improvement, measure_worth
+from sweeps.simulate.curves import Report
+from sweeps.simulate.simulation import Outcome, Simulation
+from sweeps.space.distributions import Point, Space
+
+SPACE = Space({"end": FloatDistribution(type="float", low=0, high=1)})
+RUNGS = (1, 3, 9, 27)
+
+
+@dataclass
+class Curves:
+    """Losses of which a share is the value at the end, and the rest is chance, less at each step."""
+
+    told: float
+
+    def curve(self, point: Point) -> list[Report]:
+        chance = random.Random(str(point["end"])).random()
+        reports = []
+        for step in RUNGS:
+            early = (1 - self.told) * (step < RUNGS[-1])
+            reports.append(Report(step, float(step), {"loss": 1 + (1 - early) * point["end"] + early * chance}))
+        return reports
+
+
+@dataclass
+class Search:
+    outcome: Outcome
+    simulation: Simulation
+
+    def share_that_went_on(self) -> float:
+        """Share of the later half of the trials that went on from the first rung."""
+        later = self.simulation.get_trials()[len(self.simulation.get_trials()) // 2 :]
+        return float(np.mean([trial.position > 1 for trial in later]))
+
+    def finished(self) -> list[int]:
+        """Numbers of the trials that trained to their end."""
+        return [trial.number for trial in self.simulation.get_trials() if trial.position == len(RUNGS)]
+
+
+def searched(
+    source: Any, num_trials: int = 60, workers: int = 3, limit_s: float | None = None, seed: int = 0
+) -> Search:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.RandomSampler(seed=seed)
+    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
+    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+    named: dict[str, Any] = {}
+    if limit_s is not None:
+        named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
+    scheduler = FreezeThaw("steps", 1, 27, 3, decisions, **named)
+    scheduler.set_search_properties("loss", "min")
+    ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
+    simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
+    return Search(simulation.run(), simulation)
+
+
+def test_where_early_values_tell_the_end_few_trials_go_on_and_the_best_finishes() -> None:
+    search = searched(Curves(told=1.0))
+    best = min(search.simulation.get_trials(), key=lambda trial: trial.curve[-1].metrics["loss"])
+    assert search.share_that_went_on() < 0.25
+    assert best.number in search.finished()
+
+
+def test_where_early_values_tell_nothing_several_times_as_many_trials_go_on() -> None:
+    nothing, everything = (
+        np.mean([searched(Curves(told), seed=seed).share_that_went_on() for seed in range(3)]) for told in (0.0, 1.0)
+    )
+    assert nothing > 3 * everything
+
+
+@pytest.mark.parametrize("told", [0.0, 0.5, 1.0])
+def test_every_trial_ends_and_at_least_one_is_whole(told: float) -> None:
+    for num_trials in (1, 2, 7):
+        search = searched(Curves(told), num_trials=num_trials)
+        assert all(trial.is_finished() for trial in search.simulation.get_trials())
+        assert search.finished()
+
+
+def test_at_the_end_of_a_budget_no_trial_starts_that_cannot_be_finished_and_the_best_paused_ones_are() -> None:
+    search = searched(Curves(told=0.8), num_trials=10_000, limit_s=270.0)
+    assert all(began <= 270 - 27 + 1 for began, _ in search.outcome.seconds.values())
+    assert search.outcome.wall_s > 270
+    last = [report for report in search.outcome.reports if report.time_s > 243]
+    assert any(report.step == 27 for report in last)
+
+
+def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:
+    searches = [searched(Curves(told=0.7), num_trials=40, seed=seed) for seed in range(4)]
+    resumed = [
+        trial
+        for search in searches
+        for trial in search.simulation.get_trials()
+        if trial.position == len(RUNGS) and search.outcome.seconds[trial.number][1] - trial.began > 27
+    ]
+    assert resumed
+
+
+def test_the_worth_of_a_new_trial_counts_only_those_that_would_go_on() -> None:
+    """A point that is far above the best so far is worth more than a new one, and one far below less."""
+    curves = [{1.0: value, 10.0: value} for value in (0.0, 1.0, 2.0, 3.0, 4.0)]
+    worth = measure_worth(curves, [1.0, 10.0])
+    assert worth is not None
+    assert worth.end == 10
+    assert worth.best == 4
+    above, below = worth.of({1.0: 9.0}), worth.of({1.0: -5.0})
+    assert above is not None
+    assert below is not None
+    assert above > worth.new > below
+    assert worth.of({1.0: 9.0, 10.0: 9.0}) is None
+
+
+def test_expected_improvement_is_that_of_a_normal_distribution() -> None:
+    draws = np.random.default_rng(0).normal(0.3, 2.0, 400_000)
+    assert expected_improvement(0.3, 2.0, 1.0) == pytest.approx(np.maximum(draws - 1.0, 0).mean(), rel=0.02)
+    assert expected_improvement(1.5, 0.0, 1.0) == 0.5
+    assert expected_improvement(0.5, 0.0, 1.0) == 0.0
+
+
+def test_a_paused_trial_that_tells_nothing_does_not_keep_the_sampler_away() -> None:
+    """A running trial is shown to TPE as a bad one, so that simultaneous trials differ; a paused one waits for long."""
+    study = optuna.create_study()
+    for number in range(16):
+        values = {1: float(number % 5), 3: float(number * 7 % 11)} if number < 12 else {1: 4.0}
+        ended = optuna.trial.TrialState.COMPLETE if len(values) == 2 else optuna.trial.TrialState.PRUNED
+        study.add_trial(optuna.create_trial(state=ended, value=min(values.values()), intermediate_values=values))
+    waiting = study.ask()
+    waiting.report(3.0, 1)
+    sampler = PredictedSampler(optuna.samplers.RandomSampler(), 5, 0)
+    running = optuna.trial.TrialState.RUNNING
+    assert running in [trial.state for trial in sampler.trials(study)]
+    waiting.set_user_attr(f"{DECISION_PREFIX}0", {"event": "arrived", "pauses": True})
+    assert running not in [trial.state for trial in sampler.trials(study)]
+    waiting.set_user_attr(f"{DECISION_PREFIX}1", {"event": "resumed"})
+    assert running in [trial.state for trial in sampler.trials(study)]
