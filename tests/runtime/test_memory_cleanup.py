@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import ray.train
 import torch
 
-from sweeps.runtime import memory_cleanup
+from sweeps.runtime import memory_cleanup, worker_loop
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 
 
@@ -67,3 +71,24 @@ def test_memory_that_torch_keeps_in_reserve_is_given_back_to_other_processes(mon
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))
     MemoryCleanup().run()
     assert given_back == [True]
+
+
+def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials: Any = [SimpleNamespace(trial=name, attempt=1, log_folder="") for name in ("0000", "0001")]
+    told: list[tuple[Any, ...]] = []
+    broker = SimpleNamespace(
+        next_assignment=SimpleNamespace(remote=lambda _, index: [*trials, None][index]),
+        worker_finished=SimpleNamespace(remote=lambda *each: told.append(each)),
+    )
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
+    monkeypatch.setattr(ray.train, "get_context", lambda: context)
+    monkeypatch.setattr(ray, "get", lambda answer: answer)
+    for name, instead in {
+        "MemoryCleanup": lambda: SimpleNamespace(run=lambda: 12.5),
+        "WorkerLog": lambda *_: SimpleNamespace(of_trial=lambda _: nullcontext()),
+        "in_store": lambda assignment, _: nullcontext((assignment, None)),
+        "_train": lambda *_, **__: None,
+    }.items():
+        monkeypatch.setattr(worker_loop, name, instead)
+    worker_loop.train_assignments({"slot": "slot", "broker": broker})
+    assert told == [("0000", 1, 0, 1, 12.5), ("0001", 1, 0, 1, 12.5)]

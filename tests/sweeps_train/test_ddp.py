@@ -116,6 +116,8 @@ def test_a_worker_out_of_memory_while_gradients_are_averaged_does_not_repeat_the
 class Counts(LeavesOut):
     """Model whose buffer all workers have from rank 0."""
 
+    factor: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("factor", torch.ones(()))

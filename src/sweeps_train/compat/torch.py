@@ -46,7 +46,7 @@ def exchange_buffers(model: DistributedDataParallel) -> None:
     """Broadcast the buffers of rank 0, and once in a training the order in which gradients are sent."""
     model.reducer._rebuild_buckets()
     if any(True for _ in model.module.buffers()):
-        model._sync_buffers()
+        model._sync_buffers()  # type: ignore[no-untyped-call]
 
 
 def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
