@@ -279,6 +279,7 @@ def sample(space: Space, count: int, seed: int) -> list[dict[str, Any]]:
 
 def record(task: Task, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Rows of a table."""
+    torch.set_num_threads(1)  # on small matrices more threads only wait for each other
     data, rows = task.data(), []
     points = list(enumerate(sample(Space(distributions()), count, seed)))
     for width in WIDTHS:
@@ -330,7 +331,6 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--configurations", type=int, default=1000)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     options.to.mkdir(parents=True, exist_ok=True)
     for name in options.tasks:
         began = time.monotonic()

@@ -23,8 +23,8 @@ class Worth:
     Worth is the expected improvement on the best value at the end, for a whole training's cost. A new trial costs the
     way to its first rung, and from there the rest only if it continues; ``new`` is its worth if exactly those of the
     recent trials had continued that make it largest. So a trial that is worth less than ``new`` should wait. Where
-    early values tell nothing, all trials promise the same for less than a whole training, and all continue. Where they
-    tell much, only the few continue that may be the best.
+    early values are sure to tell nothing, all trials promise the same for less than a whole training, and all continue.
+    Where they tell much, only the few continue that may be the best.
     """
 
     end: float

@@ -1,0 +1,56 @@
+"""Tables of learning curves that the benchmarks record, and problems made of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
+
+from curve_files import read_space, write_curves
+
+
+def test_a_table_carries_its_space_and_one_without_it_tells_its_space_by_its_columns(tmp_path: Path) -> None:
+    space = {
+        "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+        "kind": {"type": "categorical", "choices": ["a", "b", "c"]},
+    }
+    rows = [
+        {"config_id": number, "step": step, "elapsed_s": step, "lr": lr, "kind": kind, "eval/loss": lr / step}
+        for number, (lr, kind) in enumerate([(0.001, "a"), (0.5, "b"), (0.02, "a")])
+        for step in (1, 2)
+    ]
+    write_curves(tmp_path / "with.parquet", rows, space)
+    assert read_space(tmp_path / "with.parquet")["lr"].high == 1.0  # type: ignore[union-attr]
+    pd.DataFrame(rows).to_parquet(tmp_path / "without.parquet")
+    told = read_space(tmp_path / "without.parquet")
+    assert set(told) == {"lr", "kind"}
+    assert (told["lr"].low, told["lr"].high, told["lr"].log) == (0.001, 0.5, True)  # type: ignore[union-attr]
+    assert told["kind"].choices == ["a", "b"]  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+def test_a_recorded_table_is_a_problem_whose_best_configuration_has_no_regret(tmp_path: Path) -> None:
+    import record_tables
+    from search_problems import METRIC, table_problem
+
+    from sweeps.simulate.simulation import Reported
+
+    rows = record_tables.record(record_tables.TASKS["diabetes"], 40)
+    write_curves(tmp_path / "diabetes.parquet", rows, record_tables.SPACE)
+    frame = pd.read_parquet(tmp_path / "diabetes.parquet")
+    assert frame.groupby("config_id").size().eq(record_tables.EVALUATIONS).all()
+    assert frame["train.momentum"].isna().equals(frame["train.optimizer"] == "adamw")
+    first, last = (frame[frame["step"] == step]["eval/loss"].median() for step in (20, 540))
+    assert last < first  # the networks learn
+    problem = table_problem(tmp_path / "diabetes.parquet", "eval/loss", "min")
+    best = frame.loc[frame["eval/loss"].idxmin()]
+    values = {path: best[path] for path in problem.space if not pd.isna(best[path])}
+    point = {path: value.item() if hasattr(value, "item") else value for path, value in values.items()}
+    curve = problem.source(0).curve(point)
+    made = [Reported(report.elapsed_s, 0, report.step, dict(report.metrics)) for report in curve]
+    assert min(report.metrics[METRIC] for report in made) == pytest.approx(best["eval/loss"], rel=1e-6)
+    assert problem.regret(made, {0: point}) == pytest.approx(0, abs=1e-6)
