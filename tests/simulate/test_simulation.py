@@ -88,6 +88,15 @@ def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path,
     assert result.sweeps[0].improvements[-1].value == record.best.value
 
 
+def test_our_own_search_is_simulated_and_finishes_within_a_budget_of_time(table: Path) -> None:
+    overrides = ["search=sweeps", "search.num_trials=1000", f"search.stop.wall_hours={200 / 3600}"]
+    sweep = simulate(planned(*overrides), table, workers=3, between="nearest").sweeps[0]
+    assert sweep.record.counts["finished"] > 2
+    assert sweep.record.time.wall_s == pytest.approx(200, abs=STEP_S)
+    assert sweep.record.best is not None
+    assert sweep.improvements[-1].regret < 0.1
+
+
 def test_paused_trials_leave_their_workers_to_others(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running: list[int] = []
     report = Simulation._report
