@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 
 from sweeps.plan import memory as plan_memory
 from sweeps.plan.memory import (
@@ -166,6 +168,38 @@ class Driver:
 def test_the_driver_is_asked_for_the_memory_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory.ctypes, "CDLL", lambda name: Driver(80 * GIB, 24 * GIB))
     assert visible_gpu_memory() == [80 * GIB, 24 * GIB]
+
+
+def test_amds_driver_is_asked_where_there_is_none_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(192 * GIB)
+    amd = SimpleNamespace(
+        hipInit=driver.cuInit,
+        hipGetDeviceCount=driver.cuDeviceGetCount,
+        hipDeviceGet=driver.cuDeviceGet,
+        hipDeviceTotalMem=driver.cuDeviceTotalMem_v2,
+    )
+
+    def load(name: str) -> Any:
+        if "hip" not in name:
+            raise OSError(name)
+        return amd
+
+    monkeypatch.setattr(gpu_memory.ctypes, "CDLL", load)
+    assert visible_gpu_memory() == [192 * GIB]
+
+
+def test_the_smallest_gpu_of_a_machine_or_a_cluster_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = SimpleNamespace(stdout=f"{80 * GIB} {24 * GIB}\n")
+    monkeypatch.setattr(gpu_memory.subprocess, "run", lambda *_, **__: answer)
+    assert gpu_memory.local_gpu_memory() == 24 * GIB
+
+    by_node = {"node:10.0.0.1": [80 * GIB], "node:10.0.0.2": [80 * GIB, 40 * GIB]}
+    asking: Any = lambda **options: SimpleNamespace(remote=lambda: next(iter(options["resources"])))  # noqa: E731
+    monkeypatch.setattr(ray, "remote", lambda _: SimpleNamespace(options=asking))
+    monkeypatch.setattr(ray, "wait", lambda asked, **_: (asked, []))
+    monkeypatch.setattr(ray, "get", lambda done: [by_node[each] for each in done])
+    nodes = [{"GPU": 2.0, name: 1.0} for name in by_node] + [{"CPU": 4.0, "node:10.0.0.3": 1.0}]
+    assert gpu_memory.cluster_gpu_memory(nodes) == 40 * GIB
 
 
 def test_without_a_driver_nothing_is_known() -> None:

@@ -22,9 +22,14 @@ def test_a_trial_that_cannot_use_the_cached_base_model_frees_it(changed: Any, wo
     assert base() is None
 
 
+def size_of_base() -> int:
+    size: int = worker_cache._cache["base model"][1].size
+    return size
+
+
 def reads_of_two_trials() -> tuple[list[int], list[float]]:
     """How often each of three trials has read the base model, and the losses on rank 0; the last has no memory for it
-    between trials, in its container."""
+    between trials, in its container: half of it would hold one copy, and not those of both workers."""
     from transformers import AutoModelForCausalLM
 
     from sweeps_train.tasks import causal_lm
@@ -39,8 +44,8 @@ def reads_of_two_trials() -> tuple[list[int], list[float]]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(AutoModelForCausalLM, "from_pretrained", counted)
-        for memory in (2**40, 2**20, 2**20):
-            patched.setattr(causal_lm, "machine_memory", lambda memory=memory: memory)
+        for copies in (8, 3, 3):
+            patched.setattr(causal_lm, "machine_memory", lambda copies=copies: copies * size_of_base())
             reads.append(0)
             recorder = run(configured(TEXT, train={"max_steps": 2, "eval_every": 2}, strategy={"kind": "fsdp"}))
             losses += [metrics["eval/loss"] for _, metrics, *_ in recorder.reports]

@@ -106,6 +106,15 @@ def test_a_hub_that_does_not_answer_delays_a_sweep_by_seconds(monkeypatch: pytes
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.usefixtures("endpoint")
+def test_the_hub_is_not_asked_where_the_user_wants_to_stay_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub, "_refusal", lambda name: f"{name.name} was asked for")
+    check_hub([HubName("model.path", GATED, "model")])
+
+
 def test_names_on_the_hub_are_those_that_are_no_files(working_folder: Path) -> None:
     (working_folder / "here").mkdir()
 
