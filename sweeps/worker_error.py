@@ -29,10 +29,11 @@ LOCATION = " (at "
 """Beginning of the location in code in an error's description."""
 FROM_OUTSIDE = re.compile(
     r"\b(nccl|gloo|cublas|cudnn|cuda error|hip error)|time(d |-)?out|temporarily|unavailable|too many requests"
-    r"|connect|broken pipe|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost)\b",
+    r"|silent data corruption|connect|broken pipe"
+    r"|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost)\b",
     re.IGNORECASE,
 )
-"""Errors of devices, networks and disks."""
+"""Errors of devices, processors, networks and disks."""
 _PACKAGES = tuple(
     str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin
 )

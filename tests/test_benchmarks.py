@@ -61,6 +61,19 @@ def test_saving_is_measured_beside_a_plain_copy_and_the_ways_of_torch(checkout: 
     assert min(found["recovery"]["memory"] + found["recovery"]["storage"]) > 0
 
 
+def test_the_model_of_goodput_agrees_with_its_simulation(checkout: Path) -> None:
+    command = [sys.executable, "goodput.py"]
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    done = subprocess.run(
+        command, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True, check=True
+    )
+    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| 1")]
+    assert len(rows) == 5
+    for *_, ours, ours_simulated, epochs, epochs_simulated in rows:
+        for expected, simulated in ((ours, ours_simulated), (epochs, epochs_simulated)):
+            assert float(simulated.strip(" %")) == pytest.approx(float(expected.strip(" %")), rel=0.01)
+
+
 def test_the_checklist_for_gpus_reports_what_passed_and_was_measured_without_one(
     checkout: Path, tmp_path: Path
 ) -> None:

@@ -141,8 +141,10 @@ def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> R
     """Train on the workers of this process's group; only rank 0's recorder receives anything."""
     import torch
 
+    from sweeps_train import stop_schedule
     from sweeps_train.loop import train
 
+    stop_schedule.ASK_WITHIN_S = 1e9  # how often workers ask whether to stop is not to depend on the machine's load
     torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take minutes for seconds' work
     recorder = Recorder(
         options.pop("stop_when_asked", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _OUT_OF_MEMORY = re.compile(
     r"out.of.memory|not enough memory|can't allocate memory"
@@ -57,3 +58,26 @@ class MicroBatchHalved(RuntimeError):
     def __str__(self) -> str:
         halved = f"{self.half} samples from the last checkpoint on, instead of {self._size}"
         return f"out of memory: micro batches have {halved}"
+
+
+class SilentCorruption(RuntimeError):
+    """Workers have computed different numbers from the same ones, without an error of their processor or memory."""
+
+    def __init__(self, step: int, ranks: Sequence[int], hosts: Sequence[str]):
+        """
+        Args:
+            step: Number of optimizer steps done.
+            ranks: Workers whose numbers differ from those of most others; all workers, if none are in the majority.
+            hosts: Host of each worker, by rank.
+        """
+        super().__init__(step, ranks, hosts)
+        named = ", ".join(f"{rank} on {hosts[rank]}" for rank in ranks)
+        self._text = f"silent data corruption after step {step}: " + (
+            f"workers {named} compute different losses or gradients of the same samples; one of them is wrong"
+            if len(ranks) == len(hosts)
+            else f"worker{'s'[: len(ranks) > 1]} {named} computed another loss or other gradients of the same samples "
+            f"than the other {len(hosts) - len(ranks)} workers"
+        )
+
+    def __str__(self) -> str:
+        return self._text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -12,6 +12,7 @@ from sweeps_train.communication import CommunicationMeter
 from sweeps_train.device import sum_type
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
+from sweeps_train.slow_workers import SlowWorkers, busy_parts
 from sweeps_train.system import MEMORY, memory_limit, system_metrics, total_name
 from sweeps_train.tasks import Task
 
@@ -25,11 +26,22 @@ MOST_WORKERS_APART = 16
 """Largest number of workers whose use of their machines is reported one by one."""
 
 
+WAITED, SECONDS, SHARE = 3, 4, 5
+"""Places of the wait for data, the steps' seconds, and the share of communication, if it was measured, in what workers
+exchange."""
+
+
 class TrainMetrics:
     """Collects measurements of steps until they are taken; evaluations and checkpoints are left out of the time."""
 
-    def __init__(self, workers: Workers):
+    def __init__(self, workers: Workers, note: Callable[[str], None]):
+        """
+        Args:
+            workers: All workers.
+            note: Tells the user something, on rank 0.
+        """
         self._workers = workers
+        self._slow = SlowWorkers(workers, note)
         self._reset()
 
     def _reset(self) -> None:
@@ -80,16 +92,18 @@ class TrainMetrics:
                 many.
 
         Returns:
-            Metrics of all workers together; seconds since ``start``; the sum of the votes.
+            Metrics of all workers together; seconds since ``start``, the same on all workers; the sum of the votes.
         """
         assert self._started is not None
         system, shares = system_metrics(self._workers.device), communication.take()
         limit = dict([memory_limit(self._workers.device)] if per_worker else [])
-        own = [self._loss.item(), vote, halvings, self._data_wait, *shares, *system.values(), *limit.values()]
+        loss = self._loss.item()  # waits for the device
+        seconds = time.perf_counter() - self._started
+        own = [loss, vote, halvings, self._data_wait, seconds, *shares, *system.values(), *limit.values()]
         # One exchange for all: in a small model's training each costs a noticeable part of the steps between two logs.
         by_worker = self._workers.all_gather(own)
-        loss, votes, all_halvings, data_wait, *others = map(sum, zip(*by_worker, strict=True))
-        number, seconds = self._workers.size, time.perf_counter() - self._started
+        loss, votes, all_halvings, data_wait, _, *others = map(sum, zip(*by_worker, strict=True))
+        number, seconds = self._workers.size, max(row[SECONDS] for row in by_worker)
         per_second = self._size / seconds
         mean_loss = loss / self._units if self._units else math.nan  # all of these steps were left out
         metrics = {"train/loss": mean_loss, f"train/{task.unit}_per_second": per_second}
@@ -100,6 +114,9 @@ class TrainMetrics:
         if shares:
             metrics[COMMUNICATION] = others[0] / number
             communication.schedule_next(others[1] / number)
+            self._slow.observe(
+                busy_parts([row[SHARE] for row in by_worker], [row[WAITED] / row[SECONDS] for row in by_worker])
+            )
         machines = [dict(zip([*system, *limit], row[-len(system) - len(limit) :], strict=True)) for row in by_worker]
         metrics |= _machine_metrics(machines, list(system), per_worker=per_worker and 1 < number <= MOST_WORKERS_APART)
         metrics |= {name: min(each[name] for each in machines) for name in limit}

@@ -14,6 +14,7 @@ from sweeps_train.checkpoint import load_checkpoint, read_metrics, remove_supers
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import TextData, TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import num_stages
+from sweeps_train.corruption_check import CorruptionCheck
 from sweeps_train.data.agreement import check_same_samples
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.sampler import Batch, SampleOrder, longest_first
@@ -33,6 +34,7 @@ from sweeps_train.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.resumption import find_resumption
 from sweeps_train.save_schedule import SaveSchedule
 from sweeps_train.saver import SMALL, CheckpointSaver
+from sweeps_train.stop_schedule import StopSchedule
 from sweeps_train.strategies import build_strategy
 from sweeps_train.system import begin_measurement
 from sweeps_train.tasks import build_task
@@ -93,11 +95,7 @@ class Trainer:
         )
         num_samples = len(self.task.train_samples)
         check_enough_samples(config.train, num_samples)
-        if config.train.precision == "fp8":
-            check_float8(self.workers.device)
-            convert_to_float8(self.task.model)
-        if config.train.compile:
-            self.task.model.compile()
+        self._convert_model()
         trained = sum(each.numel() * each.element_size() for each in self.task.model.parameters() if each.requires_grad)
         self.strategy.parallelize(self.task)
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
@@ -118,12 +116,20 @@ class Trainer:
         self._saver = self._build_saver(is_small=trained <= SMALL)
         self._schedule = SaveSchedule(config.checkpoint, config.train.eval_every, failures, self.progress.step)
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
+        self._corruption = CorruptionCheck(self.strategy, config.train.corruption_check_every, config.seed)
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
         self.flops = FlopMeter(self.workers, config.train.peak_tflops or self._peak())
-        self.measured = TrainMetrics(self.workers)
+        self.measured = TrainMetrics(self.workers, self.reporter.note)
         self.divergence = DivergenceGuard(config.train, self.reporter.note)
-        self.reported_at = self._measured_at = self.progress.step
+        self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
         self.spent = TimeSpent(setup=time.perf_counter() - began)
+
+    def _convert_model(self) -> None:
+        if self.config.train.precision == "fp8":
+            check_float8(self.workers.device)
+            convert_to_float8(self.task.model)
+        if self.config.train.compile:
+            self.task.model.compile()
 
     def _load_state(self, state: Path | None) -> Progress:
         """Load model and optimizer from a checkpoint, if there is one, and return the position there."""
@@ -223,8 +229,11 @@ class Trainer:
 
     def train_step(self) -> None:
         """Make one optimizer step, on one global batch."""
-        self.measured.start()
         samples, progress = self.task.train_samples, self.progress
+        if self._corruption.is_due(progress.step):
+            indices = self.order.take(progress.samples, self.memory.micro_batch_size)
+            self._corruption.run(progress.step, lambda: samples.batch(indices))
+        self.measured.start()
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(progress.step)
         indices = self.order.take(progress.samples, self.global_batch_size)
@@ -271,11 +280,7 @@ class Trainer:
         return True
 
     def due_actions(self) -> DueActions | None:
-        """Actions that follow the present step; None if not even metrics are logged.
-
-        A decision about a report arrives within milliseconds. So workers ask whether to stop soon after it, and then
-        less and less often: at distances that are powers of two.
-        """
+        """Actions that follow the present step; None if not even metrics are logged."""
         step, train = self.progress.step, self.config.train
         evaluate = self._evaluates_at(step)
         epochs_before = (self.progress.samples - self.global_batch_size) / len(self.task.train_samples)
@@ -283,9 +288,8 @@ class Trainer:
         save = save or (evaluate and not self.evaluates)
         if evaluate or save or step % train.log_every == 0:
             return DueActions(evaluate, save)
-        steps = step - self.reported_at
-        is_power_of_two = steps & (steps - 1) == 0
-        return DueActions(evaluate=False, save=False) if is_power_of_two and self._stop() is not Stop.NO else None
+        stops = self._stops.is_due(step) and self._stop() is not Stop.NO
+        return DueActions(evaluate=False, save=False) if stops else None
 
     def _evaluates_at(self, step: int) -> bool:
         return step >= self.total_steps or step % self.config.train.eval_every == 0
@@ -299,8 +303,11 @@ class Trainer:
         metrics, seconds, stop = self.measured.take(
             self.task, self._stop_vote(), self.memory.take_halvings(), self.communication, self.flops, per_worker
         )
+        step_s = seconds / (self.progress.step - self._measured_at)
+        self._measured_at = self.progress.step
+        self._stops.asked(self.progress.step, step_s=step_s)
         if self._schedule.needs_times:
-            self._observe_times(seconds)
+            self._observe_times(step_s)
         if HALVINGS in metrics:
             self.memory.equalize()
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
@@ -333,12 +340,10 @@ class Trainer:
         self.total_steps = self.progress.step
         return DueActions(evaluate=True, save=not self.evaluates)
 
-    def _observe_times(self, seconds: float) -> None:
+    def _observe_times(self, step_s: float) -> None:
         """Tell the schedule of checkpoints what steps and saves take, the same on all workers."""
-        own = [self.progress.seconds, seconds / (self.progress.step - self._measured_at)]
-        own += [0.0, 0.0] if self._saver is None else [self._saver.blocked_s, self._saver.write_s]
-        self._schedule.observe(*self.workers.max(own))
-        self._measured_at = self.progress.step
+        own = [0.0, 0.0] if self._saver is None else [self._saver.blocked_s, self._saver.write_s]
+        self._schedule.observe(self.progress.seconds, step_s, *self.workers.max(own))
 
     def evaluate(self) -> tuple[dict[str, float], Stop]:
         """``eval/*`` over the held-out samples, and whether to stop."""
@@ -403,14 +408,14 @@ class Trainer:
         if self.pending is not None and checkpoint is not None:
             self.pending.deliver()
             self.pending.add(self.progress, metrics | self.spent.metrics(), Path(checkpoint), done=self.is_done)
-        self.reported_at = self.progress.step
+        self._stops.reported(self.progress.step)
         return self._stop()
 
     def _report(self, metrics: dict[str, float], checkpoint: str | None) -> Stop:
         self.reporter.report(self.progress, metrics | self.spent.metrics(), checkpoint, self.is_done)
         if self._saver is not None:
             self._saver.reported()
-        self.reported_at = self.progress.step
+        self._stops.reported(self.progress.step)
         return self._stop()
 
     def deliver_reports(self) -> None:

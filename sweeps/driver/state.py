@@ -188,4 +188,5 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         error=trial.error,
         spans=list(trial.spans),
         failures=list(trial.failures),
+        notes=list(trial.notes),
     )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from sweeps.config.objectives import Values
 from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.spans import Span
 
 MOST_POINTS = 200
@@ -44,6 +45,8 @@ class TrialStatus:
     failure: str | None = None
     """Description of its last failed attempt."""
     failures: list[FailedAttempt] = field(default_factory=list)
+    notes: list[TimedNote] = field(default_factory=list)
+    """Notes of its workers for the user."""
     spans: list[Span] = field(default_factory=list)
     """Times and workers with which it trained."""
     needs: dict[str, float] = field(default_factory=dict)

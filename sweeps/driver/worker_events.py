@@ -16,6 +16,7 @@ from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
 from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
@@ -50,6 +51,8 @@ class WorkerEvents:
                 elif isinstance(event, Ended):
                     self._take_end(status, event)
                 elif isinstance(event, Note):
+                    status.notes.append(TimedNote(at=time.time(), text=event.text))
+                    self._recorder.trials.record_notes(event.trial, status.notes)
                     self._state.announce(f"trial {event.trial}: {event.text}")
                 elif isinstance(event, Waiting):
                     status.holds = {}  # until they start

@@ -44,6 +44,7 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
         "failed_attempts": [
             {"attempt": each.attempt, "ended": each.ended, "error": each.error} for each in trial.failures
         ],
+        "notes": [{"at": each.at, "text": each.text} for each in trial.notes],
         "spans": [
             {"held": each.held, "trained": each.trained, "ended": each.ended, "workers": list(each.workers)}
             for each in trial.spans
@@ -120,6 +121,8 @@ def _add_times(table: Table, document: Mapping[str, Any]) -> None:
 
 
 def _print_failures(document: Mapping[str, Any], console: Console) -> None:
+    for each in document["notes"]:
+        console.print(f"{_moment(each['at'])}: {each['text']}", markup=False, highlight=False, soft_wrap=True)
     for each in document["failed_attempts"]:
         text = f"attempt {each['attempt']} failed at {_moment(each['ended'])}: {each['error']}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -11,7 +11,7 @@ from sweeps import constants
 from sweeps.errors import UnknownName
 from sweeps.redact import redact_uri
 from sweeps.suggestions import did_you_mean
-from sweeps.tracking import failed_attempts, spans
+from sweeps.tracking import failed_attempts, notes, spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
@@ -169,6 +169,7 @@ def _trial(run: RawRun) -> TrialRecord:
         spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
         account=TimeAccount.from_json(json.loads(account)) if (account := tags.get(constants.TAG_ACCOUNT)) else None,
         failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
+        notes=notes.from_text(tags.get(constants.TAG_NOTES, "[]")),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
     )
 

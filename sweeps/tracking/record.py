@@ -9,6 +9,7 @@ from typing import Any
 
 from sweeps.redact import redact_uri
 from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount
@@ -61,6 +62,8 @@ class TrialRecord:
     an older version."""
     failures: tuple[FailedAttempt, ...] = ()
     """Its failed attempts."""
+    notes: tuple[TimedNote, ...] = ()
+    """Notes of its workers for the user."""
     checkpoints: dict[str, str] = field(default_factory=dict)
     """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
 

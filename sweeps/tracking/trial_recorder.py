@@ -16,6 +16,8 @@ from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.failed_attempts import to_text as failures_to_text
 from sweeps.tracking.journal import Artifact, GoneBack, NewRun, Points, Status, Tags
+from sweeps.tracking.notes import TimedNote
+from sweeps.tracking.notes import to_text as notes_to_text
 from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.spans import Span
@@ -227,6 +229,10 @@ class TrialRecorder:
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all failed attempts of a trial so far."""
         self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: failures_to_text(failures)}))
+
+    def record_notes(self, trial_id: str, notes: Sequence[TimedNote]) -> None:
+        """Record all notes of a trial's workers so far."""
+        self._delivery.put(Tags(trial_id, {constants.TAG_NOTES: notes_to_text(notes)}))
 
     def attach(self, trial_id: str, name: str, text: str) -> None:
         """Add a text artifact to a trial's run.

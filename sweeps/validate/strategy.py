@@ -12,6 +12,7 @@ from sweeps_train.config import (
     VisionTransformer,
     check_batch_split,
     check_compile,
+    check_corruption_check,
     check_exchange,
     check_fine_tuning,
     check_precision,
@@ -31,12 +32,18 @@ def check_strategy(config: SweepConfig) -> None:
         _, num_micro_batches = check_batch_split(train, replicas, num_stages(strategy, num_workers))
         check_exchange(train, strategy)
         check_compile(train, strategy)
+        check_corruption_check(train, strategy)
         if config.model is not None:
             check_fine_tuning(config.model, train, strategy)
             check_precision(config.model, train, strategy)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if num_workers == 1:
+        if train.corruption_check_every is not None:
+            raise ConfigError(
+                f"train.corruption_check_every={train.corruption_check_every} compares workers; use "
+                "scaling.num_workers=2 or more, or set it to null"
+            )
         return
     if train.precision == "fp16" and strategy.kind != "ddp":
         raise ConfigError(

@@ -18,6 +18,7 @@ import sweeps
 from sweeps.cli import run_command
 from sweeps.runtime.log_writer import BoundedFile
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
+from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.trial_logs import AT_MOST, TrialLogs, printable
@@ -50,6 +51,7 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
             write(trial, worker, f"{START_LINE}worker {worker} of 2 ---\nhello of {trial}/{worker}\n")
     write("0003", 1, "password=hunter2 \x1b[31mred\x1b[0m\nepoch 1\repoch 2\nTraceback ...\n")
     recorder.trials.record_failures("0003", [FailedAttempt(attempt=1, ended=1e9, error=ERROR)])
+    recorder.trials.record_notes("0003", [TimedNote(at=1e9, text="worker 1 is slow")])
     recorder.trials.attach("0003", "logs/attempt-1.traceback.txt", "Traceback\nwhole")
     (log_of("0003", 0).parent / "attempt-1.traceback.txt").write_text("Traceback\nwhole")
     recorder.trials.end("0003", "failed", 5, 1, ERROR)
@@ -123,10 +125,12 @@ def shows_a_trial(capsys: Captured) -> None:
     text = printed(capsys, "show", "told", "--trial", "3")
     for said in ("0003 of told: failed after 5 steps", "train.lr", "attempt 1 failed at 2001-09-0", ERROR):
         assert said in text
+    assert ": worker 1 is slow" in text
     assert "hello of 0003/0" in text
     assert "hunter2" not in text
     document = json.loads(printed(capsys, "show", "told", "--trial", "3", "--json"))
     assert document["failed_attempts"] == [{"attempt": 1, "ended": 1e9, "error": ERROR}]
+    assert document["notes"] == [{"at": 1e9, "text": "worker 1 is slow"}]
     assert document["traceback"].splitlines() == ["Traceback", "whole"]
     assert document["logs"]["1"][-1] == "Traceback ..."
     assert document["params"] == {"train.lr": 0.1}

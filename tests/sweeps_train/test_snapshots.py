@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, exits_of_workers, on_two_workers, run, write_prompts
 
-from sweeps_train import resumption, saver, trainer
+from sweeps_train import machine_memory, resumption, saver, trainer
 from sweeps_train.checkpoint import complete_checkpoints, newest_intact
 from sweeps_train.integrity import find_damage
 from sweeps_train.snapshots import connection, snapshot
@@ -198,6 +198,18 @@ def test_a_small_state_is_written_in_the_background_where_the_storage_is_slow(tm
     for taken in on_two_workers(on_slow_storage, tmp_path):
         assert taken == [False, True, True]  # after the first save, which showed it
     assert find_damage(tmp_path / "slow" / "step-00000004") is None
+
+
+def test_a_snapshot_needs_room_in_the_memory_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"max": 2**30, "current": 2**30 - 2**20, "stat": f"anon 5\ninactive_file {2**19}\nfile 7"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(f"{content}\n")
+    monkeypatch.setattr(machine_memory, "_CGROUP_LIMITS", (str(tmp_path / "max"),))
+    uses = (str(tmp_path / "current"), str(tmp_path / "stat"), "inactive_file")
+    monkeypatch.setattr(machine_memory, "_CGROUP_USES", (uses,))
+    assert machine_memory.available_memory() == 2**20 + 2**19
+    (note,) = run(configured(IMAGES), tmp_path / "trained").notes
+    assert "without a snapshot in memory: a snapshot takes 0.0 GiB of 0.0 GiB that are free" in note
 
 
 # --- workers that are killed ---------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class TwoAlike(Workers):
 def test_a_log_is_one_exchange_between_the_workers() -> None:
     workers = TwoAlike(0, 2, torch.device("cpu"))  # any other exchange would fail, since there is no process group
     TwoAlike.exchanges.clear()
-    measured = TrainMetrics(workers)
+    measured = TrainMetrics(workers, print)
     measured.start()
     measured.add_step(torch.tensor(3.0), 4, 8, 0.0)
     task: Any = SimpleNamespace(unit="samples")

@@ -69,6 +69,7 @@ __all__ = [
     "VisionTransformer",
     "check_batch_split",
     "check_compile",
+    "check_corruption_check",
     "check_exchange",
     "check_fine_tuning",
     "check_fit",
@@ -100,6 +101,7 @@ class TrainingConfig:
         check_fit(self.task, self.model, self.data)
         check_exchange(self.train, self.strategy)
         check_compile(self.train, self.strategy)
+        check_corruption_check(self.train, self.strategy)
         check_fine_tuning(self.model, self.train, self.strategy)
         check_precision(self.model, self.train, self.strategy)
 
@@ -171,6 +173,15 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
             f"train.max_communication_share={train.max_communication_share}: the size of what strategy.compression="
             "powersgd sends does not depend on the batch size; use none, fp16 or bf16, or set it and "
             "train.max_global_batch_size to null"
+        )
+
+
+def check_corruption_check(train: Train, strategy: Strategy) -> None:
+    """Raise ``ValueError`` if workers do not hold the whole model, so that none can compute a batch alone."""
+    if train.corruption_check_every is not None and strategy.kind != "ddp":
+        raise ValueError(
+            f"train.corruption_check_every={train.corruption_check_every} compares workers that hold the whole model; "
+            f"with strategy.kind={strategy.kind} set it to null, or use strategy=ddp"
         )
 
 

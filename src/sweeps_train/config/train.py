@@ -73,6 +73,11 @@ class Train:
     back to the last checkpoint and continues with the next samples, three times at most; ``continue`` trains on.
     ``skip`` leaves out steps whose gradients are not finite, ten in succession at most, and waits for the gradients of
     each step; with fp16 such steps are always left out."""
+    corruption_check_every: PositiveInt | None = None
+    """Steps from one search for silent data corruption to the next: all workers compute the loss and the gradients of
+    the same samples once more, and a difference of one bit fails the attempt with the names of the workers. It takes as
+    long as a micro batch. Needs ``strategy=ddp``, ``deterministic=true``, several workers, and the same kind of
+    processor in all of them. Null: never."""
     eval_every: PositiveInt = 10
     """Steps between evaluations on the held-out data; the last step is always evaluated.
     Every evaluation is a report, at which a scheduler may stop the trial."""
@@ -111,6 +116,11 @@ class Train:
             )
         if self.on_divergence == "skip" and self.max_grad_norm is None:
             raise ValueError("on_divergence=skip needs the gradients' norm; set max_grad_norm, 1.0e9 clips nothing")
+        if self.corruption_check_every is not None and not self.deterministic:
+            raise ValueError(
+                f"corruption_check_every={self.corruption_check_every} compares numbers bit for bit; set "
+                "deterministic=true, or corruption_check_every=null"
+            )
         if (self.max_communication_share is None) != (self.max_global_batch_size is None):
             raise ValueError(
                 f"max_communication_share={self.max_communication_share} and max_global_batch_size="

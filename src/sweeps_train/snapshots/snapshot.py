@@ -10,12 +10,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 
-import psutil
 import torch
 
 from sweeps_train.checkpoint import METRICS_FILE, write_json, write_training_config
 from sweeps_train.config import TrainingConfig
 from sweeps_train.device import copy_all
+from sweeps_train.machine_memory import available_memory, machine_memory
 from sweeps_train.progress import Progress
 from sweeps_train.snapshots.connection import HolderConnection, read_identity
 from sweeps_train.strategies import Strategy
@@ -24,7 +24,7 @@ from sweeps_train.tensor_file import TensorSpec, create, mapped, spec_of
 from sweeps_train.training_state import TENSORS_FILE, own_tensors, write_state
 
 LEFT_FREE = 0.1
-"""Part of the machine's memory that a snapshot leaves free."""
+"""Part of the memory of the machine, or of the container, that a snapshot leaves free."""
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -141,11 +141,9 @@ class Snapshot:
         model = self._strategy.task.model
         size = sum(each.size for each in specs.values())
         size += sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
-        memory = psutil.virtual_memory()
-        if size > memory.available - LEFT_FREE * memory.total:
-            raise OSError(
-                f"a snapshot takes {size / 2**30:.1f} GiB of {memory.available / 2**30:.1f} GiB that are free"
-            )
+        available = available_memory()
+        if size > available - LEFT_FREE * machine_memory():
+            raise OSError(f"a snapshot takes {size / 2**30:.1f} GiB of {available / 2**30:.1f} GiB that are free")
         shutil.rmtree(self._files, ignore_errors=True)
         self._files.mkdir()
         create(self._files / TENSORS_FILE, specs)

@@ -1,0 +1,53 @@
+"""Steps after which workers ask whether to stop, besides those at which they exchange something anyway."""
+
+from __future__ import annotations
+
+import sys
+
+ASK_WITHIN_S = 1.0
+"""Seconds within which workers ask, or after each step, if that takes longer."""
+
+
+class StopSchedule:
+    """Decides after each step whether the workers ask; all of them come to the same decision.
+
+    A decision about a report arrives within milliseconds. So they ask soon after it, and then less and less often: at
+    distances that are powers of two. A node that is taken away may leave them seconds to save, so that they ask at
+    every step that is slow, too.
+
+    >>> schedule = StopSchedule(0)
+    >>> [step for step in range(1, 20) if schedule.is_due(step)]
+    [1, 2, 4, 8, 16]
+    >>> schedule.asked(20, step_s=0.4)
+    >>> [step for step in range(21, 30) if schedule.is_due(step)]
+    [22, 24, 26, 28]
+    """
+
+    def __init__(self, step: int):
+        """
+        Args:
+            step: Step from which the training continues.
+        """
+        self._reported = self._asked = step
+        self._every = sys.maxsize
+
+    def is_due(self, step: int) -> bool:
+        """Whether the workers ask after a step, which they then do."""
+        steps = step - self._reported
+        if steps & (steps - 1) and step - self._asked < self._every:
+            return False
+        self._asked = step
+        return True
+
+    def asked(self, step: int, *, step_s: float) -> None:
+        """Note that they have asked otherwise.
+
+        Args:
+            step: The last step.
+            step_s: Seconds that a step takes, the same on all workers.
+        """
+        self._asked, self._every = step, max(1, int(ASK_WITHIN_S / step_s))
+
+    def reported(self, step: int) -> None:
+        """Note that a step was reported, on which somebody decides."""
+        self._reported = step

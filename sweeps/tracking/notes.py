@@ -1,0 +1,35 @@
+"""Notes of a trial's workers for the user, as they are written to a tag."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from sweeps.tracking.values import latest_as_json
+
+LONGEST = 700
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedNote:
+    """One note."""
+
+    at: float
+    """Unix time at which it came."""
+    text: str
+
+
+def to_text(notes: Sequence[TimedNote]) -> str:
+    """Return the text of the latest notes, as many as a tag can hold."""
+    return latest_as_json(
+        [json.dumps(asdict(each) | {"text": each.text[:LONGEST]}, ensure_ascii=False) for each in notes]
+    )
+
+
+def from_text(text: str) -> tuple[TimedNote, ...]:
+    """Return the notes of a text that ``to_text`` returned; none if something else has written the tag."""
+    try:
+        return tuple(TimedNote(**each) for each in json.loads(text))
+    except (ValueError, TypeError):
+        return ()

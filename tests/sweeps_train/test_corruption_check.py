@@ -1,0 +1,96 @@
+"""Silent data corruption: a bit that flips on one worker is found and the worker named, and a check changes nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from training_runs import IMAGES, configured, exits_of_workers, on_workers, run
+
+from sweeps.worker_error import FROM_OUTSIDE
+from sweeps_train import trainer
+from sweeps_train.errors import SilentCorruption
+
+CHECKED = {"max_steps": 8, "global_batch_size": 402, "deterministic": True, "corruption_check_every": 2}
+BATCH_NORM_AND_DROPOUT: dict[str, Any] = {**IMAGES, "model": {"kind": "conv_net", "channels": 4, "dropout": 0.2}}
+
+
+def flip_a_bit(rank: int, at_step: int) -> None:
+    """In the lowest bit of a weight of one worker, after a step."""
+    step = trainer.Trainer.train_step
+
+    def flipped(self: trainer.Trainer) -> None:
+        step(self)
+        if self.progress.step == at_step and dist.get_rank() == rank:
+            weight = next(iter(self.strategy.parameters.values())).data.view(torch.int32)
+            weight.view(-1)[3] ^= 1
+
+    trainer.Trainer.train_step = flipped  # type: ignore[method-assign] # in a process of its own
+
+
+def training(every: int | None) -> list[tuple[int, dict[str, float]]]:
+    config = configured(BATCH_NORM_AND_DROPOUT, train={**CHECKED, "corruption_check_every": every})
+    return [(step, metrics) for step, metrics, *_ in run(config).reports]
+
+
+def both() -> Any:
+    return [
+        [(step, metrics["train/loss"], metrics["eval/loss"]) for step, metrics in training(each)] for each in (2, None)
+    ]
+
+
+def corrupted(rank: int) -> str:
+    flip_a_bit(rank, at_step=3)
+    try:
+        run(configured(IMAGES, train=CHECKED))
+    except SilentCorruption as error:
+        return str(error)
+    except RuntimeError as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def last_of_three_is_corrupted() -> str:
+    return corrupted(2)
+
+
+def one_of_two_is_corrupted() -> str:
+    return corrupted(1)
+
+
+def test_a_training_with_checks_is_the_same_as_without(tmp_path: Path) -> None:
+    for checked, unchecked in on_workers(2, both, tmp_path):
+        assert checked == unchecked
+
+
+def test_a_flipped_bit_names_the_worker_that_differs_from_most(tmp_path: Path) -> None:
+    _, (*others, found) = exits_of_workers(3, last_of_three_is_corrupted, tmp_path)
+    assert re.match(r"silent data corruption after step 4: worker 2 on \S+ computed another loss", found)
+    assert found.endswith("than the other 2 workers")
+    assert "nothing" not in others, "they end, too"
+
+
+def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
+    _, texts = exits_of_workers(2, one_of_two_is_corrupted, tmp_path)
+    for text in texts:
+        assert re.match(r"silent data corruption after step 4: workers 0 on \S+, 1 on \S+ compute different", text)
+
+
+def test_corruption_may_pass_on_other_nodes() -> None:
+    assert FROM_OUTSIDE.search(str(SilentCorruption(4, [2], ["a", "b", "c"])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {"corruption_check_every": 5}}, r"corruption_check_every=5 compares .*deterministic=true"),
+        ({"train": CHECKED, "strategy": {"kind": "fsdp"}}, r"train\.corruption_check_every=2 .* use strategy=ddp"),
+    ],
+)
+def test_a_check_needs_whole_models_and_deterministic_algorithms(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        configured(IMAGES, **changes)
