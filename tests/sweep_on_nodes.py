@@ -59,13 +59,21 @@ tracking: {report: false}
 class RunningSweep:
     """A sweep in its own process, whose events are read as they come."""
 
-    def __init__(self, folder: Path, nodes: RayNodes, *overrides: str, name: str = "sweep", **environment: str):
+    def __init__(
+        self,
+        folder: Path,
+        nodes: RayNodes,
+        *overrides: str,
+        name: str = "sweep",
+        conf: str = "waits.yaml",
+        **environment: str,
+    ):
         self.folder, self.name = folder, name
         self.events: list[tuple[float, str]] = []
         """Times and lines."""
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "sweeps", "run", "conf=waits.yaml", "--name", name, "--json"),
+                *(sys.executable, "-m", "sweeps", "run", f"conf={conf}", "--name", name, "--json"),
                 *(f"cluster.address={nodes.address}", *overrides),
             ],
             cwd=folder,

@@ -47,9 +47,9 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
     """Remove "must be a valid list" for a string where either a choice or a list of choices is allowed. Where either a
-    name or a section is allowed, remove the mistake that the value is not the other one."""
+    name or a number, or a section is allowed, remove the mistake that the value is not the other one."""
     of_words = {detail["loc"][:-1] for detail in details if detail["type"] == "literal_error"}
-    of_names = {detail["loc"][:-1] for detail in details if detail["type"] == "string_type"}
+    of_names = {detail["loc"][:-1] for detail in details if detail["type"].startswith(("string_type", "int_"))}
 
     def is_alternative(detail: Mapping[str, Any]) -> bool:
         is_mapping, around = isinstance(detail["input"], Mapping), detail["loc"][:-1]
@@ -58,6 +58,8 @@ def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
                 return around in of_words
             case "string_type":
                 return is_mapping and detail["loc"][-1] == "str"
+            case "int_type":
+                return is_mapping and detail["loc"][-1] == "constrained-int"
             case "literal_error":
                 return is_mapping and any(each["loc"][: len(around)] == around for each in details if each != detail)
             case "dataclass_type" | "model_attributes_type":
@@ -170,7 +172,7 @@ def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], l
             container = container[part]
         elif not last or not isinstance(container, Mapping) or part in (container.get("kind"), container.get("type")):
             continue
-        elif str(part).startswith(UNION):
+        elif str(part).startswith(UNION) or str(part)[:1].isupper():  # a section's class; no key of it begins so
             continue
         path.append(str(part))
     return path, [str(part) for part in location[:-1]]

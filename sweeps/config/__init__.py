@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
-from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking
+from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking, WorkerRange
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
 from sweeps.storage.location import is_remote
@@ -39,10 +39,12 @@ from sweeps_train.config import (
     TableData,
     Train,
     TrainingConfig,
+    check_batch_split,
     check_fit,
     check_folds,
 )
 from sweeps_train.config.reach import Reach as Reach
+from sweeps_train.config.strategy import num_stages
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
 AnyTask = Annotated[
@@ -181,8 +183,9 @@ class SweepConfig:
             )
         check_folds(task, self.data)
         if self.scaling.num_workers != 1:
+            given = "a range" if self.scaling.is_elastic else self.scaling.num_workers
             raise ValueError(
-                f"scaling.num_workers={self.scaling.num_workers}: an estimator is fitted by one worker; use "
+                f"scaling.num_workers={given}: an estimator is fitted by one worker; use "
                 "scaling=single_worker, and for more threads scaling.resources_per_worker.CPU"
             )
         if self.checkpoint.every is not None:
@@ -200,6 +203,19 @@ class SweepConfig:
     def in_pool(self, name: str | None) -> SweepConfig:
         """Return the config of a trial that runs in a pool; None without pools."""
         return self if name is None else replace(self, scaling=replace(self.scaling, pool=name))
+
+    def with_workers(self, number: int) -> SweepConfig:
+        """Return the config of a trial with a fixed number of workers."""
+        return replace(self, scaling=replace(self.scaling, num_workers=number))
+
+    def worker_numbers(self) -> list[int]:
+        """Return the numbers of workers that a trial may have, ascending: those of ``scaling.num_workers`` over which
+        the global batch and the strategy divide exactly."""
+        workers = self.scaling.num_workers
+        if not isinstance(workers, WorkerRange):
+            return [workers]
+        assert self.train is not None and self.strategy is not None
+        return [each for each in range(workers.min, workers.max + 1) if _divides(each, self.train, self.strategy)]
 
     @property
     def is_priced(self) -> bool:
@@ -256,6 +272,14 @@ class SweepConfig:
             checkpoint=self.checkpoint,
             seed=self.seed,
         )
+
+
+def _divides(num_workers: int, train: Train, strategy: Strategy) -> bool:
+    try:
+        check_batch_split(train, strategy.replicas(num_workers), num_stages(strategy, num_workers))
+    except ValueError:
+        return False
+    return True
 
 
 def _kind(section: Any) -> Any:

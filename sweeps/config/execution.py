@@ -32,11 +32,27 @@ PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_leng
 
 
 @dataclass(config=STRICT, kw_only=True)
+class WorkerRange:
+    """Range of the number of workers of an elastic trial."""
+
+    min: PositiveInt
+    """Smallest number of workers, with which a trial starts while others wait."""
+    max: PositiveInt
+    """Largest number of workers, to which a trial grows when no other one needs them."""
+
+    def __post_init__(self) -> None:
+        if self.min >= self.max:
+            raise ValueError(f"min={self.min} must be less than max={self.max}; for a fixed number give it alone")
+
+
+@dataclass(config=STRICT, kw_only=True)
 class Scaling:
     """Workers of one trial."""
 
-    num_workers: PositiveInt = 2
-    """Number of processes that train one trial together."""
+    num_workers: PositiveInt | WorkerRange = 2
+    """Number of processes that train one trial together: a number, or ``{min: 2, max: 8}`` for elastic trials of
+    built-in tasks. The sweep decides how many workers an elastic trial has: it starts on those that are free, gives
+    some back when other trials wait, and takes more when none does."""
     use_gpu: Flag | Literal["auto"] = "auto"
     """Whether each worker gets one GPU; auto: if the cluster has GPUs, or its autoscaler may add nodes with some."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
@@ -92,6 +108,16 @@ class Scaling:
         )
 
     @property
+    def min_workers(self) -> int:
+        """Number of workers that a trial has at least."""
+        return self.num_workers.min if isinstance(self.num_workers, WorkerRange) else self.num_workers
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the number of a trial's workers may change while it trains."""
+        return isinstance(self.num_workers, WorkerRange)
+
+    @property
     def trial_pools(self) -> list[str]:
         """Names of the pools in which trials run."""
         return [name for name in self.pools if name != self.evaluation_pool]
@@ -118,16 +144,29 @@ class Scaling:
                 self.in_pool(name)
             except ValueError as error:
                 raise ValueError(f"pools.{name}: {error}") from None
+        self._check_elastic()
         if self.accelerator_type is not None and self.use_gpu is False:
             raise ValueError(
                 f"accelerator_type={self.accelerator_type} needs use_gpu=true; set it, or remove accelerator_type"
             )
         gpus = self.resources_per_worker.get("GPU", 1.0)
-        if 0 < gpus < 1 and self.num_workers > 1 and self.placement != "STRICT_SPREAD":
+        if 0 < gpus < 1 and self.num_workers != 1 and self.placement != "STRICT_SPREAD":
             raise ValueError(
                 f"resources_per_worker.GPU={gpus:g} with num_workers={self.num_workers}: workers of one trial would "
                 "share a GPU, which NCCL refuses; use num_workers=1 (trials then share GPUs), whole GPUs, or "
                 "placement=STRICT_SPREAD"
+            )
+
+    def _check_elastic(self) -> None:
+        if not self.is_elastic:
+            return
+        if self.pools:
+            raise ValueError("num_workers: a range does not go with pools; give one number, or remove pools")
+        if self.placement.startswith("STRICT"):
+            kind = self.placement.removeprefix("STRICT_")
+            raise ValueError(
+                f"placement={self.placement}: the workers of an elastic trial (num_workers with min and max) go where "
+                f"some are free; use {kind}, or one number"
             )
 
 

@@ -20,12 +20,25 @@ class LifecycleCallback(NotPickled, tune.Callback):
     def __init__(self, session: Session, searcher: SweepSearcher):
         self._session, self._searcher = session, searcher
         self._search_over = False
+        self._is_elastic = session.state.composition.config.scaling.is_elastic
+        self._room = (0, 0)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         over = self._searcher.ended_because is not None
         if over is not self._search_over:
             self._search_over = over
             self._session.broker.search_over.remote(over)
+        if self._is_elastic:
+            self._set_room()
+
+    def _set_room(self) -> None:
+        """Tell the broker what elastic trials share, if it has changed."""
+        state = self._session.state
+        with state.lock:
+            room = state.places, min(state.concurrent, state.unfinished_count(is_over=self._search_over))
+        if room != self._room:
+            self._room = room
+            self._session.broker.set_room.remote(*room)
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial

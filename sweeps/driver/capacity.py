@@ -78,6 +78,7 @@ class Capacity:
         now = current_fit(self._plan, state.fit, state.excluded_nodes)
         with state.lock:
             state.concurrent = self._limiter.max_concurrent = now.concurrent
+            state.places = now.places
             if state.pools is not None:
                 state.pools.refit(now.pools)
         self._avoided = now.avoided()

@@ -73,7 +73,7 @@ class PoolChoice:
     def _suitable(self, config: SweepConfig, point: Mapping[str, Any]) -> list[str]:
         if config.scaling.pool is not None:
             return [config.scaling.pool]
-        wide = [name for name, fit in self._pools.items() if config.scaling.num_workers <= fit.most_workers]
+        wide = [name for name, fit in self._pools.items() if config.scaling.min_workers <= fit.most_workers]
         room = {name: self._memory_mib(config, name) for name in wide}
         return [name for name in wide if self._needs_mib(name, point) <= room[name]] or sorted(
             wide, key=lambda name: -room[name]

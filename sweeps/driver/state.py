@@ -73,6 +73,7 @@ class SweepState:
         self.stop = search.stop
         self.objectives = Objectives.of(search)
         self.num_trials = search.num_trials
+        self.places = self.fit.places
         self.pools = PoolChoice(self.fit.pools, self.memory) if self.fit.pools else None
         self.lock = threading.RLock()
         self.trials |= {trial.trial: _status_of(trial) for trial in self.recorded_trials()}
@@ -105,9 +106,14 @@ class SweepState:
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""
-        running = [self.fit.of(each.pool).num_workers for each in self.trials.values() if each.state == "running"]
-        empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
-        self._usage.count(self.trials.values(), sum(running) + empty, 0 if self._more_to_come() else empty)
+        running = [each for each in self.trials.values() if each.state == "running"]
+        if self.fit.is_elastic:
+            held = [len(each.spans[-1].workers) if each.holds and each.spans else 0 for each in running]
+            empty = max(0, self.places - sum(held))
+        else:
+            held = [self.fit.of(each.pool).num_workers for each in running]
+            empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
+        self._usage.count(self.trials.values(), sum(held) + empty, 0 if self._more_to_come() else empty)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)
@@ -149,6 +155,15 @@ class SweepState:
     def ended_count(self) -> int:
         """Number of trials that have ended."""
         return sum(status.state not in ("waiting", "running") for status in self.trials.values())
+
+    def unfinished_count(self, *, is_over: bool) -> int:
+        """Number of trials that run, wait, or have still to be suggested.
+
+        Args:
+            is_over: Whether the search suggests no further trials.
+        """
+        known = len(self.trials) if is_over else max(len(self.trials), self.num_trials)
+        return known - self.ended_count()
 
     def _more_to_come(self) -> bool:
         """Whether a trial will start that does not run."""

@@ -78,6 +78,7 @@ class TrialLifecycle:
             status.last_step = own.loop.max_steps if own.loop is not None else None
             needs = reserved_per_trial(own, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
             status.needs = status.holds = needs
+            status.num_workers = own.scaling.min_workers
             status.pool, status.hourly_cost = pool, own.hourly_cost(needs)
             if after_pause:
                 return

@@ -51,12 +51,20 @@ class TrialStatus:
     """Times and workers with which it trained."""
     needs: dict[str, float] = field(default_factory=dict)
     """Resources that its workers reserve together while it runs."""
+    num_workers: int = 0
+    """Number of these workers."""
     pool: str | None = None
     """Pool that it runs in; None without pools."""
     hourly_cost: float = 0.0
     """Cost of these resources for an hour."""
     ending: bool = False
     """Whether Tune has ended it, while events of its workers are still being recorded."""
+
+    def resize(self, num_workers: int) -> None:
+        """Take that it has another number of workers now, and so reserves other resources."""
+        factor = num_workers / self.num_workers
+        self.needs = {name: amount * factor for name, amount in self.needs.items()}
+        self.hourly_cost, self.num_workers = self.hourly_cost * factor, num_workers
 
     def add_point(self, step: int, value: float) -> None:
         """Add a report to the curve. When it becomes long, every second point is dropped."""

@@ -71,14 +71,19 @@ class TrialTime:
     checkpoint.
     """
 
-    def __init__(self, earlier: TimeAccount | None = None):
+    def __init__(self, earlier: TimeAccount | None = None, *, num_workers: int | None = 1):
         """
         Args:
             earlier: Account of the trial's attempts in earlier sessions.
+            num_workers: Number of workers in all of them; None if it has changed.
         """
         self._ended = earlier or TimeAccount()
         """Account of the attempts that have ended."""
         self._attempt: _Attempt | None = None
+        self._workers = num_workers or 1
+        """Number of workers of the last attempt that has ended."""
+        self._steps_s: float | None = None if num_workers is None else _of_steps(self._ended) / num_workers
+        """Seconds of steps of the attempts that have ended; None if they are unknown."""
         self._waits_since: float | None = None
         self._exploits = 0
         self._exploited = False
@@ -96,7 +101,8 @@ class TrialTime:
                 counts as lost until the next attempt shows what was kept.
             session_ended: Unix time of that driver's last sign of life.
         """
-        time = cls(earlier)
+        numbers = {max(1, len(span.workers)) for span in spans} or {1}
+        time = cls(earlier, num_workers=numbers.pop() if len(numbers) == 1 else None)
         if spans and spans[-1].ended is None:
             time.start(spans[-1], 0)
             time.end(max(session_ended, spans[-1].trained), failed=True)
@@ -134,7 +140,7 @@ class TrialTime:
             return
         spent = {activity: report.metrics[f"time/{activity}_s"] for activity in SPENT}
         if attempt.spent is None:
-            self._correct(report.progress.get("seconds", 0.0) - spent["steps"], attempt.num_workers)
+            self._correct(report.progress.get("seconds", 0.0) - spent["steps"])
         attempt.reported, attempt.spent = moment, spent
 
     def end(self, moment: float, *, failed: bool) -> None:
@@ -148,7 +154,10 @@ class TrialTime:
         if self._attempt is None:
             return
         rest = "lost" if failed else "other" if self._attempt.spent is not None else "training"
-        self._ended.add(self._attempt.account(moment, rest))
+        account, self._workers = self._attempt.account(moment, rest), self._attempt.num_workers
+        self._ended.add(account)
+        if self._steps_s is not None:
+            self._steps_s += _of_steps(account) / self._workers
         self._attempt = None
 
     def account(self, now: float) -> TimeAccount:
@@ -162,22 +171,30 @@ class TrialTime:
             account.add(self._attempt.account(now, "training"))
         return account
 
-    def _correct(self, resumed: float, workers: int) -> None:
+    def _correct(self, resumed: float) -> None:
         """Correct what earlier attempts have lost.
 
         Args:
             resumed: Seconds of optimizer steps in the checkpoint from which the present attempt continues.
-            workers: Number of workers.
         """
-        counted = sum(getattr(self._ended, part) for part in OF_STEPS)
         if self._exploited:
-            self._exploited, self._of_others = False, resumed - counted / workers
+            self._exploited, self._of_others = False, resumed - (self._steps_s or 0.0)
             return
-        missing = (resumed - self._of_others) * workers - counted
+        own = resumed - self._of_others
+        steps_s, self._steps_s = self._steps_s, own
+        if steps_s is None:
+            return
+        missing = (own - steps_s) * self._workers
         if missing > 0:
             missing -= self._ended.move(missing, "lost", "training")
             self._ended.move(missing, "other", "training")
             return
+        counted = _of_steps(self._ended)
         for part in OF_STEPS:
             share = getattr(self._ended, part) / counted if counted else 0.0
             self._ended.move(-missing * share, part, "lost")
+
+
+def _of_steps(account: TimeAccount) -> float:
+    """Worker-seconds of steps in an account."""
+    return sum(getattr(account, part) for part in OF_STEPS)

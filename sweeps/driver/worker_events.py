@@ -94,6 +94,8 @@ class WorkerEvents:
             self._exploits[exploit.trial, exploit.origin.num_exploits] = exploit
 
     def _take_start(self, status: TrialStatus, event: Started) -> None:
+        if self._state.fit.is_elastic and event.workers:
+            self._take_workers(status, len(event.workers))
         status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
         held = event.assigned_ms or event.timestamp_ms
         status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
@@ -101,6 +103,13 @@ class WorkerEvents:
         exploits = event.origin.num_exploits if event.origin is not None else 0
         self._state.ledger.of(event.trial).start(status.spans[-1], exploits)
         self._record_exploit(event.trial, exploits)
+
+    def _take_workers(self, status: TrialStatus, number: int) -> None:
+        """Take the number of workers with which an attempt at an elastic trial begins."""
+        before = len(status.spans[-1].workers) if status.spans else number
+        status.resize(number)
+        if number != before:
+            self._state.announce(f"trial {status.trial} goes on with {number} workers instead of {before}")
 
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}

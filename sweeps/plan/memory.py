@@ -185,7 +185,7 @@ def _key(config: SweepConfig) -> str:
     """Everything on which memory depends."""
     document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
     train = {name: document["train"][name] for name in SIZES_OF_TRAIN} if document["train"] else None
-    sections = [document["model"], document["data"], document["strategy"], train, config.scaling.num_workers]
+    sections = [document["model"], document["data"], document["strategy"], train, config.scaling.min_workers]
     return json.dumps(sections, sort_keys=True, default=str)
 
 

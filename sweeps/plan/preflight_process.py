@@ -59,7 +59,7 @@ def _memory(config: SweepConfig, room: float | None, *, use_gpu: bool) -> dict[s
     """Memory of a worker, and with micro batches of one sample if it may not fit otherwise; or why it is unknown."""
     from sweeps_train.memory_need import memory_need
 
-    training, num_workers = config.training(), config.scaling.num_workers
+    training, num_workers = config.training(), config.scaling.min_workers
     assert isinstance(training, TrainingConfig)
     try:
         need = memory_need(training, num_workers, None, use_gpu=use_gpu)

@@ -69,7 +69,7 @@ def workload_of(plan: Plan) -> Workload:
         trials=config.search.num_trials,
         steps=trial_length(config, "steps"),
         epochs=trial_length(config, "epochs"),
-        num_workers=config.scaling.num_workers,
+        num_workers=config.scaling.min_workers,
         per_trial=reserved_per_trial(config, use_gpu=use_gpu),
         concurrent=None if fit is None else fit.concurrent,
         stop=config.search.stop,

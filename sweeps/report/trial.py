@@ -117,7 +117,9 @@ def _add_times(table: Table, document: Mapping[str, Any]) -> None:
         table.add_row("goodput", f"{account.goodput:.0%}; the rest: {describe_rest(account) or 'nothing'}")
     for span in document["spans"]:
         end = f" to {_moment(span['ended'])}" if span["ended"] else ""
-        table.add_row("trained", f"{_moment(span['trained'])}{end} on {', '.join(span['workers']) or 'unknown nodes'}")
+        number = len(span["workers"])
+        where = f"{number} worker{'s'[: number > 1]}: {', '.join(span['workers'])}" if number else "unknown nodes"
+        table.add_row("trained", f"{_moment(span['trained'])}{end} on {where}")
 
 
 def _print_failures(document: Mapping[str, Any], console: Console) -> None:

@@ -81,6 +81,10 @@ class Attempt:
         self._silence = Silence()
         self._has_waited, self._began = False, time.monotonic()
         self._stop_requested, self._has_ended = asyncio.Event(), asyncio.Event()
+        self.is_resizing = False
+        """Whether the workers are asked to stop so that the trial goes on with another number of them."""
+        self._first_log: Log | None = None
+        self._last_log: Log | None = None
 
     # --- transitions ------------------------------------------------------------------------------------------
 
@@ -102,6 +106,8 @@ class Attempt:
         self._silence.end(counts=self.phase is Phase.TRAINING)
         if self.phase is Phase.STARTING:
             self.phase = Phase.TRAINING
+        if isinstance(event, Log) and event.metrics:
+            self._first_log, self._last_log = self._first_log or event, event
         if isinstance(event, Started):
             event = replace(event, assigned_ms=self._assigned_ms, workers=locations)
         self.reports.post(event, stopping=self.stop > StopRequest.NONE)
@@ -131,7 +137,8 @@ class Attempt:
             The end that counts, which is the first one.
         """
         if self.end is None:
-            self.phase, self.end = Phase.ENDED, replace(event, timestamp_ms=now_ms())
+            resized = self.is_resizing and event.error is None
+            self.phase, self.end = Phase.ENDED, replace(event, timestamp_ms=now_ms(), resized=resized)
             self.reports.end(self.end)
             self.request_stop(StopRequest.SAVE)
             self._has_ended.set()
@@ -140,11 +147,29 @@ class Attempt:
 
     def request_stop(self, request: StopRequest) -> None:
         """Ask the workers to stop."""
+        self.is_resizing = False
         self.stop = max(self.stop, request)
         if request is StopRequest.DISCARD:
             self.reports.drop_withheld()
         self._stop_requested.set()
         self.reports.open()
+
+    def request_resize(self, text: str) -> None:
+        """Ask the workers to stop after a checkpoint, so that the trial goes on with another number of them.
+
+        Args:
+            text: Tells the user about it.
+        """
+        self.request_stop(StopRequest.SAVE)
+        self.is_resizing = True
+        self._publish(Note(self.trial, self.number, text))
+
+    def pace(self) -> tuple[int, float] | None:
+        """Return the newest step, and the seconds that a step takes in this attempt; None before two logs."""
+        first, last = self._first_log, self._last_log
+        if first is None or last is None or last.step <= first.step:
+            return None
+        return last.step, (last.timestamp_ms - first.timestamp_ms) / 1000 / (last.step - first.step)
 
     # --- waiting ----------------------------------------------------------------------------------------------
 

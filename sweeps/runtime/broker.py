@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.compat.ray_core import groups_without_nodes
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
+from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import diagnose_hang, flight_records
 from sweeps.runtime.slot_queue import SlotQueue
@@ -56,6 +57,7 @@ class Broker:
         self._checked = asyncio.Event()
         """Set unless nodes are being checked."""
         self._checked.set()
+        self._elastic = ElasticWorkers(self._attempts, self._slots)
         self._room: asyncio.Task[None] | None = None
         """Makes room for workers that are being started."""
 
@@ -78,9 +80,20 @@ class Broker:
             before.request_stop(StopRequest.DISCARD)
         attempt = Attempt(trial, number + 1, self._publish, withholds=judged, last_delivered=delivered)
         self._attempts[trial] = attempt
+        self._elastic.began(trial)
         if self._stops_all or trial in self._stopped_by_user:
             attempt.request_stop(StopRequest.SAVE)
         return attempt.number, delivered
+
+    async def claim_workers(
+        self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None
+    ) -> int:
+        """Wait until an elastic trial can begin; see ``ElasticWorkers.claim``."""
+        return await self._elastic.claim(trial, numbers, total_steps, previous)
+
+    async def release_workers(self, trial: str) -> None:
+        """Take the workers of an elastic trial back."""
+        self._elastic.release(trial)
 
     async def next_report(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Report | Ended:
         """Wait for the trial's next report, or for its end. Workers that post nothing for ``hang_timeout_s`` count as
@@ -173,6 +186,9 @@ class Broker:
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None and attempt.phase is not Phase.ENDED:
             event = with_errors(event, list(attempt.errors.values()), attempt.log_folder)
+            if (lost := self._elastic.lose_node(event)) is not None:
+                attempt.request_resize(lost)
+                event = Ended(event.trial, event.attempt)
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
     async def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
@@ -207,6 +223,8 @@ class Broker:
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None:
             attempt.post(event, self._slots[attempt.slot].locations)
+            if isinstance(event, Started):
+                self._elastic.trained(event.trial)
 
     async def post_all(self, events: list[Log]) -> None:
         """Take several events in their order."""
@@ -270,12 +288,14 @@ class Broker:
     async def stop_all(self) -> None:
         """Ask every trial, also later ones, to stop after a checkpoint."""
         self._stops_all = True
+        self._elastic.end_waiting(ends=True)
         for attempt in self._attempts.values():
             attempt.request_stop(StopRequest.SAVE)
 
     async def resume(self) -> None:
         """Let later trials train again after ``stop_all``."""
         self._stops_all = False
+        self._elastic.end_waiting(ends=False)
 
     async def search_over(self, over: bool) -> None:
         """Tell whether the search starts no further trials: slots without a trial are then released."""
@@ -283,6 +303,10 @@ class Broker:
             self._search_over.set()
         else:
             self._search_over.clear()
+
+    async def set_room(self, places: int, expected: int) -> None:
+        """Set what elastic trials share; see ``WorkerShares.set_room``."""
+        self._elastic.set_room(places, expected)
 
     async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]]) -> None:
         """Place no further workers on some nodes, by pool; whatever nodes were being checked, this is the result."""

@@ -10,6 +10,7 @@ import ray
 from sweeps.compat.ray_train_workers import health_check_error, ping
 from sweeps.worker_error import WorkerError
 
+NODE_DIED = "its node died, or cannot be reached"
 ANSWER_WITHIN_S = 3.0
 """Maximum seconds for a worker to answer that it is alive."""
 
@@ -58,7 +59,7 @@ def _lost_worker(rank: int, locations: Sequence[str], death: BaseException) -> W
 def _reason(text: str) -> str:
     lower = text.lower()
     if "node has died" in lower or "node died" in lower or "node was terminated" in lower:
-        return "its node died, or cannot be reached"
+        return NODE_DIED
     if "low on memory" in lower or "out_of_memory" in lower:
         return "it was killed because its node was running low on memory"
     return "its process was killed or crashed"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sweeps.config import SweepConfig
-from sweeps.config.execution import Scaling
+from sweeps.config.execution import Scaling, WorkerRange
 from sweeps.config.search import Stop
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import LABEL, NODE_ID_LABEL, NodeResources, Resources, accelerator, label, node_id
@@ -26,6 +26,8 @@ class Fit:
     per_worker: dict[str, float]
     num_workers: int
     concurrent: int
+    places: int = 0
+    """Workers that the nodes have room for together, whatever trials they belong to."""
     most_workers: int = 0
     """Workers of the widest kind of trial that fits."""
     excluded_nodes: tuple[str, ...] = ()
@@ -36,6 +38,8 @@ class Fit:
     """Largest number of workers that run on one node at a time."""
     cpus_per_gpu: float = 1.0
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
+    is_elastic: bool = False
+    """Whether a trial may have more than ``num_workers`` workers, for a while."""
     may_grow: bool = False
     """Whether some trials may have to wait for nodes that the cluster's autoscaler adds."""
     pools: Mapping[str, Fit] = field(default_factory=dict)
@@ -71,14 +75,16 @@ class Fit:
             return "; ".join(f"in pool {name} {each.needs}" for name, each in self.pools.items())
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
         data = f", and {self.data_cpus:g} CPU for its datasets" if self.data_cpus else ""
-        workers = "1 worker" if self.num_workers == 1 else f"{self.num_workers} workers"
+        least = "at least " if self.is_elastic else ""
+        workers = f"{least}1 worker" if self.num_workers == 1 else f"{least}{self.num_workers} workers"
         return f"{workers} of {needs}{data}"
 
     def describe(self) -> str:
         if self.pools:
             evaluated = [f"evaluations in pool {name}: {each.describe()}" for name, each in self.evaluation.items()]
             return "; ".join([*(f"pool {name}: {each.describe()}" for name, each in self.pools.items()), *evaluated])
-        return f"{self.needs}; {self.concurrent} at once"
+        shared = f" share {self.places} workers" if self.is_elastic else ""
+        return f"{self.needs}; {self.concurrent} at once{shared}"
 
 
 def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool = True) -> Fit:
@@ -104,7 +110,8 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
         largest = max(fits, key=_cpus)
         tightest = replace(tightest, concurrent=min(tightest.concurrent, _with_data(largest, data_cpus, nodes)))
     limits = [tightest.concurrent, config.search.num_trials, config.search.max_concurrent or tightest.concurrent]
-    at_once = min(limits) * tightest.num_workers
+    _check_largest(config, tightest.places)
+    at_once = tightest.places if config.scaling.is_elastic else min(limits) * tightest.num_workers
     per_node = min(at_once, max(_fits_on(tightest.per_worker, node) for node in nodes))
     return replace(tightest, concurrent=min(limits), data_cpus=data_cpus, workers_per_node=per_node)
 
@@ -256,17 +263,41 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
     nodes = _labelled(scaling, nodes)
     workers_by_node = [_fits_on(per_worker, node) for node in nodes]
     placed = sum(workers_by_node)
-    if placed < scaling.num_workers:
+    if placed < scaling.min_workers:
         total = {name: sum(node.get(name, 0) for node in nodes) for name in per_worker}
         has = ", ".join(f"{amount:g} {name}" for name, amount in total.items())
         needs = ", ".join(f"{amount:g} {name}" for name, amount in per_worker.items())
-        fix = f"lower scaling.num_workers to {placed}" if placed else "lower scaling.resources_per_worker"
+        key = "scaling.num_workers.min" if scaling.is_elastic else "scaling.num_workers"
+        fix = f"lower {key} to {placed}" if placed else "lower scaling.resources_per_worker"
         raise DoesNotFit(
-            f"scaling.num_workers={scaling.num_workers}: the cluster can place {placed} workers of {needs} "
+            f"{key}={scaling.min_workers}: the cluster can place {placed} workers of {needs} "
             f"(it has {has}); {fix}, or raise cluster.num_cpus or join a larger cluster with cluster.address"
         )
     at_once = _concurrent(scaling, workers_by_node)
-    return Fit(use_gpu, per_worker, scaling.num_workers, at_once, cpus_per_gpu=cpus_per_gpu)
+    return Fit(
+        use_gpu,
+        per_worker,
+        scaling.min_workers,
+        at_once,
+        placed,
+        cpus_per_gpu=cpus_per_gpu,
+        is_elastic=scaling.is_elastic,
+    )
+
+
+def _check_largest(config: SweepConfig, places: int) -> None:
+    """Check that a trial can grow to its largest number of workers on a cluster that cannot grow itself.
+
+    Raises:
+        DoesNotFit: It cannot.
+    """
+    workers = config.scaling.num_workers
+    if isinstance(workers, WorkerRange) and config.cluster.address == "local" and workers.max > places:
+        fix = f"lower it to {places}" if places > workers.min else f"give scaling.num_workers={places}"
+        raise DoesNotFit(
+            f"scaling.num_workers.max={workers.max}: the cluster can place {places} workers, and a local one does not "
+            f"grow; {fix}, raise cluster.num_cpus, or join a larger cluster with cluster.address"
+        )
 
 
 def _labelled(scaling: Scaling, nodes: Sequence[Resources]) -> Sequence[Resources]:
@@ -288,7 +319,7 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
     Raises:
         DoesNotFit: Not one can be placed as ``scaling.placement`` says.
     """
-    number, most = scaling.num_workers, max(workers_by_node)
+    number, most = scaling.min_workers, max(workers_by_node)
     if scaling.placement == "STRICT_PACK":
         at_once = sum(each // number for each in workers_by_node)
         if not at_once:

@@ -58,7 +58,7 @@ def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: floa
         cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
     """
     per_worker = reserved_per_worker(config.scaling.placed, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
-    needs = {name: amount * config.scaling.num_workers for name, amount in per_worker.items()}
+    needs = {name: amount * config.scaling.min_workers for name, amount in per_worker.items()}
     return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
 
 

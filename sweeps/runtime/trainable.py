@@ -101,6 +101,7 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot = SlotHolder(context.broker)
+        self._trial, self._is_elastic = "", False
         self._begin_or_fail(config)
 
     def _begin_or_fail(self, config: dict[str, Any]) -> None:
@@ -117,9 +118,12 @@ class Trial(tune.Trainable):
         """Give the trial to the slot of the trial before, if that is warm and fits, or to a new one."""
         context = self._context
         self._config = config
-        self._trial: str = config[TRIAL]
+        previous, self._trial = self._trial, config[TRIAL]
         pool: str | None = config.get(POOL)
         sweep = context.composition.trial(config[PARAMETERS]).in_pool(pool)
+        self._is_elastic = sweep.scaling.is_elastic
+        if self._is_elastic:
+            sweep = self._with_workers(sweep, previous)
         scaling, fit = sweep.scaling.placed, context.fit.of(pool)
         self._metric = sweep.search.metrics[0]
         self._eval_every = sweep.loop.eval_every if sweep.loop is not None else 1  # users' own training counts reports
@@ -132,7 +136,7 @@ class Trial(tune.Trainable):
         use_gpu = fit.use_gpu
         reserved = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         spec = WorkerGroupSpec(
-            num_workers=scaling.num_workers,
+            num_workers=scaling.min_workers,
             use_gpu=use_gpu,
             resources_per_worker={"CPU": reserved["CPU"], **scaling.resources_per_worker},
             placement=scaling.placement,
@@ -175,6 +179,13 @@ class Trial(tune.Trainable):
             spec,
         )
 
+    def _with_workers(self, sweep: SweepConfig, previous: str) -> SweepConfig:
+        """Wait for workers, and return the config of a trial that has them."""
+        steps = None if sweep.loop is None else sweep.loop.max_steps
+        numbers = sweep.worker_numbers()
+        claim = self._context.broker.claim_workers.remote(self._trial, numbers, steps, previous or None)
+        return sweep.with_workers(ray.get(claim))
+
     def _evaluation_place(self, config: SweepConfig) -> EvaluationPlace | None:
         """Resources and nodes for evaluations of a trial's checkpoints; None: its workers evaluate."""
         name, context = config.scaling.evaluation_pool, self._context
@@ -191,7 +202,7 @@ class Trial(tune.Trainable):
         if self._failure is not None:
             raise TrialFailed(self._failure)
         event = self._next_report()
-        while self._was_returned(event) or self._retries_with_half(event):
+        while self._was_returned(event) or self._retries_with_half(event) or self._is_resized(event):
             event = self._next_report()
         if isinstance(event, Ended):
             if event.error is not None:
@@ -222,11 +233,22 @@ class Trial(tune.Trainable):
         if half is None or (self._largest_micro_batch is not None and half >= self._largest_micro_batch):
             return False
         self._largest_micro_batch = half
+        self._begin_again()
+        return True
+
+    def _is_resized(self, event: Report | Ended) -> bool:
+        """Begin again with another number of workers, if the trial has stopped for that; returns whether it did."""
+        if not isinstance(event, Ended) or not event.resized:
+            return False
+        self._begin_again()
+        return True
+
+    def _begin_again(self) -> None:
+        """Begin a new attempt in new workers, which continue from the last checkpoint; Tune does not learn of it."""
         last, returned_step = self._last, max(self._returned_step, self._last.get(STEP, 0))
-        self.cleanup()
+        self._slot.close()
         self._begin(self._config)
         self._last, self._returned_step = last, returned_step
-        return True
 
     def _next_report(self) -> Report | Ended:
         next_report = self._context.broker.next_report
@@ -260,6 +282,8 @@ class Trial(tune.Trainable):
     def cleanup(self) -> None:
         """Free the workers."""
         self._slot.close()
+        if self._is_elastic:
+            self._context.broker.release_workers.remote(self._trial)
 
 
 def _hourly(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float) -> dict[str, float]:

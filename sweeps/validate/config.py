@@ -14,6 +14,7 @@ from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Lookup, Space
 from sweeps.space.initial_points import InitialPoints
 from sweeps.suggestions import did_you_mean
+from sweeps.validate.elastic import check_elastic
 from sweeps.validate.model import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics import check_numerics
 from sweeps.validate.search import search_mistakes
@@ -69,8 +70,10 @@ def check_training(config: SweepConfig) -> None:
         ConfigError: Some values exclude each other.
     """
     if config.loop is None:
+        check_elastic(config)
         return
     check_strategy(config)
+    check_elastic(config)
     check_model_on_data(config)
     check_numerics(config)
     check_bitsandbytes(config)

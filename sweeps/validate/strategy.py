@@ -25,7 +25,7 @@ def check_strategy(config: SweepConfig) -> None:
     Raises:
         ConfigError: The workers, the batch or the model cannot be divided as the strategy requires.
     """
-    strategy, train, num_workers = config.strategy, config.train, config.scaling.num_workers
+    strategy, train, num_workers = config.strategy, config.train, config.scaling.min_workers
     assert strategy is not None and train is not None
     try:
         replicas = strategy.replicas(num_workers)

@@ -173,3 +173,26 @@ def test_shares_add_up_to_one_and_name_where_the_time_went():
     assert describe_rest(account) == "start 24%, evaluation 9%, lost after failures 7%"
     assert TimeAccount.from_json(account.as_json()) == account
     assert TimeAccount().goodput == 0
+
+
+def test_each_attempt_counts_with_its_own_number_of_workers():
+    time = TrialTime()
+    time.start(span(0, 10, ("host",)), 0)
+    time.report(report(60, steps=50))
+    time.end(70, failed=False)  # it has trained on for 9 s, and saved its state
+    time.start(span(72, 80, ("host",) * 4), 0)
+    time.report(report(90, steps=10, kept=50 + 9 + 10))
+    time.end(90, failed=False)
+    assert time.account(90) == TimeAccount(start=10 + 4 * 8, training=50 + 9 + 4 * 10, other=1)
+    assert time.account(90).total == 70 + 4 * 18
+
+
+def test_an_elastic_trial_of_an_earlier_session_keeps_its_account():
+    spans = [
+        Span(held=0, trained=0, ended=50, workers=("host",)),
+        Span(held=50, trained=50, ended=60, workers=("host",) * 4),
+    ]
+    time = TrialTime.restored(TimeAccount(training=90), spans, 60)
+    time.start(span(100, 100), 0)
+    time.report(report(110, steps=10, kept=70))
+    assert time.account(110) == TimeAccount(training=90 + 20)

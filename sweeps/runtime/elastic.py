@@ -1,0 +1,162 @@
+"""Elastic trials: asks running trials to change their number of workers, and lets new ones wait for theirs.
+
+A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
+the new number of workers. Tune does not learn of it, and it is no failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from sweeps.runtime.attempt import Attempt, Phase, StopRequest
+from sweeps.runtime.events import Ended
+from sweeps.runtime.lost_worker import NODE_DIED
+from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.worker_shares import WorkerShares
+
+ROOM_KNOWN_WITHIN_S = 30.0
+"""Maximum seconds until the driver has seen that a node is gone."""
+LOOK_EVERY_S = 1.0
+"""Seconds between two decisions, so that a place that the next trial takes at once is left to it."""
+
+
+class ElasticWorkers:
+    """Numbers of workers of a sweep's trials, as the broker carries them out."""
+
+    def __init__(self, attempts: Mapping[str, Attempt], slots: Mapping[str, SlotQueue]) -> None:
+        """
+        Args:
+            attempts: The broker's current attempt of each trial.
+            slots: The broker's slots, by name.
+        """
+        self._attempts, self._slots = attempts, slots
+        self._shares = WorkerShares()
+        self._changed = asyncio.Event()
+        self._room_known = asyncio.Event()
+        """Set unless a node has died since the driver told how many workers there is room for."""
+        self._beginning: set[str] = set()
+        """Trials that have their workers, and whose next attempt has not begun."""
+        self._resized_at: dict[str, float] = {}
+        """Time at which each trial that changes was asked to."""
+        self._looks: asyncio.Task[None] | None = None
+        self._ends = False
+
+    def end_waiting(self, *, ends: bool) -> None:
+        """Let trials begin without waiting for workers, since all are to stop; or let them wait again."""
+        self._ends = ends
+        self._changed.set()
+
+    def set_room(self, places: int, expected: int) -> None:
+        """See ``WorkerShares.set_room``."""
+        self._shares.set_room(places, expected)
+        self._changed.set()
+        self._room_known.set()
+        if self._looks is None:
+            self._looks = asyncio.create_task(self._look_on())
+
+    async def claim(self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None) -> int:
+        """Wait until a trial can begin.
+
+        Args:
+            trial: Its number.
+            numbers: Numbers of workers that it may have, ascending.
+            total_steps: Step at which it will end, if that is known.
+            previous: Trial that had the workers of the same actor before.
+
+        Returns:
+            Number of its workers.
+        """
+        if previous is not None and previous != trial:
+            self.release(previous)
+        self._shares.moved(trial)
+        self._changed.set()
+
+        def remaining_s() -> float:
+            attempt = self._attempts.get(trial)
+            pace = None if attempt is None or total_steps is None else attempt.pace()
+            return math.inf if pace is None or total_steps is None else (total_steps - pace[0]) * pace[1]
+
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._room_known.wait(), ROOM_KNOWN_WITHIN_S)
+        while True:
+            self._changed.clear()
+            number = numbers[0] if self._ends else self._shares.claim(trial, numbers, remaining_s)
+            if number is not None:
+                self._beginning.add(trial)
+                return number
+            await self._look()
+            await self._changed.wait()
+
+    def lose_node(self, end: Ended) -> str | None:
+        """Return what is told to the user if a trial goes on with other workers because a node has died, which is no
+        failure of an elastic trial; None otherwise.
+
+        Args:
+            end: End of its attempt.
+        """
+        lost = [each.node for each in (end.failure, *end.others) if each is not None and NODE_DIED in each.message]
+        if end.trial not in self._shares.trials or not lost:
+            return None
+        self._room_known.clear()  # its workers must not be asked for where there is no node any more
+        return f"the node {lost[0]} has died; the trial goes on with the workers that are left"
+
+    def began(self, trial: str) -> None:
+        """Take that a trial's attempt has begun, with the workers that it has claimed."""
+        self._beginning.discard(trial)
+
+    def trained(self, trial: str) -> None:
+        """Take that the workers of a trial have begun to train."""
+        asked = self._resized_at.pop(trial, None)
+        if asked is not None:
+            self._shares.observe_resize(time.monotonic() - asked)
+
+    def release(self, trial: str) -> None:
+        """Take a trial's workers back, since it has ended or is paused."""
+        self._shares.release(trial)
+        self._resized_at.pop(trial, None)
+        self._changed.set()
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        await self._free_ended()
+        for trial, number in self._shares.decide(self._may_change).items():
+            before = self._shares.workers_of(trial)
+            why = "no trial waits for the free ones" if number > before else "others need some"
+            self._attempts[trial].request_resize(f"changes from {before} to {number} workers: {why}")
+            self._resized_at[trial] = time.monotonic()
+
+    async def _free_ended(self) -> None:
+        """Take back the workers of trials that have ended, as soon as their slot is closed; close it if a trial
+        waits."""
+        for trial in self._shares.trials:
+            attempt = self._attempts.get(trial)
+            if attempt is None or trial in self._beginning:
+                continue
+            if attempt.end is None:
+                if not attempt.is_resizing:
+                    self._shares.stay(trial)
+                continue
+            if attempt.end.resized:
+                continue
+            slot = self._slots.get(attempt.slot)
+            if slot is not None and slot.is_idle and self._shares.has_waiting:
+                await slot.close()
+            if slot is None or slot.is_closed:
+                self.release(trial)
+
+    def _may_change(self, trial: str) -> bool:
+        attempt = self._attempts.get(trial)
+        return (
+            attempt is not None
+            and attempt.phase is Phase.TRAINING
+            and attempt.stop is StopRequest.NONE
+            and attempt.pace() is not None
+        )

@@ -1,0 +1,184 @@
+"""Shares of the cluster's workers that the trials of a sweep have, if their number of workers is a range.
+
+A trial starts on free workers. Those above the fair share are given back when another trial waits; when none waits, and
+none is to come, trials grow into the free ones. This module only decides; the broker asks trials to change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+RESIZE_S = 10.0
+"""Seconds that a resize takes until the first one was measured: processes start, and the training loads its state."""
+
+
+@dataclass
+class Share:
+    """Workers of one trial."""
+
+    numbers: Sequence[int]
+    """Numbers of workers that it may have, ascending."""
+    workers: int
+    """Workers that it has now, or has been promised."""
+    target: int | None = None
+    """Number of workers that it is about to have, if it is asked to change that."""
+    remaining_s: Callable[[], float] = field(default=lambda: math.inf)
+    """Returns the seconds that it will take with its present workers, as far as that is known."""
+
+    @property
+    def booked(self) -> int:
+        """Workers that nobody else may have."""
+        return max(self.workers, self.target or 0)
+
+    @property
+    def soon(self) -> int:
+        """Workers that it will have."""
+        return self.workers if self.target is None else self.target
+
+    def next_larger(self) -> int | None:
+        return next((number for number in self.numbers if number > self.soon), None)
+
+    def saves_s(self, number: int) -> float:
+        """Seconds that a larger number of workers saves, if the training is as much faster."""
+        return self.remaining_s() * (1 - self.workers / number)
+
+
+class WorkerShares:
+    """Decides how many workers each trial has."""
+
+    def __init__(self) -> None:
+        self._places = 0
+        self._expected = 0
+        self._resize_s = RESIZE_S
+        self._shares: dict[str, Share] = {}
+        self._waiting: dict[str, Sequence[int]] = {}
+
+    @property
+    def free(self) -> int:
+        """Workers that belong to no trial."""
+        return self._places - sum(share.booked for share in self._shares.values())
+
+    @property
+    def fair(self) -> int:
+        """Workers that each trial has if all trials that may run at a time have as many."""
+        return self._places // max(1, self._expected, len(self._shares.keys() | self._waiting.keys()))
+
+    @property
+    def trials(self) -> list[str]:
+        """Trials that have workers."""
+        return list(self._shares)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a trial waits for workers."""
+        return bool(self._waiting)
+
+    def workers_of(self, trial: str) -> int:
+        """Return the number of workers that a trial has now."""
+        return self._shares[trial].workers
+
+    def set_room(self, places: int, expected: int) -> None:
+        """
+        Args:
+            places: Workers that the cluster has room for.
+            expected: Number of trials that will run at a time from now on, with those that have still to begin.
+        """
+        self._places, self._expected = places, expected
+
+    def observe_resize(self, seconds: float) -> None:
+        """Learn from a resize what the next one will take."""
+        self._resize_s = seconds
+
+    def claim(self, trial: str, numbers: Sequence[int], remaining_s: Callable[[], float]) -> int | None:
+        """Give a trial its workers.
+
+        Args:
+            trial: Its number. If it was asked to change its number of workers, it gets the new number.
+            numbers: Numbers of workers that it may have, ascending.
+            remaining_s: See ``Share``.
+
+        Returns:
+            Number of its workers; None if there are too few, and others have to give some back first.
+        """
+        before = self._shares.pop(trial, None)
+        self._waiting[trial] = numbers
+        wanted = self.fair if before is None else max(before.soon, self.fair)
+        number = max((each for each in numbers if each <= min(self.free, wanted)), default=None)
+        if number is None and numbers[0] <= self.free:
+            number = numbers[0]
+        if number is None:
+            return None
+        del self._waiting[trial]
+        self._shares[trial] = Share(numbers, number, remaining_s=remaining_s)
+        return number
+
+    def moved(self, trial: str) -> None:
+        """Take that a trial's former workers are free, because it has stopped in order to change their number."""
+        share = self._shares.get(trial)
+        if share is not None and share.target is not None:
+            share.workers, share.target = share.target, None
+
+    def stay(self, trial: str) -> None:
+        """Take that a trial does not change its number of workers any more: it ends."""
+        if trial in self._shares:
+            self._shares[trial].target = None
+
+    def release(self, trial: str) -> None:
+        """Take a trial's workers back."""
+        self._shares.pop(trial, None)
+        self._waiting.pop(trial, None)
+
+    def decide(self, may_change: Callable[[str], bool]) -> Mapping[str, int]:
+        """Decide which trials change their number of workers now.
+
+        Args:
+            may_change: Whether a trial can be asked to.
+
+        Returns:
+            The new number of workers of each.
+        """
+        before = {trial: share.soon for trial, share in self._shares.items()}
+        changing = {trial: share for trial, share in self._shares.items() if share.target is None and may_change(trial)}
+        missing = -sum(share.soon for share in self._shares.values()) + self._places
+        missing = sum(max(self._fair_number(each), each[0]) for each in self._waiting.values()) - missing
+        if missing > 0:
+            self._shrink(changing, missing)
+        elif not self._waiting:
+            self._grow(changing)
+        return {trial: share.soon for trial, share in self._shares.items() if share.soon != before[trial]}
+
+    def _fair_number(self, numbers: Sequence[int]) -> int:
+        return max((each for each in numbers if each <= self.fair), default=numbers[0])
+
+    def _shrink(self, changing: Mapping[str, Share], missing: int) -> None:
+        """Take workers from those that have most, down to the fair share."""
+        for share in sorted(changing.values(), key=lambda each: -each.workers):
+            number = min(self._fair_number(share.numbers), share.workers)
+            if missing <= 0 or number == share.workers:
+                continue
+            share.target = number
+            missing -= share.workers - number
+
+    def _grow(self, changing: Mapping[str, Share]) -> None:
+        """Give free workers to those that have fewest, and among these to the one that takes longest. Those of trials
+        that have still to begin are kept for them."""
+        free = self.free - max(0, self._expected - len(self._shares)) * self.fair
+        while True:
+            steps = [(share, larger) for share in changing.values() if (larger := share.next_larger()) is not None]
+            possible = [
+                (share, larger)
+                for share, larger in steps
+                if larger - share.booked <= free and self._is_worth_it(share, free)
+            ]
+            if not possible:
+                return
+            share, larger = min(possible, key=lambda each: (each[0].soon, -each[0].remaining_s()))
+            free -= larger - share.booked
+            share.target = larger
+
+    def _is_worth_it(self, share: Share, free: int) -> bool:
+        """Whether a trial that takes all it can is done earlier, though it has to stop and begin again."""
+        most = max(number for number in share.numbers if number <= share.booked + free)
+        return most > share.workers and share.saves_s(most) > self._resize_s

@@ -1,0 +1,188 @@
+"""The broker asks running trials to change their number of workers, and lets new ones wait for theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sweeps.runtime import elastic
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.events import Ended, Log, Note, Report, Started
+from sweeps.runtime.lost_worker import NODE_DIED
+from sweeps.worker_error import WorkerError
+
+NUMBERS = (2, 4, 8)
+
+
+@dataclass
+class Given:
+    """As much of an assignment as the broker looks at."""
+
+    trial: str
+    log_folder: str = ""
+    failures: int = 0
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic, "LOOK_EVERY_S", 0.01)
+
+
+async def train(broker: Broker, trial: str, *, previous: str | None = None, last_step: int = 30) -> tuple[int, int]:
+    """Begin a trial as its actor and its workers do; returns its attempt and its workers."""
+    number = await asyncio.wait_for(broker.claim_workers(trial, NUMBERS, 1_000_000, previous), 10)
+    attempt, _ = await broker.begin(trial)
+    slot = f"slot-{trial}-{attempt}"
+    await broker.assign(slot, Given(trial))
+    await broker.slot_started(slot, {"workers": ["a worker"] * number})
+    await broker.post(Started(trial, attempt, 0))
+    for step in (10, last_step):
+        await broker.post(Log(trial, attempt, step, {"train/loss": 1.0}, 1000 * step))
+    return attempt, number
+
+
+async def stop(broker: Broker, trial: str, attempt: int) -> Ended:
+    """Stop as the workers do that are asked to; returns what their trial's actor learns."""
+    assert not await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10), "with a checkpoint"
+    for rank in range(2):
+        await broker.worker_finished(trial, attempt, rank, 2, 0.0)
+    end = await broker.next_report(trial, 10.0)
+    assert isinstance(end, Ended)
+    await broker.close_slot(f"slot-{trial}-{attempt}")
+    await broker.forget_slot(f"slot-{trial}-{attempt}")
+    return end
+
+
+async def notes(broker: Broker) -> list[str]:
+    return [event.text for event in await broker.drain(1.0) if isinstance(event, Note)]
+
+
+def test_a_trial_that_waits_begins_when_another_one_has_given_workers_back() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 1)
+        attempt, workers = await train(broker, "0")
+        assert workers == 8
+        await broker.set_room(8, 2)
+        waiting = asyncio.create_task(train(broker, "1"))
+        end = await stop(broker, "0", attempt)
+        assert (end.resized, end.error) == (True, None)
+        assert not waiting.done(), "its workers are freed when they have been asked for again"
+        assert await train(broker, "0", previous="0") == (2, 4)
+        assert await waiting == (1, 4)
+        assert await notes(broker) == ["changes from 8 to 4 workers: others need some"]
+
+    asyncio.run(story())
+
+
+def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 2)
+        survivor, other = await train(broker, "0"), await train(broker, "1")
+        assert (survivor[1], other[1]) == (4, 4)
+        await broker.stop("1", discard=True)
+        await broker.set_room(8, 1)
+        end = await stop_discarded(broker, "1", other[0])
+        assert not end.resized
+        assert (await stop(broker, "0", survivor[0])).resized
+        assert await train(broker, "0", previous="0") == (2, 8)
+        assert await notes(broker) == ["changes from 4 to 8 workers: no trial waits for the free ones"]
+
+    asyncio.run(story())
+
+
+async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:
+    assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10)
+    for rank in range(2):
+        await broker.worker_finished(trial, attempt, rank, 2, 0.0)
+    end = await broker.next_report(trial, 10.0)
+    assert isinstance(end, Ended)
+    await broker.close_slot(f"slot-{trial}-{attempt}")
+    return end
+
+
+def test_a_trial_that_a_person_stops_while_it_changes_ends() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 1)
+        attempt, _ = await train(broker, "0")
+        await broker.set_room(8, 2)
+        waiting = asyncio.create_task(train(broker, "1"))
+        await asyncio.wait_for(broker.wait_for_stop("0", attempt), 10)
+        await broker.stop_for_good("0")
+        end = await stop(broker, "0", attempt)
+        assert not end.resized
+        assert await waiting == (1, 4)
+
+    asyncio.run(story())
+
+
+def test_a_trial_that_is_done_when_it_is_asked_to_change_is_done() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 1)
+        attempt, _ = await train(broker, "0")
+        await broker.set_room(8, 2)
+        waiting = asyncio.create_task(train(broker, "1"))
+        await asyncio.wait_for(broker.wait_for_stop("0", attempt), 10)
+        await broker.post(Report("0", attempt, 40, {}, 0, done=True))
+        report: Any = await broker.next_report("0", 10.0)
+        assert report.done, "Tune hears that before it hears of the end"
+        await broker.release_workers("0")
+        assert await waiting == (1, 4)
+
+    asyncio.run(story())
+
+
+def test_a_trial_that_waits_begins_when_all_trials_are_to_stop() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 1)
+        attempt, _ = await train(broker, "0", last_step=10)  # it cannot change yet
+        waiting = asyncio.create_task(broker.claim_workers("1", NUMBERS, None, None))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await broker.stop_all()
+        assert await asyncio.wait_for(waiting, 10) == 2
+        assert not (await stop(broker, "0", attempt)).resized
+
+    asyncio.run(story())
+
+
+def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(4, 2)
+        await train(broker, "0")
+        attempt, _ = await train(broker, "1")
+        await broker.stop("1", discard=True)
+        await stop_discarded(broker, "1", attempt)
+        assert await train(broker, "2", previous="1") == (1, 2)
+
+    asyncio.run(story())
+
+
+def test_the_death_of_a_node_is_no_failure_and_its_trial_waits_until_the_room_is_known() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 1)
+        attempt, workers = await train(broker, "0")
+        assert workers == 8
+        death = WorkerError("lost", "ActorDiedError", f"worker 5 on b was lost: {NODE_DIED}", 5, 8, "b", "")
+        await broker.worker_failed("0", attempt, death)
+        await broker.end(Ended("0", attempt, "a worker was lost"))
+        end = await broker.next_report("0", 10.0)
+        assert isinstance(end, Ended)
+        assert (end.resized, end.error) == (True, None)
+        again = asyncio.create_task(train(broker, "0", previous="0"))
+        await asyncio.sleep(0.05)
+        assert not again.done()
+        await broker.set_room(4, 1)
+        assert await again == (2, 4)
+        assert await notes(broker) == ["the node b has died; the trial goes on with the workers that are left"]
+
+    asyncio.run(story())
