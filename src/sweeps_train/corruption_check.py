@@ -67,8 +67,10 @@ class CorruptionCheck:
         with strategy.precision.autocast():
             on_it = on_device(batch, self._workers.device)
             loss = strategy.task.loss(strategy.task.logits(strategy.task.model, on_it), on_it)
-        gradients = torch.autograd.grad(loss, list(strategy.parameters.values()), allow_unused=True)
-        bits = torch.stack([_sum_of_bits(each) for each in (loss.detach(), *gradients) if each is not None])
+        trained = list(strategy.parameters.values())
+        gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(loss, trained, allow_unused=True)
+        used = [each for each in gradients if each is not None]
+        bits = torch.stack([_sum_of_bits(each) for each in (loss.detach(), *used)])
         return hashlib.sha256(str(bits.tolist()).encode()).hexdigest()
 
     @contextmanager

@@ -159,7 +159,7 @@ def train(config):
                 Path(folder, f"part-{part:03}").write_text(str(step))
             report = {"loss": 1 / step, "process": float(os.getpid()), "first": float(first)}
             ray.train.report(report, checkpoint=Checkpoint(folder))
-        time.sleep(1.0)
+        time.sleep(0.5 + config["x"])
 """
 """A function whose checkpoints take seconds to upload."""
 
