@@ -183,7 +183,7 @@ class SweepConfig:
             )
         check_folds(task, self.data)
         if self.scaling.num_workers != 1:
-            given = "a range" if self.scaling.is_elastic else self.scaling.num_workers
+            given = "a range" if self.scaling.is_elastic else str(self.scaling.num_workers)
             raise ValueError(
                 f"scaling.num_workers={given}: an estimator is fitted by one worker; use "
                 "scaling=single_worker, and for more threads scaling.resources_per_worker.CPU"

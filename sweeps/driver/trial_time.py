@@ -197,4 +197,4 @@ class TrialTime:
 
 def _of_steps(account: TimeAccount) -> float:
     """Worker-seconds of steps in an account."""
-    return sum(getattr(account, part) for part in OF_STEPS)
+    return float(sum(getattr(account, part) for part in OF_STEPS))
