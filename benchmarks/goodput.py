@@ -1,23 +1,153 @@
-"""Goodput of a training that is killed again and again: a model, checked by simulation, and extrapolated to many nodes.
+"""Goodput of a sweep whose workers are killed again and again: ours, and stock Ray Train with a checkpoint each epoch.
 
     python benchmarks/goodput.py --write docs/checkpoints.md
 
-It takes seconds, and measures nothing: the cost of a save, of a restart and of an epoch are options.
+takes about half an hour on two idle cores. Both arms train the same trials, two at a time with two workers each. A step
+sleeps for a fixed time, so that cores do not decide. Every ``--kill-every`` seconds a random worker gets SIGKILL. The
+goodput is the time of the steps that the trials need, of all workers, divided by the time of the four places from the
+first step to the last one.
+
+``--simulate`` measures nothing: it checks the model of ``survived/model.py`` by simulation, and extrapolates to many
+nodes.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from results_document import markdown_table, write_between_marks
 from survived.model import Training
+from survived.workload import BATCH, PLACES, WORKERS_PER_TRIAL, read_traces
+from trained.tables import machine
 
 from sweeps_train.save_schedule import optimal_interval
 
+OURS, STOCK = "Sweeps", "Ray Train, a checkpoint each epoch"
+BENCHMARKS = Path(__file__).parent
 NODE_FAILURE_S = 54 * 86_400 * 2_048 / 419
 """Mean seconds between failures of one node of 8 GPUs: 419 unexpected interruptions in 54 days on 16,384 GPUs ("The
 Llama 3 Herd of Models", https://arxiv.org/abs/2407.21783, table 5)."""
+ALIVE_S = 3.0
+"""A worker trains if its last step is at most so old."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Trainings of both arms, and how often a worker is killed."""
+
+    trials: int
+    epochs: int
+    epoch_steps: int
+    step_s: float
+    save_every: int
+    """Steps between our checkpoints."""
+    kill_every: float
+    """Seconds from one kill to the next."""
+
+    @property
+    def worker_steps(self) -> int:
+        """Steps that the trials need, of all workers."""
+        return self.trials * self.epochs * self.epoch_steps * WORKERS_PER_TRIAL
+
+
+def our_command(each: Workload, traces: Path) -> list[str]:
+    """The sweep as a user would start it."""
+    return [
+        *(sys.executable, "-m", "sweeps", "run", "conf=digits", "space=none", "search=random", "--json"),
+        *(f"search.num_trials={each.trials}", f"search.max_concurrent={PLACES}", "search.max_retries=1000"),
+        *("search.metric=eval/loss", "search.mode=min", "tracking.report=false", "preflight.timeout_s=0"),
+        *(f"cluster.num_cpus={PLACES * WORKERS_PER_TRIAL}", f"scaling.num_workers={WORKERS_PER_TRIAL}"),
+        *("model=custom", "model._target_=survived.workload.Slow", f"+model.arguments.step_s={each.step_s}"),
+        f"+model.arguments.traces={traces}",
+        *(
+            "data=custom",
+            "data._target_=survived.workload.samples",
+            f"+data.arguments.number={BATCH * each.epoch_steps}",
+        ),
+        *("train.epochs=null", f"train.max_steps={each.epochs * each.epoch_steps}", f"train.global_batch_size={BATCH}"),
+        *(f"train.eval_every={each.epoch_steps}", f"checkpoint.every={each.save_every}", "train.log_every=10"),
+    ]
+
+
+def stock_command(each: Workload, traces: Path) -> list[str]:
+    """The script that starts Ray Train for each trial."""
+    sizes = (each.trials, each.epochs, each.epoch_steps, each.step_s, traces, traces.parent / "ray")
+    return [sys.executable, "-m", "survived.stock", *map(str, sizes)]
+
+
+def survive(command: list[str], traces: Path, kill_every: float, folder: Path, seed: int) -> list[float]:
+    """Run an arm, and kill one of its workers again and again; returns the times of the kills."""
+    draw, kills = random.Random(seed), []
+    environment = os.environ | {"PYTHONPATH": f"{BENCHMARKS}:{os.environ.get('PYTHONPATH', '')}"}
+    with (folder / "output.txt").open("wb") as output:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        next_kill = 0.0
+        while process.poll() is None:
+            time.sleep(0.2)
+            now = time.time()
+            training = [each.process for each in read_traces(traces) if now - each.last < ALIVE_S]
+            if training and not next_kill:
+                next_kill = now + kill_every
+            if training and now >= next_kill:
+                os.kill(draw.choice(training), signal.SIGKILL)
+                kills.append(now)
+                next_kill = now + kill_every
+    if process.returncode:
+        raise click.ClickException((folder / "output.txt").read_text(errors="replace")[-3000:])
+    return kills
+
+
+def measure(arm: Callable[[Workload, Path], list[str]], workload: Workload, folder: Path) -> dict[str, Any]:
+    """Goodput of an arm, and what it lost.
+
+    Args:
+        arm: Returns the command that starts it.
+        workload: What it trains.
+        folder: Working folder.
+    """
+    traces = folder / "traces"
+    traces.mkdir()
+    kills = survive(arm(workload, traces), traces, workload.kill_every, folder, seed=0)
+    needed_s = workload.worker_steps * workload.step_s
+    found = read_traces(traces)
+    wall = max(each.last for each in found) - min(each.first for each in found)
+    again = [min((each.first for each in found if each.first > kill), default=kill) - kill for kill in kills]
+    return {
+        "goodput": needed_s / (wall * PLACES * WORKERS_PER_TRIAL),
+        "wall_s": wall,
+        "kills": len(kills),
+        "steps": sum(each.steps for each in found),
+        "recovery_s": statistics.median(again) if again else None,
+    }
+
+
+def measured_table(numbers: dict[str, dict[str, Any]], workload: Workload) -> str:
+    """Both arms."""
+    rows = [
+        [
+            name,
+            f"{each['goodput']:.1%}",
+            f"{each['wall_s']:,.0f} s",
+            str(each["kills"]),
+            "" if each["recovery_s"] is None else f"{each['recovery_s']:.1f} s",
+            f"{each['steps'] / workload.worker_steps - 1:.1%}",
+        ]
+        for name, each in numbers.items()
+    ]
+    return markdown_table(["", "goodput", "wall time", "kills", "trains again after", "steps made twice"], rows)
 
 
 def extrapolated_table(save_s: float, restart_s: float, epoch_s: float) -> str:
@@ -36,16 +166,44 @@ def extrapolated_table(save_s: float, restart_s: float, epoch_s: float) -> str:
 
 
 @click.command()
-@click.option("--save-s", default=0.3, show_default=True, help="Seconds for which a save blocks.")
-@click.option("--restart-s", default=30.0, show_default=True, help="Seconds to go on after a failure.")
-@click.option("--epoch-s", default=3600.0, show_default=True, help="Seconds of an epoch.")
+@click.option("--trials", default=4, show_default=True)
+@click.option("--epochs", default=8, show_default=True)
+@click.option("--epoch-steps", default=150, show_default=True, help="Steps of an epoch.")
+@click.option("--step-s", default=0.2, show_default=True, help="Seconds of a step.")
+@click.option("--save-every", default=10, show_default=True, help="Steps between our checkpoints.")
+@click.option("--kill-every", default=60.0, show_default=True, help="Seconds from one kill to the next.")
+@click.option("--simulate", is_flag=True, help="Only check the model and extrapolate it.")
+@click.option("--save-s", default=0.3, show_default=True, help="With --simulate: seconds for which a save blocks.")
+@click.option("--restart-s", default=30.0, show_default=True, help="With --simulate: seconds to go on after a failure.")
+@click.option("--epoch-s", default=3600.0, show_default=True, help="With --simulate: seconds of an epoch.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Write all numbers.")
 @click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
-def main(save_s: float, restart_s: float, epoch_s: float, write: Path | None) -> None:
-    """Extrapolate the goodput to many nodes."""
-    table = extrapolated_table(save_s, restart_s, epoch_s)
-    click.echo(table)
+def main(
+    simulate: bool,
+    save_s: float,
+    restart_s: float,
+    epoch_s: float,
+    json_file: Path | None,
+    write: Path | None,
+    **sizes: Any,
+) -> None:
+    """Measure what is left of the workers' time when workers are killed."""
+    if simulate:
+        contents = {"extrapolated": extrapolated_table(save_s, restart_s, epoch_s)}
+        numbers: dict[str, dict[str, Any]] = {}
+    else:
+        workload = Workload(**sizes)
+        numbers = {}
+        for name, arm in ((OURS, our_command), (STOCK, stock_command)):
+            click.echo(f"{name} ...", err=True)
+            with tempfile.TemporaryDirectory() as folder:
+                numbers[name] = measure(arm, workload, Path(folder))
+        contents = {"goodput": measured_table(numbers, workload), "goodput machine": machine(("torch", "ray"))}
+    click.echo("\n\n".join(contents.values()))
+    if json_file is not None:
+        json_file.write_text(json.dumps({"numbers": numbers}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
-        write_between_marks(write, {"extrapolated": table})
+        write_between_marks(write, contents)
 
 
 if __name__ == "__main__":

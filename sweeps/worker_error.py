@@ -83,6 +83,8 @@ class WorkerError:
     types: tuple[str, ...] = ()
     """Names of the class and its bases, except ``object``: ``("KeyError", "LookupError", "Exception",
     "BaseException")``."""
+    node_was_taken: bool = False
+    """Whether a worker was lost because its node was ended on purpose: preempted, or stopped by SIGTERM."""
 
     @property
     def described(self) -> str:

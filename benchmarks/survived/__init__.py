@@ -1,1 +1,1 @@
-"""Model of ``benchmarks/goodput.py``."""
+"""Arms, workload and model of ``benchmarks/goodput.py``."""

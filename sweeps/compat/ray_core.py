@@ -57,6 +57,15 @@ def groups_without_nodes() -> int:
     return sum(group.creator_job_id.hex() == own and group.state == PlacementGroupTableData.PENDING for group in groups)
 
 
+def draining_nodes() -> dict[str, float | None]:
+    """Nodes that are about to leave the cluster, since a cloud, Kubernetes or a person has announced it: Unix time at
+    which each one ends, by its id; None if nobody has said when."""
+    from ray._private.state import state
+
+    deadlines: dict[str, int] = state.get_draining_nodes()
+    return {node: milliseconds / 1000 if milliseconds else None for node, milliseconds in deadlines.items()}
+
+
 def log_instead_of_printing() -> None:
     """Send what Ray prints, such as a paragraph for every dead worker, to its logger at DEBUG instead of stdout."""
     from ray._private import worker

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sweeps.compat.ray_core import draining_nodes
 from sweeps.doctor.doctor import unfit_nodes
 from sweeps.driver.session import Session
 from sweeps.errors import DoesNotFit
@@ -50,6 +52,7 @@ class Capacity:
     def __init__(self, plan: Plan, session: Session, limiter: PauseAwareLimiter):
         self._plan, self._state, self._limiter, self._broker = plan, session.state, limiter, session.broker
         self._known = _by_id(alive_nodes())
+        self._leaving: set[str] = set()
         self._avoided = session.state.fit.avoided()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="capacity", daemon=True)
@@ -106,20 +109,47 @@ class Capacity:
     def _look(self) -> None:
         while not self._state.suspected.empty():
             self._check(self._state.suspected.get())
+        leaving = {node: at for node, at in draining_nodes().items() if node not in self._leaving}
+        if leaving:
+            self._leave(leaving)
         nodes = _by_id(alive_nodes())
         if nodes.keys() != self._known.keys():
             self._changed(nodes.keys() - self._known.keys(), self._known.keys() - nodes.keys())
             self._known = nodes
 
+    def _leave(self, leaving: Mapping[str, float | None]) -> None:
+        """Move the trials on nodes that are about to leave, whose workers may use other nodes only.
+
+        Args:
+            leaving: Unix time at which each node ends, by its id; None if it is not known.
+        """
+        self._leaving |= leaving.keys()
+        state = self._state
+        state.excluded_nodes = (*state.excluded_nodes, *leaving)
+        if not self._refit_and_tell(f"{len(leaving)} node{'s'[: len(leaving) > 1]} will leave the cluster"):
+            self._avoided = state.fit.leaving_out(state.excluded_nodes).avoided()  # the trials wait for others
+            self._broker.avoid.remote(self._avoided)
+        self._broker.nodes_leave.remote({node: _announced(at) for node, at in leaving.items()})
+
     def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
         numbers = ((len(joined), "joined"), (len(left), "left"))
-        what = " and ".join(f"{number} node{'s'[: number > 1]} {verb}" for number, verb in numbers if number)
+        self._refit_and_tell(
+            " and ".join(f"{number} node{'s'[: number > 1]} {verb}" for number, verb in numbers if number)
+        )
+
+    def _refit_and_tell(self, what: str) -> bool:
+        """Compute the limit again after a change of the cluster; returns whether any trial can be placed.
+
+        Args:
+            what: The change, in words.
+        """
         try:
             self.refit()
         except DoesNotFit as error:
             self._state.announce(f"{what}: no trial can be placed now ({error})")
-        else:
-            self._state.announce(f"{what}: {self._at_once}")
+            return False
+        self._state.announce(f"{what}: {self._at_once}")
+        return True
 
     def _check(self, nodes: Sequence[str]) -> None:
         """Check the nodes of a failed trial, whose next attempt waits for the result, and leave out bad ones."""
@@ -143,6 +173,15 @@ class Capacity:
             state.announce(f"the nodes of a failed trial could not be checked: {error}")
         finally:
             self._broker.avoid.remote(self._avoided)
+
+
+def _announced(ends: float | None) -> str:
+    """Words for a node that is about to leave.
+
+    Args:
+        ends: Unix time at which it ends; None if it is not known.
+    """
+    return "leaves the cluster" if ends is None else f"leaves the cluster in {max(0.0, ends - time.time()):.0f} s"
 
 
 def _by_id(nodes: Sequence[Resources]) -> dict[str, Resources]:

@@ -45,6 +45,7 @@ class TrialStatus:
     failure: str | None = None
     """Description of its last failed attempt."""
     failures: list[FailedAttempt] = field(default_factory=list)
+    """Its attempts that failed, or moved to other workers."""
     notes: list[TimedNote] = field(default_factory=list)
     """Notes of its workers for the user."""
     spans: list[Span] = field(default_factory=list)

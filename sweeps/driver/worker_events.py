@@ -121,12 +121,16 @@ class WorkerEvents:
             self._recorder.trials.record_spans(status.trial, status.spans, spent.account(ended))
         if event.halved_to is not None:
             self._state.announce(f"trial {event.trial}: {event.error}")
+        elif event.moved is not None:
+            self._record_break(status, ended, event.moved, moved=True)
+            found = (
+                "saved its state" if event.error is None else f"lost its work since the last checkpoint ({event.error})"
+            )
+            self._state.announce(f"trial {event.trial} {found}, and goes on with other workers: {event.moved}")
         elif event.error is not None:
             if event.suspected:
                 self._state.suspected.put(event.suspected)
-            attempt = status.attempt + status.earlier_attempts
-            status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=event.error))
-            self._recorder.trials.record_failures(event.trial, status.failures)
+            attempt = self._record_break(status, ended, event.error, moved=False)
             if event.failure is not None:
                 self._save_tracebacks(event.trial, attempt, [event.failure, *event.others])
             for rank, record in enumerate(event.flight_records):
@@ -135,6 +139,13 @@ class WorkerEvents:
             status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
             if mentions_full_disk(event.error):
                 self._state.shutdown.storage_is_full(StorageFull(self._state.folder, event.error))
+
+    def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> int:
+        """Record that an attempt has failed or moved; returns its number."""
+        attempt = status.attempt + status.earlier_attempts
+        status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=reason, moved=moved))
+        self._recorder.trials.record_failures(status.trial, status.failures)
+        return attempt
 
     def _save_tracebacks(self, trial: str, attempt: int, errors: list[WorkerError]) -> None:
         self._save(trial, traceback_name(attempt), traceback_text(trial, attempt, errors))

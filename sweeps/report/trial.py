@@ -42,8 +42,11 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
         "pool": trial.pool,
         "checkpoints": trial.checkpoints,
         "failed_attempts": [
-            {"attempt": each.attempt, "ended": each.ended, "error": each.error} for each in trial.failures
+            {"attempt": each.attempt, "ended": each.ended, "error": each.error}
+            for each in trial.failures
+            if not each.moved
         ],
+        "moves": [{"ended": each.ended, "reason": each.error} for each in trial.failures if each.moved],
         "notes": [{"at": each.at, "text": each.text} for each in trial.notes],
         "spans": [
             {"held": each.held, "trained": each.trained, "ended": each.ended, "workers": list(each.workers)}
@@ -125,6 +128,9 @@ def _add_times(table: Table, document: Mapping[str, Any]) -> None:
 def _print_failures(document: Mapping[str, Any], console: Console) -> None:
     for each in document["notes"]:
         console.print(f"{_moment(each['at'])}: {each['text']}", markup=False, highlight=False, soft_wrap=True)
+    for each in document["moves"]:
+        text = f"went on with other workers at {_moment(each['ended'])}, without having failed: {each['reason']}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     for each in document["failed_attempts"]:
         text = f"attempt {each['attempt']} failed at {_moment(each['ended'])}: {each['error']}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)

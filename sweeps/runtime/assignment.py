@@ -48,6 +48,8 @@ class Assignment:
     """Cost of all workers for an hour, by the metric that reports it; empty without prices and pools."""
     evaluation: EvaluationPlace | None = None
     """Resources and nodes for evaluations of its checkpoints; None: its workers evaluate."""
+    failures: int = 0
+    """Set by the broker: number of earlier attempts that have failed."""
     sweep: str = ""
     """Name of the sweep."""
     ends_within_s: float = 0.0

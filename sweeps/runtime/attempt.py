@@ -55,6 +55,7 @@ class Attempt:
         number: int,
         publish: Callable[[Event], None],
         *,
+        failures: int = 0,
         withholds: bool = False,
         last_delivered: int | None = None,
     ) -> None:
@@ -63,10 +64,11 @@ class Attempt:
             trial: Number of the trial, as text.
             number: Number of the attempt, from 1.
             publish: Passes an event on to the driver.
+            failures: Number of the trial's earlier attempts that have failed.
             withholds: See ``ReportGate``.
             last_delivered: See ``ReportGate``.
         """
-        self.trial, self.number = trial, number
+        self.trial, self.number, self._earlier_failures = trial, number, failures
         self.phase, self.stop = Phase.STARTING, StopRequest.NONE
         self.reports = ReportGate(publish, withholds=withholds, last_delivered=last_delivered)
         self.slot = self.log_folder = ""
@@ -75,14 +77,14 @@ class Attempt:
         """Errors by rank and by whether the worker was lost, in order of arrival; a worker that reported its error may
         be lost afterwards."""
         self._publish = publish
+        self._moves: str | None = None
+        """Reason for which the trial is to go on with other workers."""
         self._assigned_ms = 0
         self._memory_mib: dict[int, float] = {}
         """Memory after the trial of the workers that have finished, by rank."""
         self._silence = Silence()
         self._has_waited, self._began = False, time.monotonic()
         self._stop_requested, self._has_ended = asyncio.Event(), asyncio.Event()
-        self.is_resizing = False
-        """Whether the workers are asked to stop so that the trial goes on with another number of them."""
         self._first_log: Log | None = None
         self._last_log: Log | None = None
 
@@ -104,6 +106,8 @@ class Attempt:
         if self.stop is StopRequest.DISCARD and not belongs:
             return
         self._silence.end(counts=self.phase is Phase.TRAINING)
+        if isinstance(event, Report) and event.done:
+            self._moves = None
         if self.phase is Phase.STARTING:
             self.phase = Phase.TRAINING
         if isinstance(event, Log) and event.metrics:
@@ -137,32 +141,54 @@ class Attempt:
             The end that counts, which is the first one.
         """
         if self.end is None:
-            resized = self.is_resizing and event.error is None
-            self.phase, self.end = Phase.ENDED, replace(event, timestamp_ms=now_ms(), resized=resized)
+            self.phase = Phase.ENDED
+            self.end = replace(event, moved=self._reason_to_move(event), timestamp_ms=now_ms())
             self.reports.end(self.end)
             self.request_stop(StopRequest.SAVE)
             self._has_ended.set()
             self._publish(self.end)
         return self.end
 
+    def _reason_to_move(self, end: Ended) -> str | None:
+        if end.error is None:
+            return self._moves
+        taken = [each.message for each in causes(end) if each.node_was_taken]
+        if self._moves is None and taken:
+            return taken[0]
+        return self._moves if end.failure is None or may_be_the_nodes(end) else None
+
+    def move(self, reason: str) -> None:
+        """Ask the workers to save a checkpoint and stop, so that the trial goes on with others; the last may be lost
+        meanwhile.
+
+        Args:
+            reason: What is told to the user.
+        """
+        if self.stop is StopRequest.NONE:
+            self.request_stop(StopRequest.SAVE)
+            self._moves = reason
+            text = f"{reason}; it saves a checkpoint and goes on with other workers, which counts as no failure"
+            self._publish(Note(self.trial, self.number, text))
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the trial is to go on with other workers."""
+        return self._moves is not None
+
+    @property
+    def failures(self) -> int:
+        """Number of the trial's attempts that have failed so far."""
+        end = self.end
+        failed = end is not None and end.error is not None and end.moved is None and end.halved_to is None
+        return self._earlier_failures + failed
+
     def request_stop(self, request: StopRequest) -> None:
-        """Ask the workers to stop."""
-        self.is_resizing = False
-        self.stop = max(self.stop, request)
+        """Ask the workers to stop, for good or until the next attempt."""
+        self.stop, self._moves = max(self.stop, request), None
         if request is StopRequest.DISCARD:
             self.reports.drop_withheld()
         self._stop_requested.set()
         self.reports.open()
-
-    def request_resize(self, text: str) -> None:
-        """Ask the workers to stop after a checkpoint, so that the trial goes on with another number of them.
-
-        Args:
-            text: Tells the user about it.
-        """
-        self.request_stop(StopRequest.SAVE)
-        self.is_resizing = True
-        self._publish(Note(self.trial, self.number, text))
 
     def pace(self) -> tuple[int, float] | None:
         """Return the newest step, and the seconds that a step takes in this attempt; None before two logs."""
@@ -201,15 +227,19 @@ class Attempt:
         return self.end
 
 
+def causes(end: Ended) -> list[WorkerError]:
+    """All errors of workers in an attempt's end."""
+    return [each for each in (end.failure, *end.others) if each is not None]
+
+
 def may_be_the_nodes(end: Ended) -> bool:
     """Whether an attempt failed in a way that a bad node causes: a worker was lost or hung, or an operation of a
     device, of the network or of a disk failed."""
     if end.error is None or end.halved_to is not None:
         return False
-    causes = [each for each in (end.failure, *end.others) if each is not None]
-    if any(each.kind in ("lost", "peer", "hang") for each in causes):
+    if any(each.kind in ("lost", "peer", "hang") for each in causes(end)):
         return True
-    return any(FROM_OUTSIDE.search(each.message[:LONGEST_MESSAGE]) for each in causes)
+    return any(FROM_OUTSIDE.search(each.message[:LONGEST_MESSAGE]) for each in causes(end))
 
 
 def with_errors(event: Ended, errors: list[WorkerError], log_folder: str) -> Ended:

@@ -53,6 +53,8 @@ class Broker:
         self._stopped_by_user: set[str] = set()
         self._search_over = asyncio.Event()
         self._avoided: Mapping[str | None, tuple[str, ...]] = {}
+        self._leaving: dict[str, str] = {}
+        """Nodes that are about to leave the cluster, and what is announced for each."""
         self._checks_nodes = False
         self._checked = asyncio.Event()
         """Set unless nodes are being checked."""
@@ -78,7 +80,10 @@ class Broker:
         if before is not None:
             # Its workers must not save into the folder from which this attempt starts.
             before.request_stop(StopRequest.DISCARD)
-        attempt = Attempt(trial, number + 1, self._publish, withholds=judged, last_delivered=delivered)
+        failures = before.failures if before is not None else 0
+        attempt = Attempt(
+            trial, number + 1, self._publish, failures=failures, withholds=judged, last_delivered=delivered
+        )
         self._attempts[trial] = attempt
         self._elastic.began(trial)
         if self._stops_all or trial in self._stopped_by_user:
@@ -133,8 +138,9 @@ class Broker:
 
     async def assign(self, slot: str, assignment: Any) -> None:
         """Give a slot its next trial."""
-        self._attempts[assignment.trial].assign(slot, assignment.log_folder)
-        await self._slots[slot].add(assignment)
+        attempt = self._attempts[assignment.trial]
+        attempt.assign(slot, assignment.log_folder)
+        await self._slots[slot].add(replace(assignment, failures=attempt.failures))
         if self._slots[slot].is_starting and (self._room is None or self._room.done()):
             self._room = asyncio.create_task(self._make_room())
 
@@ -187,8 +193,7 @@ class Broker:
         if attempt is not None and attempt.phase is not Phase.ENDED:
             event = with_errors(event, list(attempt.errors.values()), attempt.log_folder)
             if (lost := self._elastic.lose_node(event)) is not None:
-                attempt.request_resize(lost)
-                event = Ended(event.trial, event.attempt)
+                attempt.move(lost)
             attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
     async def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
@@ -201,12 +206,25 @@ class Broker:
     async def slot_started(self, slot: str, handles: dict[str, Any]) -> None:
         """Add what a slot has started to its handles."""
         self._slots[slot].handles |= handles
+        self._move_from(self._leaving)
+
+    async def worker_terminated(self, slot: str, rank: int) -> None:
+        """Note that a worker's process has received SIGTERM: the trial moves, and a slot without one ends."""
+        queue = self._slots.get(slot)
+        if queue is None or queue.is_closed or queue.is_ending:
+            return  # Ray ends processes with SIGTERM, too
+        attempt = self._attempt_of(slot)
+        if attempt is None:
+            await queue.close()
+        else:
+            location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
+            attempt.move(f"worker {rank} on {location} is to end (SIGTERM)")
 
     async def waits_for_room(self, slot: str) -> None:
         """Note that the cluster has no room for a slot's workers now, and free slots without a trial."""
-        for attempt in self._attempts.values():
-            if attempt.slot == slot and attempt.phase is Phase.STARTING:
-                attempt.waits_for_room()
+        attempt = self._attempt_of(slot)
+        if attempt is not None and attempt.phase is Phase.STARTING:
+            attempt.waits_for_room()
         await self._free_idle_slots()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
@@ -253,13 +271,17 @@ class Broker:
         if (current := self._current(trial, attempt)) is not None:
             current.errors.setdefault((error.rank, error.kind == "lost"), error)
 
-    async def unexplained_failure(self, slot: str) -> tuple[str, int] | None:
-        """Trial and attempt of a slot whose workers have lost the connection to one that reported no error."""
-        for attempt in self._attempts.values():
-            if attempt.slot == slot and attempt.phase is not Phase.ENDED and attempt.errors:
-                is_known = any(each.kind != "peer" for each in attempt.errors.values())
-                return None if is_known else (attempt.trial, attempt.number)
-        return None
+    async def group_ends(self, slot: str) -> tuple[str, int] | None:
+        """Note that a slot's workers are about to be ended.
+
+        Returns:
+            Trial and attempt, if they have lost the connection to a worker that reported no error.
+        """
+        self._slots[slot].is_ending = True
+        attempt = self._attempt_of(slot)
+        if attempt is None or not attempt.errors or any(each.kind != "peer" for each in attempt.errors.values()):
+            return None
+        return attempt.trial, attempt.number
 
     async def wait_for_stop(self, trial: str, attempt: int) -> bool:
         """Return when the trial should stop, which may be never: True for at once, False for after a checkpoint."""
@@ -313,6 +335,15 @@ class Broker:
         self._avoided = nodes
         self._checked.set()
 
+    async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
+        """Let the trials on some nodes save a checkpoint and go on elsewhere.
+
+        Args:
+            nodes: What is announced for each node, by its id.
+        """
+        self._leaving.update(nodes)
+        self._move_from(nodes)
+
     async def check_nodes(self) -> None:
         """Name the nodes of attempts that may have failed because of them; the next attempt waits for their check."""
         self._checks_nodes = True
@@ -330,6 +361,22 @@ class Broker:
     def _publish(self, event: Event) -> None:
         self._events.append(event)
         self._arrived.set()
+
+    def _move_from(self, leaving: Mapping[str, str]) -> None:
+        for attempt in self._attempts.values():
+            slot = self._slots.get(attempt.slot)
+            if slot is None or attempt.phase is Phase.ENDED:
+                continue
+            on_them = [rank for rank, node in enumerate(slot.nodes_by_rank) if node in leaving]
+            if on_them:
+                location, announced = slot.locations[on_them[0]], leaving[slot.nodes_by_rank[on_them[0]]]
+                workers = ", ".join(map(str, on_them))
+                attempt.move(f"the node of worker{'s'[: len(on_them) > 1]} {workers}, {location}, {announced}")
+
+    def _attempt_of(self, slot: str) -> Attempt | None:
+        """The attempt that a slot's workers have not ended yet."""
+        found = (each for each in self._attempts.values() if each.slot == slot and each.phase is not Phase.ENDED)
+        return next(found, None)
 
     def _current(self, trial: str, number: int) -> Attempt | None:
         """The trial's current attempt, if it is the one of this number."""

@@ -102,7 +102,7 @@ class ElasticWorkers:
         if end.trial not in self._shares.trials or not lost:
             return None
         self._room_known.clear()  # its workers must not be asked for where there is no node any more
-        return f"the node {lost[0]} has died; the trial goes on with the workers that are left"
+        return f"its node {lost[0]} has died"
 
     def began(self, trial: str) -> None:
         """Take that a trial's attempt has begun, with the workers that it has claimed."""
@@ -129,8 +129,8 @@ class ElasticWorkers:
         await self._free_ended()
         for trial, number in self._shares.decide(self._may_change).items():
             before = self._shares.workers_of(trial)
-            why = "no trial waits for the free ones" if number > before else "others need some"
-            self._attempts[trial].request_resize(f"changes from {before} to {number} workers: {why}")
+            why = "no trial waits for free ones" if number > before else "another one waits"
+            self._attempts[trial].move(f"it changes from {before} to {number} workers, since {why}")
             self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
@@ -141,10 +141,10 @@ class ElasticWorkers:
             if attempt is None or trial in self._beginning:
                 continue
             if attempt.end is None:
-                if not attempt.is_resizing:
+                if not attempt.is_moving:
                     self._shares.stay(trial)
                 continue
-            if attempt.end.resized:
+            if attempt.end.moved is not None:
                 continue
             slot = self._slots.get(attempt.slot)
             if slot is not None and slot.is_idle and self._shares.has_waiting:

@@ -61,10 +61,10 @@ class Ended:
     """Errors of the other workers, in order of arrival."""
     flight_records: tuple[str | None, ...] = ()
     """Last collective operations of each worker that hung, by rank, as JSON; None if it has recorded none."""
+    moved: str | None = None
+    """Set by the broker: reason for which the trial goes on with other workers, without having failed."""
     halved_to: int | None = None
     """Micro batch of the next try, after a device ran out of memory while workers wait for each other."""
-    resized: bool = False
-    """Set by the broker: whether the trial goes on with another number of workers."""
     suspected: tuple[str, ...] = ()
     """Set by the broker: ids of the nodes that are to be checked, since one may be the reason of the failure."""
     memory_mib: tuple[float, ...] = ()

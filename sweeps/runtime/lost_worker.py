@@ -45,6 +45,7 @@ def dead_workers(actors: Sequence[Any], locations: Sequence[str]) -> Iterator[Wo
 
 def _lost_worker(rank: int, locations: Sequence[str], death: BaseException) -> WorkerError:
     node = locations[rank].partition("/")[0] if rank < len(locations) else "an unknown node"
+    preempted = isinstance(death, ray.exceptions.RayActorError) and death.preempted
     return WorkerError(
         kind="lost",
         type=type(death).__name__,
@@ -53,6 +54,7 @@ def _lost_worker(rank: int, locations: Sequence[str], death: BaseException) -> W
         num_workers=len(locations),
         node=node,
         traceback=str(death),
+        node_was_taken=preempted or "node was terminated expectedly" in str(death),
     )
 
 

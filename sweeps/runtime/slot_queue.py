@@ -16,6 +16,8 @@ class SlotQueue:
         self.handles: dict[str, Any] = {}
         """Controller, placement group and workers, as far as they have started."""
         self.is_closed = False
+        self.is_ending = False
+        """Whether Ray Train is about to end its workers."""
         self._assignments: list[Any] = []
         self._changed = asyncio.Condition()
         self._is_reserved = False
@@ -31,7 +33,12 @@ class SlotQueue:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Ids of the workers' nodes, each once; none before they have started."""
-        return tuple(dict.fromkeys(node for node, _ in self.handles.get("processes", ())))
+        return tuple(dict.fromkeys(self.nodes_by_rank))
+
+    @property
+    def nodes_by_rank(self) -> tuple[str, ...]:
+        """Id of each worker's node, by rank; none before they have started."""
+        return tuple(node for node, _ in self.handles.get("processes", ()))
 
     @property
     def is_starting(self) -> bool:

@@ -202,7 +202,7 @@ class Trial(tune.Trainable):
         if self._failure is not None:
             raise TrialFailed(self._failure)
         event = self._next_report()
-        while self._was_returned(event) or self._retries_with_half(event) or self._is_resized(event):
+        while self._was_returned(event) or self._begins_again(event):
             event = self._next_report()
         if isinstance(event, Ended):
             if event.error is not None:
@@ -226,29 +226,28 @@ class Trial(tune.Trainable):
         """Whether Tune has this report already: the trial was paused at it, or has resumed from before it."""
         return isinstance(event, Report) and event.step <= self._returned_step and not event.done
 
-    def _retries_with_half(self, event: Report | Ended) -> bool:
-        """Begin again from the last checkpoint with half the micro batch, if a device ran out of memory while workers
-        wait for each other; returns whether it did. The halving changes no result, so the trial has not failed."""
-        half = event.halved_to if isinstance(event, Ended) else None
-        if half is None or (self._largest_micro_batch is not None and half >= self._largest_micro_batch):
-            return False
-        self._largest_micro_batch = half
-        self._begin_again()
-        return True
+    def _begins_again(self, event: Report | Ended) -> bool:
+        """Begin again from the last checkpoint after an end that is no failure; returns whether it did.
 
-    def _is_resized(self, event: Report | Ended) -> bool:
-        """Begin again with another number of workers, if the trial has stopped for that; returns whether it did."""
-        if not isinstance(event, Ended) or not event.resized:
+        Either the workers' nodes or processes are about to end, or the trial is to have another number of workers, or a
+        device ran out of memory while workers wait for
+        each other: then with half the micro batch, which changes no result.
+        """
+        if not isinstance(event, Ended) or not (self._halves(event) or event.moved is not None):
             return False
-        self._begin_again()
-        return True
-
-    def _begin_again(self) -> None:
-        """Begin a new attempt in new workers, which continue from the last checkpoint; Tune does not learn of it."""
         last, returned_step = self._last, max(self._returned_step, self._last.get(STEP, 0))
         self._slot.close()
         self._begin(self._config)
         self._last, self._returned_step = last, returned_step
+        return True
+
+    def _halves(self, end: Ended) -> bool:
+        """Halve the micro batch for the next attempt, if that is the end's reason; returns whether it was."""
+        half, largest = end.halved_to, self._largest_micro_batch
+        if half is None or (largest is not None and half >= largest):
+            return False
+        self._largest_micro_batch = half
+        return True
 
     def _next_report(self) -> Report | Ended:
         next_report = self._context.broker.next_report

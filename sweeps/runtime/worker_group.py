@@ -23,13 +23,14 @@ from ray.train.torch import TorchConfig
 from ray.util import remove_placement_group
 
 from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer
-from sweeps.compat.ray_train_workers import abort, current_controller, placement_group, worker_processes
+from sweeps.compat.ray_train_workers import abort, current_controller, execute, placement_group, worker_processes
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
 from sweeps.runtime.node_resources import avoiding
+from sweeps.runtime.termination import announce_sigterm
 from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError
 
@@ -118,7 +119,8 @@ class Slot:
             run_config=RunConfig(
                 name=name,
                 storage_path=spec.storage_path,
-                failure_config=FailureConfig(max_failures=0),  # retries are counted by trial, and get a new slot
+                # Retries are counted by trial, and get a new slot.
+                failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),
                 callbacks=[_HandlesToBroker(name, broker)],  # type: ignore[list-item]
                 worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,  # type: ignore[call-arg]
             ),
@@ -257,11 +259,13 @@ class _HandlesToBroker(ControllerHooks):
                 "processes": [(worker.node_id, worker.process_id) for worker in workers],
             }
         )
+        for rank, worker in enumerate(workers):
+            execute(worker.actor, announce_sigterm, self._broker, self._slot, rank)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         """Find out which worker died, while the others still live, if they have lost the connection to one."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
-            attempt = ray.get(self._broker.unexplained_failure.remote(self._slot))
+            attempt = ray.get(self._broker.group_ends.remote(self._slot))
             if attempt is not None:
                 workers = worker_processes(worker_group)
                 locations = tuple(worker.location for worker in workers)

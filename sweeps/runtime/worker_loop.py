@@ -104,7 +104,7 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
                     largest_micro_batch=assignment.largest_micro_batch,
                     on_prepared=end_signs,
                     evaluator=_evaluator(assignment, reporter),
-                    failures=assignment.attempt - 1,
+                    failures=assignment.failures,
                     **places,
                 )
     if reporter is not None:

@@ -1,4 +1,4 @@
-"""Failed attempts of a trial, as they are written to a tag."""
+"""Attempts of a trial that failed or moved to other workers, as they are written to a tag."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ LONGEST_ERROR = 700
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAttempt:
-    """One failed attempt of a trial."""
+    """One attempt of a trial that failed, or that moved to other workers since its own were about to end."""
 
     attempt: int
     """Number of the attempt, from 1."""
     ended: float
     """Unix time of its end."""
     error: str
+    """Reason of the failure, or of the move."""
+    moved: bool = False
+    """Whether it moved, which counts as no failure."""
 
 
 def to_text(failures: Sequence[FailedAttempt]) -> str:
-    """Return the text of the latest failed attempts, as many as a tag can hold."""
+    """Return the text of the latest of these attempts, as many as a tag can hold."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
     return latest_as_json(texts)
 

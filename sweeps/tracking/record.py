@@ -61,7 +61,7 @@ class TrialRecord:
     """Time of its workers by purpose, in the attempts that have ended; None if none has, or in the record of
     an older version."""
     failures: tuple[FailedAttempt, ...] = ()
-    """Its failed attempts."""
+    """Its attempts that failed, or moved to other workers."""
     notes: tuple[TimedNote, ...] = ()
     """Notes of its workers for the user."""
     checkpoints: dict[str, str] = field(default_factory=dict)

@@ -227,7 +227,7 @@ class TrialRecorder:
                 recorded[kind] = as_uri(path)
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
-        """Record all failed attempts of a trial so far."""
+        """Record all attempts of a trial so far that have failed or moved."""
         self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: failures_to_text(failures)}))
 
     def record_notes(self, trial_id: str, notes: Sequence[TimedNote]) -> None:

@@ -50,7 +50,8 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
         for worker in (0, 1):
             write(trial, worker, f"{START_LINE}worker {worker} of 2 ---\nhello of {trial}/{worker}\n")
     write("0003", 1, "password=hunter2 \x1b[31mred\x1b[0m\nepoch 1\repoch 2\nTraceback ...\n")
-    recorder.trials.record_failures("0003", [FailedAttempt(attempt=1, ended=1e9, error=ERROR)])
+    moved = FailedAttempt(attempt=1, ended=1e9, error="its node leaves", moved=True)
+    recorder.trials.record_failures("0003", [FailedAttempt(attempt=1, ended=1e9, error=ERROR), moved])
     recorder.trials.record_notes("0003", [TimedNote(at=1e9, text="worker 1 is slow")])
     recorder.trials.attach("0003", "logs/attempt-1.traceback.txt", "Traceback\nwhole")
     (log_of("0003", 0).parent / "attempt-1.traceback.txt").write_text("Traceback\nwhole")
@@ -126,10 +127,12 @@ def shows_a_trial(capsys: Captured) -> None:
     for said in ("0003 of told: failed after 5 steps", "train.lr", "attempt 1 failed at 2001-09-0", ERROR):
         assert said in text
     assert ": worker 1 is slow" in text
+    assert "without having failed: its node leaves" in text
     assert "hello of 0003/0" in text
     assert "hunter2" not in text
     document = json.loads(printed(capsys, "show", "told", "--trial", "3", "--json"))
     assert document["failed_attempts"] == [{"attempt": 1, "ended": 1e9, "error": ERROR}]
+    assert document["moves"] == [{"ended": 1e9, "reason": "its node leaves"}]
     assert document["notes"] == [{"at": 1e9, "text": "worker 1 is slow"}]
     assert document["traceback"].splitlines() == ["Traceback", "whole"]
     assert document["logs"]["1"][-1] == "Traceback ..."

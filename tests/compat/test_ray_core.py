@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 from ray._private import ray_constants, worker
+from ray._private.state import GlobalState, state
 from ray._raylet import AuthenticationTokenLoader
 
-from sweeps.compat.ray_core import LISTEN_ON_ALL, forget_token, listening_on_loopback, log_instead_of_printing
+from sweeps.compat.ray_core import (
+    LISTEN_ON_ALL,
+    draining_nodes,
+    forget_token,
+    listening_on_loopback,
+    log_instead_of_printing,
+)
 
 
 def test_ray_reads_the_switch_for_loopback_from_ray_constants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +42,13 @@ def test_ray_prints_through_print_to_stdstream(
         worker.print_to_stdstream({"lines": ["a worker died"]}, ignore_prefix=True)
     assert "a worker died" in caplog.text
     assert capsys.readouterr().out == ""
+
+
+def test_ray_tells_when_the_nodes_that_it_drains_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = inspect.signature(GlobalState.get_draining_nodes)
+    assert str(asked.return_annotation) == "typing.Dict[str, int]", "milliseconds by node"
+    monkeypatch.setattr(state, "get_draining_nodes", lambda: {"a": 5500, "b": 0})
+    assert draining_nodes() == {"a": 5.5, "b": None}
 
 
 def test_rays_token_is_read_again_once_it_is_forgotten(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,16 @@ from sweeps.runtime.cost_meter import CostMeter
 from sweeps.runtime.events import Ended, Event, Report, Waiting
 from sweeps.runtime.report_log import ReportLog
 from sweeps.worker_error import WorkerError
+
+
+@dataclass(frozen=True)
+class Given:
+    """Parts of an assignment that the broker needs."""
+
+    trial: str
+    attempt: int = 1
+    log_folder: str = ""
+    failures: int = 0
 
 
 def failed(kind: Any, message: str) -> Ended:
@@ -43,7 +54,7 @@ def test_a_failure_may_be_the_nodes_if_a_device_the_network_or_a_worker_failed(e
 async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
     """Begin a trial on some nodes and lose a worker; returns the attempt's end."""
     await broker.begin("0000")
-    await broker.assign("slot", SimpleNamespace(trial="0000", attempt=1, log_folder=""))
+    await broker.assign("slot", Given("0000"))
     await broker.slot_started("slot", {"processes": [(node, 1) for node in nodes], "workers": []})
     await broker.end(failed("lost", "worker 0 on a was lost"))
     (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
@@ -133,7 +144,7 @@ def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_tr
     async def scenario() -> None:
         broker = Broker()
         await broker.begin("0000")
-        await broker.assign("idle", SimpleNamespace(trial="0000", attempt=1, log_folder=""))
+        await broker.assign("idle", Given("0000"))
         await broker.slot_started("idle", {"workers": []})
         assert (await broker.next_assignment("idle", 0)).trial == "0000"
         idle = asyncio.create_task(broker.next_assignment("idle", 1))
@@ -141,7 +152,7 @@ def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_tr
         if is_kept:
             assert await broker.reserve("idle")
         await broker.begin("0001")
-        await broker.assign("other", SimpleNamespace(trial="0001", attempt=1, log_folder=""))
+        await broker.assign("other", Given("0001"))
         if is_full and not is_kept:
             assert await idle is None
             assert not await broker.reserve("idle"), "its workers return: the next trial has others"
@@ -149,7 +160,7 @@ def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_tr
         await (asyncio.sleep(0.1) if is_kept else looked())
         assert not idle.done()
         await broker.begin("0002")
-        await broker.assign("idle", SimpleNamespace(trial="0002", attempt=1, log_folder=""))
+        await broker.assign("idle", Given("0002"))
         assert (await idle).trial == "0002"
 
     asyncio.run(scenario())

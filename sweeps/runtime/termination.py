@@ -1,0 +1,37 @@
+"""SIGTERM to a worker, as Kubernetes, Slurm and people send it before they kill: its trial saves and moves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+def announce_sigterm(broker: Any, slot: str, rank: int) -> None:
+    """Tell the broker when this process receives SIGTERM, instead of ending at once; a second one ends it.
+
+    Runs in the main thread of a worker's process. The training is in another thread, and goes on until the broker asks
+    it to stop.
+
+    Args:
+        broker: Is told.
+        slot: Name of the worker's slot.
+        rank: The worker's rank.
+    """
+    before, process, received = signal.getsignal(signal.SIGTERM), os.getpid(), threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, before)
+        if os.getpid() == process:
+            received.set()
+        else:  # a fork of it
+            signal.raise_signal(number)
+
+    def tell() -> None:
+        received.wait()  # a handler itself may interrupt a call of Ray, and must not make another one
+        broker.worker_terminated.remote(slot, rank)
+
+    threading.Thread(target=tell, name="sigterm", daemon=True).start()
+    signal.signal(signal.SIGTERM, handle)
