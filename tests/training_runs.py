@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.progress import Progress
@@ -144,14 +145,15 @@ def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> R
     from sweeps_train import stop_schedule
     from sweeps_train.loop import train
 
-    stop_schedule.ASK_WITHIN_S = 1e9  # how often workers ask whether to stop is not to depend on the machine's load
     torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take minutes for seconds' work
     recorder = Recorder(
         options.pop("stop_when_asked", None),
         options.pop("stop", Stop.SAVE),
         waits_for_decision=options.pop("waits_for_decision", False),
     )
-    train(config, reporter=recorder, checkpoint_folder=str(folder) if folder else None, **options)
+    # How often workers ask whether to stop is not to depend on the machine's load.
+    with mock.patch.object(stop_schedule, "ASK_WITHIN_S", 1e9):
+        train(config, reporter=recorder, checkpoint_folder=str(folder) if folder else None, **options)
     return recorder
 
 

@@ -38,7 +38,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Assignment, 
     trial: Any = object.__new__(Trial)
     trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
     trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=lambda *each: found.append(each))
-    trial._largest_micro_batch = None
+    trial._largest_micro_batch, trial._trial, trial._is_elastic = None, "", False
     monkeypatch.setattr(trainable, "ray", SimpleNamespace(get=lambda answer: answer))
     trial._begin({TRIAL: "0000", PARAMETERS: {}})
     assignment, spec = found[0]

@@ -77,7 +77,7 @@ def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> No
         device: Device of its tensors.
     """
     default = dist.distributed_c10d._get_default_group()
-    with contextlib.suppress(RuntimeError):  # other backends than NCCL and gloo have no timeout
+    with contextlib.suppress(RuntimeError, AttributeError):  # other backends than NCCL and gloo have no timeout
         group._get_backend(device)._set_default_timeout(default._get_backend(device).options._timeout)
 
 
