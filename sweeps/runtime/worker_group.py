@@ -122,7 +122,7 @@ class Slot:
                 # Retries are counted by trial, and get a new slot.
                 failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),  # type: ignore[call-arg]
                 callbacks=[_HandlesToBroker(name, broker)],  # type: ignore[list-item]
-                worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,  # type: ignore[call-arg]
+                worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,
             ),
         )
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)
