@@ -34,6 +34,7 @@ class Cluster:
         self.avoided: list[dict[str | None, tuple[str, ...]]] = []
         monkeypatch.setattr(capacity, "LOOK_EVERY_S", 0.01)
         monkeypatch.setattr(capacity, "alive_nodes", lambda: list(self.nodes))
+        monkeypatch.setattr(capacity, "draining_nodes", dict)
         monkeypatch.setattr(capacity, "nodes_to_come", lambda *_: [])
         monkeypatch.setattr(capacity, "unfit_nodes", lambda *_: self.unfit)
         overrides = ["conf=digits", "search.num_trials=100", "cluster=auto", f"output_dir={folder}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from ray import cloudpickle
 
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import DECISION_PREFIX
@@ -150,3 +152,13 @@ def test_a_paused_trial_that_tells_nothing_does_not_keep_the_sampler_away() -> N
     assert running not in [trial.state for trial in sampler.trials(study)]
     waiting.set_user_attr(f"{DECISION_PREFIX}1", {"event": "resumed"})
     assert running in [trial.state for trial in sampler.trials(study)]
+
+
+def test_tune_may_pickle_a_scheduler_that_asks_the_driver_for_the_budget() -> None:
+    lock = threading.RLock()
+
+    def remaining_s() -> float:
+        with lock:
+            return 1.0
+
+    cloudpickle.dumps(FreezeThaw("steps", 1, 27, 3, remaining_s=remaining_s))

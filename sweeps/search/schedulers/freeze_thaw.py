@@ -11,6 +11,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.constants import COMPLETED, SECONDS, TRIAL
+from sweeps.search.not_pickled import NotPickled
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 from sweeps.search.schedulers.worth import Worth, measure_worth
@@ -19,7 +20,7 @@ PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
 
 
-class FreezeThaw(PausingScheduler):
+class FreezeThaw(NotPickled, PausingScheduler):
     """Pauses trials at rungs and continues whichever promises most (freeze-thaw: Swersky et al., 2014,
     https://arxiv.org/abs/1406.3896), by what is measured of the rungs while the search runs (``measure_worth``).
 
