@@ -11,12 +11,7 @@ from sweeps.storage.location import is_remote
 
 def storage_mistakes(config: SweepConfig) -> Iterator[str]:
     """Yield one line for each mistake, with key, value and fix."""
-    uri, search = config.output_dir, config.search
-    if is_remote(uri) and search.copies_trials:
-        yield (
-            f"output_dir={uri}: search.scheduler.kind={search.scheduler.kind} copies the states of trials, which was "
-            "not tried in an object store; give the path of a folder that all nodes share, or use another scheduler"
-        )
+    uri = config.output_dir
     if is_remote(uri) and holds_password(uri):
         yield (
             f"output_dir={redact_uri(uri)}: everybody who can read the config sees the key; give it in the environment "

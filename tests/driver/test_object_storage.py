@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,50 @@ def history(store: str, sweep: str, trial: int, metric: str) -> list[tuple[int, 
     chosen = f"tags.`sweeps.sweep` = '{sweep}' and tags.`sweeps.trial` = '{trial:04}'"
     (run_of_trial,) = client.search_runs([experiment.experiment_id], chosen)
     return sorted((each.step, each.value) for each in client.get_metric_history(run_of_trial.info.run_id, metric))
+
+
+POPULATION = (
+    *("conf=digits", "space=none", "model=vision_transformer", "train.eval_every=3", "train.log_every=1"),
+    *("train.lr=tag(log,interval(1e-4,1e-1))", "train.momentum=interval(0.8,0.95)", "train.schedule=constant"),
+    *("search/sampler=random", "search.metric=eval/loss", "search.mode=min", "search.num_trials=2"),
+    *("search.scheduler.quantile=0.5", "search.default_first=false"),
+    "search.points=[{train.lr: 0.1, train.momentum: 0.9}, {train.lr: 0.002, train.momentum: 0.9}]",
+    *("scaling.num_workers=1", "cluster.num_cpus=1", f"output_dir={OUTPUT}", "tracking.report=false"),
+)
+"""Two trials, of which one diverges at once and goes on from the other."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheduler", "lives_on_s"), [("pbt", 0.0), ("pb2", 5.0)])
+def test_a_trial_goes_on_from_anothers_state_in_the_store_and_the_population_on_another_machine(
+    machines: dict[str, Path], scheduler: str, lives_on_s: float
+) -> None:
+    arguments = (*POPULATION, f"search/scheduler={scheduler}", "train.max_steps=60")
+    at = f"tracking.uri={record(machines)}"
+    process = start(machines["first"], "run", *arguments, at, "--name", scheduler)
+    wait_until(lambda: any("/lineage-" in each for each in checkpoints(scheduler)) or process.poll() is not None, 200)
+    time.sleep(lives_on_s)  # whether its state that knows of this is in the store already, or not
+    assert process.poll() is None, process.communicate()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_until(lambda: _is_removed(machines["first"]), 60)
+
+    resumed = verb(machines["second"], "resume", scheduler, f"--tracking-uri={record(machines)}")
+    assert (resumed["status"], resumed["counts"]["finished"]) == ("finished", 2)
+    for trial in range(2):
+        assert {step for step, _ in history(record(machines), scheduler, trial, "eval/loss")} == set(range(3, 61, 3))
+        assert {step for step, _ in history(record(machines), scheduler, trial, "train/loss")} == set(range(1, 61))
+        # Better than a guess: the one that diverged goes on from the other's weights. How much better is a matter of
+        # the learning rates that the scheduler draws.
+        assert history(record(machines), scheduler, trial, "eval/loss")[-1][1] < math.log(10)
+    names = checkpoints(scheduler)
+    assert any("/lineage-" in each for each in names)
+    assert not [each for each in names if "/pinned/" in each]
+    elsewhere = (f"--tracking-uri={record(machines)}",)
+    verb(machines["third"], "best", scheduler, "--save-model", str(machines["third"] / "model"), *elsewhere)
+    assert load_model(machines["third"] / "model") is not None
+    verb(machines["third"], "clean", scheduler, "--keep-best", "1", *elsewhere)
+    assert {name.partition("/")[0] for name in checkpoints(scheduler)} == {resumed["best"]["trial"]}
 
 
 SAVES_MANY_FILES = """

@@ -27,9 +27,3 @@ def test_the_credentials_that_nodes_need_are_noted() -> None:
 def test_a_service_needs_a_folder() -> None:
     with pytest.raises(ValueError, match="output_dir=s3://bucket/sweeps: a service needs a folder of its machine"):
         Service(output_dir="s3://bucket/sweeps")
-
-
-@pytest.mark.parametrize("scheduler", ["pbt", "pb2"])
-def test_schedulers_that_copy_trials_need_a_folder(scheduler: str) -> None:
-    (line,) = mistakes(f"search/scheduler={scheduler}", "search/sampler=random", "output_dir=s3://bucket/sweeps")
-    assert f"output_dir=s3://bucket/sweeps: search.scheduler.kind={scheduler} copies the states of trials" in line
