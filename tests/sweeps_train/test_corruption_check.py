@@ -20,7 +20,7 @@ BATCH_NORM_AND_DROPOUT: dict[str, Any] = {**IMAGES, "model": {"kind": "conv_net"
 
 
 def flip_a_bit(rank: int, at_step: int) -> None:
-    """In the lowest bit of a weight of one worker, after a step."""
+    """Flip the lowest bit of one weight on one worker, after a step."""
     step = trainer.Trainer.train_step
 
     def flipped(self: trainer.Trainer) -> None:

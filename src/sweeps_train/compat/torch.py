@@ -45,7 +45,7 @@ def prepare_gradient_sync(model: DistributedDataParallel) -> None:
 def exchange_buffers(model: DistributedDataParallel) -> None:
     """Broadcast the buffers of rank 0, and once in a training the order in which gradients are sent."""
     model.reducer._rebuild_buckets()
-    if any(True for _ in model.module.buffers()):
+    if model.modules_buffers:  # torch's list, made once: looking through all modules would take part of each step
         model._sync_buffers()  # type: ignore[no-untyped-call]
 
 
