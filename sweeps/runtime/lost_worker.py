@@ -2,60 +2,89 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
 
-from sweeps.compat.ray_train_workers import health_check_error, ping
+from sweeps.compat.ray_train_workers import WorkerProcess, health_check_error, ping
 from sweeps.worker_error import WorkerError
 
 NODE_DIED = "its node died, or cannot be reached"
+PROCESS_DIED = "its process was killed or crashed"
 ANSWER_WITHIN_S = 3.0
-"""Maximum seconds for a worker to answer that it is alive."""
+"""Maximum seconds for a worker, or for the Ray of a node, to answer that it is alive."""
 
 
-def lost_workers(exception: BaseException, locations: Sequence[str]) -> tuple[WorkerError, ...]:
+def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequence[str]) -> tuple[WorkerError, ...]:
     """The lost workers that an error of Ray Train names.
 
     Args:
         exception: Error of ``TorchTrainer.fit``.
         locations: ``host`` or ``host/gpu`` of each worker, by rank.
+        nodes: Ray's id of each worker's node, by rank.
     """
     failures: Mapping[int, BaseException] = getattr(exception, "worker_failures", None) or {}
     deaths = ((rank, health_check_error(failure)) for rank, failure in failures.items())
     return tuple(
-        _lost_worker(rank, locations, death)
+        _lost_worker(rank, locations, nodes, death)
         for rank, death in deaths
         if isinstance(death, ray.exceptions.RayActorError)
     )
 
 
-def dead_workers(actors: Sequence[Any], locations: Sequence[str]) -> Iterator[WorkerError]:
-    """The dead workers of a group; one that does not answer in time counts as alive."""
-    answers = [ping(actor) for actor in actors]
+def dead_workers(workers: Sequence[WorkerProcess]) -> Iterator[WorkerError]:
+    """The dead workers of a group; one that does not answer in time counts as alive.
+
+    Args:
+        workers: All workers of the group, by rank.
+    """
+    answers = [ping(worker.actor) for worker in workers]
     ready, _ = ray.wait(answers, num_returns=len(answers), timeout=ANSWER_WITHIN_S)
+    locations, nodes = [worker.location for worker in workers], [worker.node_id for worker in workers]
     for rank, answer in enumerate(answers):
         if answer in ready:
             try:
                 ray.get(answer)
             except ray.exceptions.RayActorError as death:
-                yield _lost_worker(rank, locations, death)
+                yield _lost_worker(rank, locations, nodes, death)
 
 
-def _lost_worker(rank: int, locations: Sequence[str], death: BaseException) -> WorkerError:
-    node = locations[rank].partition("/")[0] if rank < len(locations) else "an unknown node"
+def _lost_worker(rank: int, locations: Sequence[str], nodes: Sequence[str], death: BaseException) -> WorkerError:
+    host = locations[rank].partition("/")[0] if rank < len(locations) else "an unknown node"
     preempted = isinstance(death, ray.exceptions.RayActorError) and death.preempted
+    reason = _reason(str(death))
+    if reason == PROCESS_DIED and rank < len(nodes) and not is_reachable(nodes[rank]):
+        reason = NODE_DIED  # Ray notices a dead node seconds after the processes on it
     return WorkerError(
         kind="lost",
         type=type(death).__name__,
-        message=f"worker {rank} on {node} was lost: {_reason(str(death))}",
+        message=f"worker {rank} on {host} was lost: {reason}",
         rank=rank,
         num_workers=len(locations),
-        node=node,
+        node=host,
         traceback=str(death),
         node_was_taken=preempted or "node was terminated expectedly" in str(death),
     )
+
+
+def is_reachable(node: str) -> bool:
+    """Whether the Ray of a node accepts connections.
+
+    Args:
+        node: Ray's id of the node.
+    """
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    found = next((each for each in known if each["NodeID"] == node and each["Alive"]), None)
+    if found is None:
+        return False
+    try:
+        address = (found["NodeManagerAddress"], found["NodeManagerPort"])
+        socket.create_connection(address, ANSWER_WITHIN_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _reason(text: str) -> str:
@@ -64,4 +93,4 @@ def _reason(text: str) -> str:
         return NODE_DIED
     if "low on memory" in lower or "out_of_memory" in lower:
         return "it was killed because its node was running low on memory"
-    return "its process was killed or crashed"
+    return PROCESS_DIED

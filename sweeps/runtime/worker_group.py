@@ -206,7 +206,8 @@ class Slot:
             handles = ray.get(self._broker.handles.remote(self._name))
         except ray.exceptions.RayError:
             return ()
-        return lost_workers(exception, handles.get("locations", ()))
+        nodes = [node for node, _ in handles.get("processes", ())]
+        return lost_workers(exception, handles.get("locations", ()), nodes)
 
     def _end_attempt(self, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         if self._attempt is not None:
@@ -267,9 +268,7 @@ class _HandlesToBroker(ControllerHooks):
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
             attempt = ray.get(self._broker.group_ends.remote(self._slot))
             if attempt is not None:
-                workers = worker_processes(worker_group)
-                locations = tuple(worker.location for worker in workers)
-                for error in dead_workers([worker.actor for worker in workers], locations):
+                for error in dead_workers(worker_processes(worker_group)):
                     ray.get(self._broker.worker_failed.remote(*attempt, error))
 
     def _send(self, handles: dict[str, Any]) -> None:

@@ -1,0 +1,41 @@
+"""Reasons for which a worker was lost."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from sweeps.runtime.lost_worker import NODE_DIED, PROCESS_DIED, lost_workers
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """Ray's table of a node that accepts connections, one that does not, and one that Ray knows to be dead."""
+    with socket.create_server(("127.0.0.1", 0)) as alive:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            unused = closed.getsockname()[1]
+        port = alive.getsockname()[1]
+        table = [
+            {"NodeID": name, "Alive": name != "left", "NodeManagerAddress": "127.0.0.1", "NodeManagerPort": number}
+            for name, number in (("alive", port), ("dead", unused), ("left", port))
+        ]
+        monkeypatch.setattr(ray, "nodes", lambda: table)
+        yield table
+
+
+@pytest.mark.usefixtures("nodes")
+@pytest.mark.parametrize(
+    ("node", "reason"), [("alive", PROCESS_DIED), ("dead", NODE_DIED), ("left", NODE_DIED), ("unknown", NODE_DIED)]
+)
+def test_a_worker_is_lost_with_its_node_before_ray_has_noticed_that(node: str, reason: str) -> None:
+    failed = RuntimeError("workers failed")
+    failed.worker_failures = {  # type: ignore[attr-defined]
+        1: SimpleNamespace(health_check_failure=ray.exceptions.ActorDiedError())
+    }
+    (error,) = lost_workers(failed, ("a", "b/0"), ("alive", node))
+    assert error.message == f"worker 1 on b was lost: {reason}"
