@@ -181,14 +181,14 @@ def test_a_trial_goes_on_from_anothers_state_in_the_store_and_the_population_on_
     assert {name.partition("/")[0] for name in checkpoints(scheduler)} == {resumed["best"]["trial"]}
 
 
-SAVES_MANY_FILES = """
+SAVES_LARGE_FILES = """
 import os, tempfile, time
 from pathlib import Path
 
 import ray.train
 from ray.train import Checkpoint
 
-FILES = 500
+FILES, SIZE = 60, 3 << 20
 
 
 def train(config):
@@ -196,13 +196,13 @@ def train(config):
     first = 1
     if (before := ray.train.get_checkpoint()) is not None:
         with before.as_directory() as folder:
-            parts = {path.read_text() for path in Path(folder).glob("part-*")}
+            parts = {path.read_text()[-1] for path in Path(folder).glob("part-*")}
             assert len(parts) == 1 and len(list(Path(folder).glob("part-*"))) == FILES
             first = int(parts.pop()) + 1
     for step in range(first, 6):
         with tempfile.TemporaryDirectory() as folder:
             for part in range(FILES):
-                Path(folder, f"part-{part:03}").write_text(str(step))
+                Path(folder, f"part-{part:03}").write_text(str(step) * SIZE)
             report = {"loss": 1 / step, "process": float(os.getpid()), "first": float(first)}
             ray.train.report(report, checkpoint=Checkpoint(folder))
         time.sleep(0.5 + config["x"])
@@ -213,7 +213,7 @@ def train(config):
 @pytest.mark.slow
 def test_a_worker_that_is_killed_in_the_middle_of_an_upload_costs_that_upload_alone(machines: dict[str, Path]) -> None:
     first, store = machines["first"], ObjectStore(f"{OUTPUT}/cut/trials/0000")
-    (first / "mine.py").write_text(SAVES_MANY_FILES)
+    (first / "mine.py").write_text(SAVES_LARGE_FILES)
     (first / "cut.yaml").write_text(
         "defaults: [ray_train_function, _self_]\nname: cut\n"
         "task: {_target_: mine.train, metrics: [loss, process, first]}\n"
