@@ -38,6 +38,7 @@ class MemoryCleanup:
             gc.freeze()
         for accelerator in _used_accelerators():
             accelerator.empty_cache()  # NCCL and other processes on this GPU need what torch only keeps in reserve
+            accelerator.reset_peak_memory_stats()  # the next trial's own code may report its peak
         return mib
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from running import Done, points, run
+from training_runs import IMAGES, configured
 
 from sweeps.runtime import attempt, hang, worker_loop
 from sweeps.runtime import broker as broker_module
@@ -22,7 +23,9 @@ from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.trial_files import log_name
 from sweeps.worker_error import WorkerError
+from sweeps_train import loop
 from sweeps_train.config import Checkpoint, FunctionConfig, FunctionTask
 from sweeps_train.frameworks import ray_train
 
@@ -237,6 +240,23 @@ def test_the_message_of_a_hang_says_where_all_stacks_are(tmp_path: Path) -> None
     assert error.described == "no report for 20 s: its workers hang; all stacks are in logs/ of the trial's run"
 
 
+def test_hanging_workers_are_asked_for_the_stacks_that_the_error_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def write(rank: int) -> None:
+        (tmp_path / log_name(rank)).write_text(f"Thread 0x1:\n  in worker {rank}\n", encoding="utf-8")
+
+    def ask(asked: Any) -> list[Any]:
+        assert asked == processes
+        return [write(rank) for rank in range(len(asked))]
+
+    processes = [("node", 11), ("node", 12)]
+    monkeypatch.setattr(hang, "ask_for_stacks", ask)
+    monkeypatch.setattr(hang, "STACKS_WRITTEN_S", 0.0)
+    error = asyncio.run(hang.diagnose_hang("its workers hang", processes, ("a", "a"), str(tmp_path)))
+    assert all(f"--- worker {rank} ---\nThread 0x1:\n  in worker {rank}" in error.traceback for rank in (0, 1))
+
+
 SLOW_TO_IMPORT = f"""
 import time
 
@@ -287,6 +307,35 @@ def test_a_worker_gives_signs_of_life_while_it_imports_a_function_and_none_while
     monkeypatch.setattr(ray_train, "run_function", run_until_it_trains)
     task: Any = {"kind": "function", "_target_": "imported_slowly.train"}
     training = FunctionConfig(task=FunctionTask(**task), checkpoint=Checkpoint())
+    check_signs(signs, given, training)
+
+
+def test_a_worker_gives_signs_of_life_while_it_loads_a_model_and_none_while_that_trains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signs = Signs()
+    given: list[int] = []
+
+    def train(_: Any, *, on_prepared: Callable[[], object], **__: Any) -> None:
+        ends = time.monotonic() + 60
+        while len(signs.given) < 2 and time.monotonic() < ends:
+            time.sleep(0.01)
+        on_prepared()
+        given.append(len(signs.given))
+        time.sleep(0.3)
+
+    monkeypatch.setattr(loop, "train", train)
+    check_signs(signs, given, configured(IMAGES))
+
+
+def check_signs(signs: Signs, given: list[int], training: Any) -> None:
+    """Train, and check that there were signs of life until the training began.
+
+    Args:
+        signs: Signs that the broker gets.
+        given: Gets the number of signs when the training begins.
+        training: What is trained.
+    """
     worker_loop._train(replace(assignment(signs, prepare_timeout_s=60), training=training), None, is_main=False)
     assert given[0] >= 2
     assert len(signs.given) <= given[0] + 1  # one may have been under way

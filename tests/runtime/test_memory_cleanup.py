@@ -64,13 +64,17 @@ def test_memory_that_cannot_be_freed_is_told() -> None:
     assert hoard.content
 
 
-def test_memory_that_torch_keeps_in_reserve_is_given_back_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_in_reserve_is_given_back_to_other_processes_and_the_peak_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given_back: list[bool] = []
+    forgotten: list[bool] = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: forgotten.append(True))
     MemoryCleanup().run()
-    assert given_back == [True]
+    assert given_back == forgotten == [True]
 
 
 def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

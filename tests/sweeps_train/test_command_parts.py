@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,6 +188,26 @@ def test_a_program_that_fails_leaves_no_checkpoint_that_it_was_just_writing(tmp_
         os.utime(tmp_path / name / "weights", (time.time() - age,) * 2)
     assert [each.step for each in watch.find(ended_well=False)] == [1]
     assert [each.step for each in watch.find(ended_well=True)] == [2]
+
+
+def test_a_program_may_remove_checkpoints_while_they_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoint-1" / "shards").mkdir(parents=True)
+    (tmp_path / "checkpoint-1" / "shards" / "weights").write_text("x")
+    watch = CheckpointWatch(ProgramCheckpoints(folder="out", settled_s=0.0), tmp_path)
+    (tmp_path / "checkpoint-2").mkdir()
+    (tmp_path / "checkpoint-2" / "weights").write_text("x")
+    scan = os.scandir
+
+    def removing(path: Any) -> Any:
+        if not isinstance(path, int) and Path(path) == tmp_path / "checkpoint-1" / "shards":
+            shutil.rmtree(tmp_path / "checkpoint-1", ignore_errors=True)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", removing)
+    assert [each.step for each in watch.find(ended_well=True)] == [2]
+    assert not (tmp_path / "checkpoint-1").exists()
 
 
 # --- the process --------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from running import Done, points, run
-from transformers import TrainerCallback
+from torch import nn
+from transformers import TrainerCallback, TrainingArguments
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
@@ -38,6 +40,25 @@ def trainer(config):
         made.add_callback(Dies())
     return made
 """
+
+
+ROWS: Any = [{"x": torch.ones(1), "labels": torch.ones(1)}] * 8
+
+
+class Line(nn.Module):
+    """A model of two weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": nn.functional.mse_loss(self.layer(x), labels)}
+
+
+def line_arguments(folder: Path, **options: Any) -> TrainingArguments:
+    quiet: Any = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
+    return TrainingArguments(output_dir=str(folder), save_steps=options.pop("save_steps", 1), **quiet, **options)
 
 
 class Stops(TrainerCallback):
@@ -90,36 +111,39 @@ def test_transformers_reads_a_trainers_checkpoint(sweep: Done) -> None:
     }
 
 
+@pytest.mark.parametrize("saves", [False, True])
+def test_evaluations_of_several_datasets_are_one_report(
+    saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import Trainer
+
+    from sweeps_train.frameworks.huggingface import ReportCallback
+
+    def report(metrics: dict[str, float], checkpoint: Any) -> None:
+        reported.append(({name for name in metrics if name.endswith("_loss")}, metrics["step"], checkpoint is not None))
+
+    reported: list[tuple[set[str], float, bool]] = []
+    monkeypatch.setattr("ray.train.report", report)
+    monkeypatch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
+    strategy = "steps" if saves else "no"
+    arguments = line_arguments(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, save_strategy=strategy)
+    held_out: Any = dict.fromkeys(("seen", "unseen", "long", "short"), ROWS)
+    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=held_out)
+    trainer.add_callback(ReportCallback(trainer))
+    trainer.train()
+    losses = {f"eval_{name}_loss" for name in held_out}
+    assert reported == [(losses, 1, saves), (losses, 2, saves)]
+
+
 @pytest.mark.parametrize("schedule", ["linear", "constant"])
 def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, tmp_path: Path) -> None:
-    import torch
-    from torch import nn
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer
 
     from sweeps_train.frameworks.huggingface import ChangedValues
 
-    class Line(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(1, 1)
-
-        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"loss": nn.functional.mse_loss(self.layer(x), labels)}
-
     def trained(lr: float, stop_at: int, resume: str | None = None) -> dict[str, Any]:
-        arguments = TrainingArguments(
-            output_dir=str(tmp_path),
-            learning_rate=lr,
-            weight_decay=lr,
-            lr_scheduler_type=schedule,
-            max_steps=4,
-            save_steps=2,
-            use_cpu=True,
-            report_to="none",
-            disable_tqdm=True,
-        )
-        rows = [{"x": torch.ones(1), "labels": torch.ones(1)}] * 8
-        trainer = Trainer(Line(), arguments, train_dataset=rows)  # type: ignore[arg-type]
+        values: Any = {"learning_rate": lr, "weight_decay": lr, "lr_scheduler_type": schedule}
+        trainer = Trainer(Line(), line_arguments(tmp_path, max_steps=4, save_steps=2, **values), train_dataset=ROWS)
         trainer.add_callback(ChangedValues(trainer))
         trainer.add_callback(Stops(stop_at))
         trainer.train(resume_from_checkpoint=resume)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,10 +120,48 @@ def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
         **{"max_epochs": 2, "limit_train_batches": 2, "val_check_interval": 1, **quiet, **options},
         default_root_dir=tmp_path,
     )
-    trainer.callbacks = _callbacks(trainer, tmp_path)
+    trainer.callbacks = _callbacks(trainer)
     trainer.fit(Classifier(1e-3, 8), Digits(64))
     assert reported == reports
     assert {path.name for path in tmp_path.rglob("*.ckpt")} <= {"checkpoint.ckpt"}, "Lightning has saved its own"
+
+
+@pytest.mark.parametrize(("rank", "local_rank", "expected"), [(0, 0, ["shard-0"]), (2, 0, ["shard-2"]), (3, 1, None)])
+def test_the_shards_of_every_node_are_reported_by_one_of_its_workers(
+    rank: int, local_rank: int, expected: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers on each of two nodes, of which Lightning writes all shards where the first worker's file is."""
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from sweeps_train.frameworks.lightning import _callbacks
+
+    def report(metrics: dict[str, float], checkpoint: Any, **_: Any) -> None:
+        reported.append(None if checkpoint is None else sorted(each.name for each in Path(checkpoint.path).rglob("s*")))
+
+    def broadcast(path: str) -> str:
+        return path if rank == 0 else str(named)
+
+    def save(file: Path) -> None:
+        Path(broadcast(str(file.parent)), file.name).mkdir()
+        Path(broadcast(str(file.parent)), file.name, f"shard-{rank}").write_text("weights")
+
+    named = tmp_path / "named by the first worker"
+    reported: list[list[str] | None] = []
+    monkeypatch.setattr("ray.train.report", report)
+    trainer: Any = SimpleNamespace(
+        callbacks=[ModelCheckpoint()],
+        callback_metrics={},
+        current_epoch=0,
+        global_step=3,
+        sanity_checking=False,
+        is_global_zero=rank == 0,
+        local_rank=local_rank,
+        save_checkpoint=save,
+        strategy=SimpleNamespace(broadcast=broadcast),
+    )
+    _callbacks(trainer)[-1].on_validation_end(trainer, None)
+    assert reported == [expected]
+    assert named.exists() is (local_rank == 1), "the worker that reports removes its node's files"
 
 
 @pytest.mark.filterwarnings(

@@ -11,7 +11,7 @@ from training_runs import IMAGES, configured, run
 
 from sweeps_train.config import Train
 from sweeps_train.config.process import process_environment
-from sweeps_train.numerics import numerics
+from sweeps_train.numerics import numerics, precision_restored
 
 
 def settings() -> tuple[Any, ...]:
@@ -46,6 +46,24 @@ def test_settings_are_those_of_the_training_and_afterwards_as_before(
         assert settings() == before
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("tf32", [None, False])
+def test_settings_by_torchs_newer_names_are_no_error_and_stay(tf32: bool | None) -> None:
+    backends: Any = torch.backends
+    with precision_restored():
+        backends.fp32_precision, backends.cuda.matmul.fp32_precision = "tf32", "none"
+        with numerics(Train(max_steps=1, tf32=tf32)):
+            assert backends.cuda.matmul.fp32_precision == ("tf32" if tf32 is None else "ieee")
+        assert (backends.fp32_precision, backends.cuda.matmul.fp32_precision) == ("tf32", "tf32")
+
+
+def test_settings_that_a_users_code_makes_once_hold_for_the_next_training_too() -> None:
+    with precision_restored():
+        with numerics(Train(max_steps=1)):
+            torch.backends.cuda.matmul.allow_tf32 = True  # as a module does when it is imported
+        with numerics(Train(max_steps=1)):
+            assert torch.backends.cuda.matmul.allow_tf32
 
 
 class Puts(torch.nn.Module):

@@ -123,6 +123,12 @@ def test_columns_of_types_that_no_model_reads_are_named(files: Path) -> None:
         learn_encoding(data(), "classification", table)
 
 
+def test_a_time_that_is_no_number_is_missing_and_not_the_latest() -> None:
+    table = pa.table({"x": [1.0, 2.0, 3.0], "t": [1.0, float("nan"), 2.0], "label": ["a", "b", "a"]})
+    with pytest.raises(ValueError, match=r"data.time=t: is missing in 1 row"):
+        split_rows(data(time="t"), "classification", table)
+
+
 # --- holding out -------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from sweeps_train.config.command import ProgramCheckpoints
 
 Signature = tuple[tuple[str, int, int], ...]
 """Name, size and time of each file; changes when something is written."""
+LOOKS = 10
+"""Number of attempts to list the checkpoints of a program that removes old ones at the same time."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ class CheckpointWatch:
         return sorted(found, key=lambda each: each.written)
 
     def _candidates(self) -> list[Path]:
+        for _ in range(LOOKS - 1):
+            with contextlib.suppress(FileNotFoundError):  # a folder has vanished meanwhile
+                return sorted(self._folder.glob(self._settings.pattern))
         return sorted(self._folder.glob(self._settings.pattern))
 
     def _is_complete(self, path: Path, signature: Signature, ended_well: bool | None) -> bool:
@@ -75,8 +81,8 @@ class CheckpointWatch:
 
 def _signature(path: Path) -> Signature:
     """Return the state of a file, or of all files of a folder; empty if there are none, or some vanish meanwhile."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
     try:
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
         states = [(str(file.relative_to(path)), file.stat()) for file in files if file.is_file()]
     except OSError:
         return ()

@@ -58,7 +58,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
         # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
-            trainer.add_callback(ReportCallback())
+            trainer.add_callback(ReportCallback(trainer))
             trainer.add_callback(ChangedValues(trainer))
             checkpoint = ray.train.get_checkpoint()
             if checkpoint is None:
@@ -74,10 +74,13 @@ class ReportCallback(TrainerCallback):
     """Reports each evaluation, with the checkpoint of the same step if there is one.
 
     Ray's own callback (``ray.train.huggingface.transformers``) reports only with checkpoints, so that a scheduler would
-    judge a trial late whose evaluations are more frequent.
+    judge a trial late whose evaluations are more frequent. The evaluations of several datasets are one report.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trainer: Trainer) -> None:
+        evaluated = trainer.eval_dataset
+        self._num_datasets = len(evaluated) if isinstance(evaluated, dict) else 1
+        self._num_evaluated = 0
         self._evaluated: dict[str, float] | None = None
 
     def on_evaluate(
@@ -90,8 +93,9 @@ class ReportCallback(TrainerCallback):
     ) -> None:
         now = [entry for entry in state.log_history[-3:] if entry.get("step") == state.global_step]
         logged = {name: value for entry in now for name, value in entry.items()}
-        self._evaluated = {**logged, **(metrics or {}), "step": state.global_step}
-        if not control.should_save:
+        self._evaluated = {**(self._evaluated or {}), **logged, **(metrics or {}), "step": state.global_step}
+        self._num_evaluated += 1
+        if not control.should_save and self._num_evaluated >= self._num_datasets:
             self._report(None)
 
     def on_log(
@@ -115,7 +119,7 @@ class ReportCallback(TrainerCallback):
 
     def _report(self, folder: Path | None) -> None:
         has_checkpoint = folder is not None and folder.is_dir()
-        metrics, self._evaluated = self._evaluated, None
+        metrics, self._evaluated, self._num_evaluated = self._evaluated, None, 0
         ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if has_checkpoint else None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -45,7 +46,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Training]) -> C
         with tempfile.TemporaryDirectory() as folder:
             _set_trainer_defaults(folder)
             trainer, module, data = _validated(target, make(config))
-            trainer.callbacks = _callbacks(trainer, Path(folder))  # type: ignore[attr-defined]
+            trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
             checkpoint = ray.train.get_checkpoint()
             if checkpoint is None:
                 trainer.fit(module, datamodule=data)
@@ -106,7 +107,7 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
     return trainer, module, data
 
 
-def _callbacks(trainer: Trainer, folder: Path) -> list[Any]:
+def _callbacks(trainer: Trainer) -> list[Any]:
     """The user's callbacks, and as the last one ours, which reports the metrics that the others have logged.
 
     Checkpoint callbacks without a folder of their own are left out, since each report brings a checkpoint.
@@ -117,15 +118,15 @@ def _callbacks(trainer: Trainer, folder: Path) -> list[Any]:
     def report(trainer: Trainer) -> None:
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         metrics |= {"epoch": trainer.current_epoch, "step": trainer.global_step}
-        saved = Path(tempfile.mkdtemp(dir=folder))
+        # A sharded module is saved by all workers, each on its own node, into the folder that the first one names.
+        saved = Path(trainer.strategy.broadcast(tempfile.mkdtemp() if trainer.is_global_zero else ""))
+        saved.mkdir(exist_ok=True)
         if saves:
             trainer.save_checkpoint(saved / CHECKPOINT_FILE)
-        has_checkpoint = any(saved.iterdir())  # with most strategies only the first worker writes
-        ray.train.report(
-            metrics,
-            checkpoint=ray.train.Checkpoint(str(saved)) if has_checkpoint else None,
-            delete_local_checkpoint_after_upload=has_checkpoint,
-        )
+        has_checkpoint = trainer.local_rank == 0 and any(saved.iterdir())  # a whole module is on the first node alone
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint(str(saved)) if has_checkpoint else None)
+        if trainer.local_rank == 0:
+            shutil.rmtree(saved, ignore_errors=True)
 
     def after_validation(trainer: Trainer, _: LightningModule) -> None:
         if not trainer.sanity_checking:

@@ -46,6 +46,7 @@ from sweeps_train.frameworks.bound_function import bind_function
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.integrity import finish
+from sweeps_train.process_state import process_state_restored
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
@@ -90,7 +91,7 @@ def run_function(
         seed_all(config.seed, utils.rank)
         on_prepared()
         try:
-            with replaced_train_fn_utils(utils):
+            with replaced_train_fn_utils(utils), process_state_restored():
                 function()
         except StopRequested:
             return

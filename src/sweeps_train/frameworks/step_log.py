@@ -20,7 +20,7 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
     """Record metrics of a step of the trial that this worker trains.
 
     Unlike ``ray.train.report`` it is no evaluation: no scheduler decides on it, and other workers need not call it.
-    Outside of a trial nothing happens.
+    In a function of stock Ray Train nothing happens.
 
     Args:
         step: Number of optimizer steps done.

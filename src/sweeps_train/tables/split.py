@@ -54,11 +54,7 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
             raise ValueError(f"{key}={path}: has no column {column!r}; it has {', '.join(names)}")
     for name in feature_names(config, names):
         column_kind(config, name, table[name])  # of all rows: a mistake may be in the held-out ones alone
-    column = table[config.target]
-    known = pc.is_valid(column)
-    if str(column.type) in ("float", "double"):
-        known = pc.and_kleene(known, pc.invert(pc.is_nan(column)))
-    table = table.filter(known)
+    table = table.filter(pc.invert(pc.is_null(table[config.target], nan_is_null=True)))
     if table.num_rows == 0:
         raise ValueError(f"data.target={config.target}: {key}={path} has no row with a value in it")
     return table
@@ -155,8 +151,8 @@ def _order(config: TableData, table: pa.Table) -> Rows:
     import pyarrow.compute as pc
 
     column = table[str(config.time)]
-    if column.null_count:
-        raise ValueError(f"data.time={config.time}: is missing in {column.null_count} row(s); fill it, or remove them")
+    if missing := pc.sum(pc.is_null(column, nan_is_null=True)).as_py():  # NaN would be sorted behind the last row
+        raise ValueError(f"data.time={config.time}: is missing in {missing} row(s); fill it, or remove them")
     order: Rows = pc.sort_indices(column).to_numpy().astype(np.int64)
     return order
 

@@ -1,0 +1,92 @@
+"""Settings that a user's function leaves in its process do not reach the next one in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sweeps_train.process_state import process_state_restored
+
+Settings = dict[str, Any]
+
+
+def settings() -> Settings:
+    return {
+        "environment": dict(os.environ),
+        "folder": Path.cwd(),
+        "type": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "threads": torch.get_num_threads(),
+        "gradients": torch.is_grad_enabled(),
+        "anomalies": torch.is_anomaly_enabled(),
+        "float32": torch.backends.fp32_precision,  # type: ignore[attr-defined]
+        "matrices": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def change_environment() -> None:
+    os.environ["ACCELERATE_USE_FSDP"] = "true"  # as Hugging Face Accelerate does
+    del os.environ["WORLD_SIZE"]  # as Lightning does
+    os.environ["OMP_NUM_THREADS"] += "1"
+
+
+def take_newer_names() -> None:
+    torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]  # as transformers does for `tf32=True`
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_environment,
+        take_newer_names,
+        lambda: os.chdir("/"),
+        lambda: torch.set_default_dtype(torch.bfloat16),
+        lambda: torch.set_default_device("meta"),
+        lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+        lambda: torch.set_grad_enabled(False),
+        lambda: torch.autograd.set_detect_anomaly(True),
+        lambda: torch.set_float32_matmul_precision("high"),
+        lambda: torch.use_deterministic_algorithms(True),
+    ],
+)
+def test_settings_are_as_before_also_after_an_error(
+    change: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = settings()
+    with contextlib.suppress(KeyError), process_state_restored():
+        change()
+        raise KeyError
+    assert settings() == before
+    assert torch.empty(1).device.type == "cpu"
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, about what it compiles
+def test_a_function_is_compiled_in_every_trial() -> None:
+    compiled: list[int] = []
+
+    def trial(number: int) -> None:
+        def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+            compiled.append(number)
+            return graph.forward
+
+        torch.compile(double, backend=backend)(torch.ones(number + 2))
+
+    limit = torch._dynamo.config.recompile_limit
+    for number in range(limit + 2):
+        with process_state_restored():
+            trial(number)
+    assert compiled == [*range(limit + 2)]
+
+
+def double(values: torch.Tensor) -> torch.Tensor:
+    return 2 * values
