@@ -27,7 +27,9 @@ from sweeps.validate.config import Approve
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-MEASURED_IN_TIME = re.compile(r"^(system|param)/|_per_second$")
+MEASURED_IN_TIME = re.compile(
+    r"^(system|param|time)/|^train/(data_wait_share|communication_share|flop_utilization)$|_per_second$"
+)
 """Metrics that differ between any two runs, since they are measured in time."""
 
 

@@ -18,9 +18,16 @@ from running import SHORT, Done, run, start
 from serving import Api
 
 from sweeps.cli import run_command
+from sweeps.driver.reproduce import MEASURED_IN_TIME
 from sweeps_train import load_model
 
 pytestmark = pytest.mark.timeout(300)
+
+COMPARED = {
+    *("eval/accuracy", "eval/loss", "train/epoch", "train/loss", "train/lr", "train/num_workers"),
+    *("train/grad_norm", "train/grad_norm_max"),
+}
+"""Metrics of a trial that are the same when it is reproduced."""
 
 
 def call(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
@@ -93,6 +100,11 @@ def test_a_sweep_records_where_it_comes_from(digits: Done) -> None:
     assert f"torch=={origin.packages['torch']}" in (read_text(digits.store, run_id, "origin/requirements.txt") or "")
 
 
+def test_metrics_of_time_are_not_compared_when_a_trial_is_reproduced(digits: Done) -> None:
+    names = digits.client.get_run(digits.document["best"]["run_id"]).data.metrics
+    assert {each for each in names if not MEASURED_IN_TIME.search(each)} == COMPARED
+
+
 @pytest.mark.slow
 def test_a_trial_is_reproduced_by_its_run_and_the_same_comes_out(digits: Done) -> None:
     trial = digits.document["trials"][1]
@@ -103,9 +115,7 @@ def test_a_trial_is_reproduced_by_its_run_and_the_same_comes_out(digits: Done) -
     assert document["equal"] is True
     assert document["differences"] == {}
     equal = {each["metric"]: each["equal"] for each in document["metrics"]}
-    assert equal == dict.fromkeys(("eval/accuracy", "eval/loss", "train/epoch", "train/loss", "train/lr"), True) | {
-        "train/num_workers": True
-    }
+    assert equal == dict.fromkeys(COMPARED, True)
     again = json.loads(call(digits.folder, "show", document["sweep"], "--json")[0])
     tags = digits.client.get_run(again["mlflow"]["run_id"]).data.tags
     assert (tags["sweeps.of"], tags["sweeps.of.sweep"], tags["sweeps.of.trial"]) == ("reproduce", "first", "0001")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -293,18 +294,18 @@ def test_a_worker_gives_signs_of_life_while_it_imports_a_function_and_none_while
         while len(signs.given) < 2 and time.monotonic() < ends:
             time.sleep(0.01)
 
-    monkeypatch.setitem(sys.modules, "gate", SimpleNamespace(wait=wait))
-    source = "import gate\ngate.wait()\ndef train():\n    pass\n"
-    (tmp_path / "imported_slowly.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def run_until_it_trains(training: FunctionConfig, *, on_prepared: Callable[[], object], **_: Any) -> None:
-        ray_train._function_of(training, "loss", "min")
-        on_prepared()
+    def train() -> None:
         given.append(len(signs.given))
         time.sleep(0.3)
 
-    monkeypatch.setattr(ray_train, "run_function", run_until_it_trains)
+    monkeypatch.setitem(sys.modules, "gate", SimpleNamespace(wait=wait, train=train))
+    source = "import gate\ngate.wait()\ndef train():\n    gate.train()\n"
+    (tmp_path / "imported_slowly.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    utils = SimpleNamespace(rank=0, has_reported=True, end=lambda: None)
+    monkeypatch.setattr(ray_train, "TrialTrainFnUtils", lambda *_: utils)
+    monkeypatch.setattr(ray_train, "replaced_train_fn_utils", lambda _: contextlib.nullcontext())
     task: Any = {"kind": "function", "_target_": "imported_slowly.train"}
     training = FunctionConfig(task=FunctionTask(**task), checkpoint=Checkpoint())
     check_signs(signs, given, training)
