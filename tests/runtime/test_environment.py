@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
 from running import points, run
 
 from sweeps.compose.search_path import ConfSearchPath
@@ -16,6 +18,8 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.provenance import secrets
 from sweeps.provenance.redacted_text import redacted_log
+from sweeps.runtime import cluster
+from sweeps.runtime.cluster import connected
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.validate.cluster import cluster_notes
 
@@ -48,6 +52,21 @@ def test_a_process_is_in_the_drivers_folder_if_its_node_has_it(tmp_path: Path, m
     setting_up({}, str(tmp_path / "elsewhere"))()
     setting_up({}, None)()
     assert Path.cwd() == tmp_path / "there"
+
+
+def test_ray_is_asked_to_set_the_variables_in_every_process_of_a_running_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(ray, "init", asked.update)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(cluster, "alive_nodes", list)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    with connected(compose_sweep("digits", ["cluster=auto", "cluster.env=[HF_TOKEN]"], ConfSearchPath()).config):
+        monkeypatch.delenv("HF_TOKEN")
+    assert SECRET not in str(asked)
+    asked["runtime_env"]["worker_process_setup_hook"]()
+    assert os.environ["HF_TOKEN"] == SECRET
 
 
 @pytest.mark.parametrize(
