@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train import load_model, worker_cache
-from sweeps_train.config import CausalLM, Lora
+from sweeps_train.config import CausalLM, Lora, Train
 from sweeps_train.models.causal_lm import build_causal_lm
+from sweeps_train.optimizer import build_optimizer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),  # peft's
@@ -69,6 +70,18 @@ def test_a_quantized_base_has_small_weights_and_adapters_learn_on_it(quantizatio
     assert 0 < (logits(adapted) - logits(merged)).abs().max() < 4  # merged into the base as it was before
 
 
+def test_4_bits_are_nf4_with_quantized_scales_and_multiplied_in_the_models_type() -> None:
+    model: Any = build_causal_lm(tiny(quantization="nf4", dtype="bfloat16"))
+    layer = model.get_base_model().model.layers[0].self_attn.q_proj.base_layer
+    assert (layer.weight.quant_state.quant_type, layer.weight.quant_state.nested) == ("nf4", True)
+    assert (layer.compute_dtype, layer.support_avx512bf16_for_cpu) == (torch.bfloat16, False)
+
+
+def test_8_bits_are_those_of_bitsandbytes() -> None:
+    model: Any = build_causal_lm(tiny(quantization="int8"))
+    assert model.get_base_model().model.layers[0].mlp.up_proj.weight.dtype == torch.int8
+
+
 def test_a_warm_worker_keeps_a_quantized_base_for_trials_of_the_same_and_frees_it_for_others(
     working_folder: Path,
 ) -> None:
@@ -86,6 +99,14 @@ def test_a_warm_worker_keeps_a_quantized_base_for_trials_of_the_same_and_frees_i
     trained({}, working_folder / "4", step)
     gc.collect()
     assert bare() is None
+
+
+KINDS_OF_LORA: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "rslora": {"use_rslora": True},
+    "dora": {"use_dora": True},
+    "whole": {"modules_to_save": ["embed_tokens"]},
+}
 
 
 @pytest.mark.slow
@@ -109,6 +130,44 @@ def test_further_kinds_of_lora_are_trained_saved_resumed_and_merged(lora: dict[s
     assert curve(trained({"lora": ADAPTERS}, working_folder / "after")) == plain
 
 
+def test_each_kind_of_lora_changes_the_layers_that_it_should() -> None:
+    adapted = {
+        name: build_causal_lm(tiny(lora=Lora(r=4, alpha=8, target_modules=["q_proj"], **options)))
+        for name, options in KINDS_OF_LORA.items()
+    }
+    layers: dict[str, Any] = {
+        name: model.get_base_model().model.layers[0].self_attn.q_proj  # type: ignore[operator,union-attr]
+        for name, model in adapted.items()
+    }
+    assert {name: layer.scaling["default"] for name, layer in layers.items()} == {
+        "plain": 2.0,
+        "rslora": 4.0,  # alpha / sqrt(r)
+        "dora": 2.0,
+        "whole": 2.0,
+    }
+    assert [name for name, layer in layers.items() if layer.lora_magnitude_vector] == ["dora"]
+    whole = {
+        name: {each for each, weight in model.named_parameters() if weight.requires_grad and "lora" not in each}
+        for name, model in adapted.items()
+    }
+    assert whole.pop("whole") == {"base_model.model.model.embed_tokens.modules_to_save.default.weight"}
+    assert not any(whole.values())
+
+
+def test_embeddings_that_are_trained_as_a_whole_stay_the_head_and_leave_the_base_as_it_was() -> None:
+    from sweeps_train.models.lora import remove_lora
+
+    model: Any = build_causal_lm(tiny(lora=Lora(modules_to_save=["embed_tokens"])))
+    trained = model.get_input_embeddings().modules_to_save["default"].weight
+    assert model.get_output_embeddings().weight is trained
+    before = model.get_input_embeddings().original_module.weight.detach().clone()
+    with torch.no_grad():
+        trained += 1
+    base: Any = remove_lora(model)
+    assert torch.equal(base.get_input_embeddings().weight, before)
+    assert torch.equal(base.get_output_embeddings().weight, before)
+
+
 def test_modules_that_the_model_does_not_have_cannot_be_trained_as_a_whole() -> None:
     with pytest.raises(
         ValueError, match=r"modules_to_save=\['head'\]: a Llama.* has no module head; it has .*'embed_tokens'"
@@ -116,6 +175,31 @@ def test_modules_that_the_model_does_not_have_cannot_be_trained_as_a_whole() -> 
         build_causal_lm(tiny(lora=Lora(modules_to_save=["head"])))
     with pytest.raises(ValueError, match="the weights of q_proj are quantized"):
         build_causal_lm(tiny(quantization="nf4", lora=Lora(modules_to_save=["q_proj"], target_modules="mlp")))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "bits", "is_paged"),
+    [
+        ("adamw_8bit", "AdamW8bit", 8, False),
+        ("paged_adamw_8bit", "PagedAdamW8bit", 8, True),
+        ("paged_adamw_32bit", "PagedAdamW32bit", 32, True),
+    ],
+)
+def test_optimizers_of_bitsandbytes_are_made_as_configured(name: Any, kind: str, bits: int, is_paged: bool) -> None:
+    layer = torch.nn.Linear(4, 4)
+    train = Train(max_steps=1, optimizer=name, lr=0.5, momentum=0.7, weight_decay=0.3)
+    made: Any = build_optimizer(layer.parameters(), train)
+    assert (type(made).__name__, made.args.optim_bits, made.is_paged) == (kind, bits, is_paged)
+    found = [(group["lr"], group["betas"], group["weight_decay"]) for group in made.param_groups]
+    assert found == [(0.5, (0.7, 0.999), 0.3), (0.5, (0.7, 0.999), 0.0)]
+
+
+def test_a_users_own_optimizer_gets_its_arguments_the_rate_and_the_decay_of_each_group() -> None:
+    own: Any = {"_target_": "torch.optim.RMSprop", "arguments": {"momentum": 0.5}}
+    config = configured(TEXT, train={"optimizer": own, "lr": 0.25, "weight_decay": 0.3}).train
+    made = build_optimizer(torch.nn.Linear(4, 4).parameters(), config)
+    found = [(group["lr"], group["momentum"], group["weight_decay"]) for group in made.param_groups]
+    assert (type(made), found) == (torch.optim.RMSprop, [(0.25, 0.5, 0.3), (0.25, 0.5, 0.0)])
 
 
 OPTIMIZERS: list[Any] = [
