@@ -164,6 +164,37 @@ def test_fewer_samples_at_once_need_less_and_recomputation_too(whole: MemoryNeed
     assert alone(text(), use_gpu=True).activations < whole.activations  # computed in 16 bits
 
 
+def test_gradients_of_earlier_micro_batches_are_there_beside_the_activations_of_the_next(whole: MemoryNeed) -> None:
+    accumulated = alone(text(global_batch_size=2 * ROWS, micro_batch_size=ROWS))
+    assert (accumulated.weights, accumulated.gradients) == (whole.weights, whole.gradients)
+    assert accumulated.activations >= whole.activations + 0.5 * whole.gradients
+
+
+def test_the_total_is_that_of_all_parts(whole: MemoryNeed) -> None:
+    assert whole.total == whole.weights + whole.gradients + whole.optimizer + whole.activations
+    assert min(whole.weights, whole.gradients, whole.optimizer, whole.activations) > MIB // 2
+
+
+def test_a_micro_batch_is_what_is_configured_or_one_sample_where_that_is_searched() -> None:
+    one = memory_need(text(), 1, 1, use_gpu=False)
+    assert alone(text(micro_batch_size="auto")) == one
+    assert alone(text(micro_batch_size=1)) == one
+
+
+def test_each_replica_has_its_part_of_the_samples() -> None:
+    assert memory_need(text(), 2, None, use_gpu=False) == alone(text(global_batch_size=ROWS // 2))
+
+
+def test_samples_are_no_longer_than_the_models_positions_and_adapters_take_16_bits() -> None:
+    config = configured(TEXT, data={"sequence_length": 4096})
+    with fake_tensors():
+        for autocasts in (False, True):
+            task = BlankCausalLM(config, autocasts=autocasts)
+            assert task.longest_batch(2)["input_ids"].shape == (2, 1024)
+            casts = {each.cast_input_dtype_enabled for each in task.model.modules() if hasattr(each, "lora_A")}
+            assert casts == {not autocasts}
+
+
 @pytest.mark.parametrize(
     "strategy",
     ["fsdp", "context_parallel", pytest.param("kind=fsdp_tensor_parallel tensor_size=2", marks=pytest.mark.slow)],
@@ -181,7 +212,10 @@ def test_the_largest_stage_of_a_pipeline_needs_less_than_the_model(whole: Memory
     assert 0.3 * whole.weights < need.weights < 0.8 * whole.weights
     gpipe = text("kind=pipeline schedule=gpipe", micro_batch_size=1)
     in_turns = text("pipeline", micro_batch_size=1)
-    assert memory_need(gpipe, 2, None, use_gpu=False).total > memory_need(in_turns, 2, None, use_gpu=False).total
+    turns = memory_need(in_turns, 2, None, use_gpu=False)
+    assert memory_need(gpipe, 2, None, use_gpu=False).total > turns.total
+    recomputed = text("kind=pipeline activation_checkpointing=true", micro_batch_size=1)
+    assert memory_need(recomputed, 2, None, use_gpu=False).activations < 0.8 * turns.activations
 
 
 def test_what_is_offloaded_is_in_the_machines_memory() -> None:
