@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sweeps_train.checkpoint import read_training_config
 from sweeps_train.distributed import Workers
+from sweeps_train.models.float8 import convert_to_float8, multiplies_float8
 from sweeps_train.numerics import numerics
 from sweeps_train.precision import Precision
 from sweeps_train.strategies import Capabilities, Strategy
@@ -25,7 +26,7 @@ def evaluate_checkpoint(folder: Path) -> dict[str, float]:
 
     Returns:
         The metrics ``eval/*`` that the training would have reported at this step; those of another kind of device may
-        differ in their last digits.
+        differ in their last digits, and more if it cannot multiply the 8-bit numbers of ``train.precision=fp8``.
 
     Raises:
         ValueError: The folder is no checkpoint of a built-in task, or its data or model cannot be loaded.
@@ -36,6 +37,8 @@ def evaluate_checkpoint(folder: Path) -> dict[str, float]:
         alone = Capabilities(random_stream=0, can_retry_oom=True)
         strategy = Strategy(workers, Precision(config.train.precision, workers.device), alone)
         task = build_task(config, folder)
+        if config.train.precision == "fp8" and multiplies_float8(workers.device):
+            convert_to_float8(task.model)
         with closing(task):
             strategy.parallelize(task)
             load_trained_weights(folder, strategy)

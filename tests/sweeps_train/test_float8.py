@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import load_model, trainer
+from sweeps_train import checkpoint_evaluation, load_model, trainer
 from sweeps_train.models import float8
 from sweeps_train.models.float8 import check_float8, convert_to_float8
 
@@ -118,6 +118,22 @@ def test_a_language_model_learns_is_saved_and_loads_as_a_plain_one(
     assert in_8_bits.final["eval/loss"] == pytest.approx(in_16_bits.final["eval/loss"], rel=0.02)
     saved = load_model(working_folder / "8" / "step-00000008")
     assert {type(each).__name__ for each in saved.modules() if isinstance(each, nn.Linear)} == {"Linear"}
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_a_checkpoint_is_evaluated_as_its_training_would_where_the_device_can(
+    able: bool, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converted: list[nn.Module] = []
+    monkeypatch.setattr(trainer, "check_float8", lambda device: None)
+    monkeypatch.setattr(trainer, "convert_to_float8", lambda model: None)
+    monkeypatch.setattr(checkpoint_evaluation, "multiplies_float8", lambda device: able)
+    monkeypatch.setattr(checkpoint_evaluation, "convert_to_float8", converted.append)
+    write_prompts(working_folder)
+    run(configured(TEXT, model={"lora": None}, train={"max_steps": 1, "precision": "fp8"}), working_folder / "8")
+    metrics = checkpoint_evaluation.evaluate_checkpoint(working_folder / "8" / "step-00000001")
+    assert metrics["eval/loss"] > 0
+    assert [type(each).__name__ for each in converted] == ["LlamaForCausalLM"] * able
 
 
 def losses_of_two_workers() -> list[float]:

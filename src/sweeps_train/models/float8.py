@@ -21,22 +21,25 @@ _ROUTERS = ("gate", "router")
 """Names of layers that choose experts, for which 8 bits are too few."""
 
 
+def multiplies_float8(device: torch.device) -> bool:
+    """Whether a device multiplies 8-bit floating-point numbers."""
+    if device.type != "cuda":
+        return False
+    if torch.version.hip is not None:
+        return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0] in _AMD
+    return torch.cuda.get_device_capability(device) >= (8, 9)
+
+
 def check_float8(device: torch.device) -> None:
     """
     Raises:
         ValueError: The device multiplies no 8-bit floating-point numbers.
     """
-    if device.type == "cuda":
-        if torch.version.hip is not None:
-            able = torch.cuda.get_device_properties(device).gcnArchName.split(":")[0] in _AMD
-        else:
-            able = torch.cuda.get_device_capability(device) >= (8, 9)
-        if able:
-            return
-    raise ValueError(
-        f"train.precision=fp8: {name_of(device)} multiplies no 8-bit floating-point numbers; use train.precision=auto, "
-        "or a GPU of compute capability 8.9 or later (L4, L40, RTX 40, H100, ...)"
-    )
+    if not multiplies_float8(device):
+        raise ValueError(
+            f"train.precision=fp8: {name_of(device)} multiplies no 8-bit floating-point numbers; use "
+            "train.precision=auto, or a GPU of compute capability 8.9 or later (L4, L40, RTX 40, H100, ...)"
+        )
 
 
 def convert_to_float8(model: nn.Module, *, emulate: bool = False) -> None:
