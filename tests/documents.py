@@ -45,7 +45,7 @@ options = parser.parse_args()
 print(json.dumps({"loss": options.lr}))
 """
 OTHER_FILES = {
-    "texts.jsonl": '{"text": "a document"}\n' * 20,
+    "texts.jsonl": '{"text": "a document"}\n' * 1000,
     "customers.csv": "id,age,city,visits,joined,member,spent\n"
     + "".join(
         f"{n},{n % 60},{'OLR'[n % 3]},{n % 7},2024-01-{n % 28 + 1:02},{'ny'[n % 2]},{n / 7}\n" for n in range(90)

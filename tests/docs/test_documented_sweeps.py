@@ -120,4 +120,5 @@ def test_the_documented_searcher_serves_a_tuner_of_ray_and_its_trials_are_read(
 ) -> None:
     read, tune = code_of("search.md")
     python(folder, cluster, "-c", tune)
-    assert "8 trials" in python(folder, cluster, "-c", read)
+    shown = python(folder, cluster, "-c", f"{read}\nprint(len(earlier[0].points), 'trials')")
+    assert "ignored: optimizer, momentum\n8 trials\n" in shown
