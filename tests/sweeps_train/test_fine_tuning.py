@@ -168,6 +168,25 @@ def test_embeddings_that_are_trained_as_a_whole_stay_the_head_and_leave_the_base
     assert torch.equal(base.get_output_embeddings().weight, before)
 
 
+@pytest.mark.filterwarnings("ignore:Model (with|has) `tie_word_embeddings=True`")  # peft's
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_adapters_of_the_head_or_the_embeddings_are_merged_into_one_of_them(target: str, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from sweeps_train.models.lora import merge_lora
+
+    adapted: Any = build_causal_lm(tiny(lora=Lora(target_modules=["q_proj", target])))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for each in adapted.parameters():
+            each.add_(0.1 * torch.randn_like(each), alpha=float(each.requires_grad))
+    expected = logits(adapted)
+    merged = merge_lora(adapted)
+    torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
+    merged.save_pretrained(tmp_path)
+    torch.testing.assert_close(logits(AutoModelForCausalLM.from_pretrained(tmp_path)), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_modules_that_the_model_does_not_have_cannot_be_trained_as_a_whole() -> None:
     with pytest.raises(
         ValueError, match=r"modules_to_save=\['head'\]: a Llama.* has no module head; it has .*'embed_tokens'"

@@ -125,12 +125,14 @@ def test_a_checkpoint_is_evaluated_as_its_training_would_where_the_device_can(
     able: bool, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     converted: list[nn.Module] = []
-    monkeypatch.setattr(trainer, "check_float8", lambda device: None)
-    monkeypatch.setattr(trainer, "convert_to_float8", lambda model: None)
+    trained: list[Any] = []
+    monkeypatch.setattr(trainer, "check_float8", trained.append)
+    monkeypatch.setattr(trainer, "convert_to_float8", trained.append)
     monkeypatch.setattr(checkpoint_evaluation, "multiplies_float8", lambda device: able)
     monkeypatch.setattr(checkpoint_evaluation, "convert_to_float8", converted.append)
     write_prompts(working_folder)
     run(configured(TEXT, model={"lora": None}, train={"max_steps": 1, "precision": "fp8"}), working_folder / "8")
+    assert [type(each).__name__ for each in trained] == ["device", "LlamaForCausalLM"]
     metrics = checkpoint_evaluation.evaluate_checkpoint(working_folder / "8" / "step-00000001")
     assert metrics["eval/loss"] > 0
     assert [type(each).__name__ for each in converted] == ["LlamaForCausalLM"] * able

@@ -104,12 +104,29 @@ def remove_lora(adapted: PeftModel) -> PreTrainedModel:
 
 def merge_lora(adapted: PeftModel) -> PreTrainedModel:
     """Merge adapters into their base model, and put modules that were trained as a whole into it."""
+    _separate_adapted_head(adapted)
     merged: Any = adapted.merge_and_unload()
     head = merged.get_output_embeddings()
     if head is not None and head.weight is not merged.get_input_embeddings().weight:
         merged.config.tie_word_embeddings = False  # of two that were the same, one may have been trained
     model: PreTrainedModel = merged
     return model
+
+
+def _separate_adapted_head(adapted: PeftModel) -> None:
+    """Give a head that shares its weight with the embeddings one of its own, if one of them has adapters, which would
+    change both when they are merged."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    base: Any = adapted.get_base_model()
+    layers = base.get_input_embeddings(), base.get_output_embeddings()
+    embeddings, head = (each.get_base_layer() if isinstance(each, BaseTunerLayer) else each for each in layers)
+    if (
+        head is not None
+        and head.weight is embeddings.weight
+        and any(isinstance(each, BaseTunerLayer) for each in layers)
+    ):
+        head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
 
 
 def _modules_to_save(model: nn.Module, names: list[str]) -> list[str] | None:
