@@ -105,10 +105,9 @@ def remove_lora(adapted: PeftModel) -> PreTrainedModel:
 def merge_lora(adapted: PeftModel) -> PreTrainedModel:
     """Merge adapters into their base model, and put modules that were trained as a whole into it."""
     _separate_adapted_head(adapted)
-    merged: Any = adapted.merge_and_unload()
-    head = merged.get_output_embeddings()
-    if head is not None and head.weight is not merged.get_input_embeddings().weight:
-        merged.config.tie_word_embeddings = False  # of two that were the same, one may have been trained
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Input and output embeddings are no longer tied")  # as they should be
+        merged: Any = adapted.merge_and_unload()
     model: PreTrainedModel = merged
     return model
 
@@ -121,11 +120,8 @@ def _separate_adapted_head(adapted: PeftModel) -> None:
     base: Any = adapted.get_base_model()
     layers = base.get_input_embeddings(), base.get_output_embeddings()
     embeddings, head = (each.get_base_layer() if isinstance(each, BaseTunerLayer) else each for each in layers)
-    if (
-        head is not None
-        and head.weight is embeddings.weight
-        and any(isinstance(each, BaseTunerLayer) for each in layers)
-    ):
+    is_adapted = any(isinstance(each, BaseTunerLayer) for each in layers)
+    if is_adapted and head is not None and head.weight is embeddings.weight:
         head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
 
 
