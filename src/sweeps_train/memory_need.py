@@ -70,15 +70,16 @@ def memory_need(config: TrainingConfig, num_workers: int, micro_batch: int | Non
     workers = Workers(0, 1 if isinstance(config.strategy, DDP) else num_workers, CPU)
     precision = Precision(_precision(config.train, use_gpu=use_gpu), CPU)
     make = _task_maker(config, autocasts=precision.type is not None)
-    if stages > 1:
-        return _pipeline_need(config, make, precision, stages, rows, accumulated)
-    with fake_process_group(workers.size), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about steps that nobody trains with
-        strategy = build_strategy(config.strategy, workers, precision)
-        with fake_tensors():
-            task, batch = make(rows)
-            strategy.parallelize(task)
-            need = _need(config, strategy, batch, accumulated)
+        if stages > 1:
+            return _pipeline_need(config, make, precision, stages, rows, accumulated)
+        with fake_process_group(workers.size):
+            strategy = build_strategy(config.strategy, workers, precision)
+            with fake_tensors():
+                task, batch = make(rows)
+                strategy.parallelize(task)
+                need = _need(config, strategy, batch, accumulated)
     return _offloaded(need) if use_gpu and getattr(config.strategy, "cpu_offload", False) else need
 
 

@@ -147,6 +147,8 @@ def test_logits_and_their_gradient_are_a_part_of_the_activations_where_they_are_
 
 def test_adapters_have_gradients_and_the_base_model_has_none(whole: MemoryNeed) -> None:
     adapted = alone(text(lora={"r": 4}))
+    in_16_bits = alone(configured(TEXT, model={"lora": {"r": 4}, "dtype": "bfloat16"}))
+    assert 0.5 * adapted.weights < in_16_bits.weights < 0.6 * adapted.weights
     assert adapted.gradients < 0.1 * whole.gradients
     assert adapted.weights == pytest.approx(whole.weights + adapted.gradients, rel=0.01)
 
@@ -216,6 +218,19 @@ def test_the_largest_stage_of_a_pipeline_needs_less_than_the_model(whole: Memory
     assert memory_need(gpipe, 2, None, use_gpu=False).total > turns.total
     recomputed = text("kind=pipeline activation_checkpointing=true", micro_batch_size=1)
     assert memory_need(recomputed, 2, None, use_gpu=False).activations < 0.8 * turns.activations
+
+
+def test_the_last_stage_of_a_pipeline_may_need_most_for_its_logits(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | sizes | {"vocab_size": 32_000}), encoding="utf-8")
+    config = configured(
+        TEXT,
+        model={"path": str(tmp_path), "lora": {"r": 4, "target_modules": ["q_proj", "lm_head"]}},
+        data={"sequence_length": LENGTH},
+        strategy={"kind": "pipeline"},
+    )
+    need = memory_need(config, 2, None, use_gpu=False)
+    assert need.activations > need.logits > 0
 
 
 def test_what_is_offloaded_is_in_the_machines_memory() -> None:

@@ -18,13 +18,13 @@ from sweeps_train.data.images import ImageShape
 from sweeps_train.models.causal_lm import (
     build_causal_lm,
     build_tokenizer,
-    hold_in_float32,
     max_positions,
     save_causal_lm,
 )
 from sweeps_train.models.image import build_image_model
 from sweeps_train.models.lora import leave_casts_to_autocast, target_modules
 from sweeps_train.tasks import build_task
+from sweeps_train.trained_types import hold_in_float32, short_types
 
 LLAMA_ATTENTION = ["k_proj", "o_proj", "q_proj", "v_proj"]
 SMALL = {"vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -106,10 +106,12 @@ def test_without_lora_every_weight_is_trained() -> None:
 
 def test_weights_that_are_trained_are_not_kept_in_16_bits() -> None:
     whole = build_causal_lm(tiny(dtype="bfloat16"))
-    assert hold_in_float32(whole) == dict.fromkeys(trainable(whole), torch.bfloat16)
+    types = short_types(whole)
+    assert types == dict.fromkeys(trainable(whole), torch.bfloat16)
+    hold_in_float32(whole, types)
     assert {p.dtype for p in whole.parameters()} == {torch.float32}
     adapted = build_causal_lm(tiny(dtype="float16", lora=Lora()))
-    hold_in_float32(adapted)
+    hold_in_float32(adapted, short_types(adapted))
     assert {(p.requires_grad, p.dtype) for p in adapted.parameters()} == {(True, torch.float32), (False, torch.float16)}
 
 

@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.distributed.tensor import DTensor
 from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train import load_model
 from sweeps_train.config import TrainingConfig
+from sweeps_train.distributed import Workers
+from sweeps_train.precision import Precision
+from sweeps_train.strategies import build_strategy, fsdp
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.training_state import TENSORS_FILE
 from sweeps_train.worker_cache import evict
@@ -97,6 +102,37 @@ def test_sharded_models_are_stored_and_resumed_alike(working_folder: Path) -> No
         assert before == after, kind
         assert before["eval/loss"] > 0
         check_stored(working_folder / kind / "whole" / "step-00000008")
+
+
+def float32_while_sharding() -> tuple[list[int], set[torch.dtype], int]:
+    """Bytes of float32 weights that are not sharded, whenever a part of the model is; types afterwards; all bytes."""
+    torch.set_num_threads(1)
+    shard, whole_bytes = fsdp.fully_shard, []
+
+    def counted(module: nn.Module, **options: Any) -> Any:
+        plain = [each for each in model.parameters() if not isinstance(each, DTensor)]
+        whole_bytes.append(sum(each.nbytes for each in plain if each.dtype == torch.float32))
+        return shard(module, **options)
+
+    task = CausalLMTraining(whole("fsdp"), None)
+    model: Any = task.model
+    size = sum(2 * each.nbytes for each in model.parameters())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fsdp, "fully_shard", counted)
+        workers = Workers.current()
+        strategy = build_strategy(whole("fsdp").strategy, workers, Precision("fp32", workers.device))
+        strategy.parallelize(task)
+    return whole_bytes, {each.dtype for each in model.parameters()}, size
+
+
+def test_no_worker_holds_a_whole_model_in_float32_while_it_is_sharded(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    write_base(working_folder / "base")
+    for whole_bytes, types, size in on_two_workers(float32_while_sharding, working_folder):
+        assert types == {torch.float32}
+        assert len(whole_bytes) > 2
+        assert max(whole_bytes[:-1]) < 0.4 * size, "one layer"
+        assert whole_bytes[-1] < 0.6 * size, "the embeddings"
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's

@@ -52,22 +52,6 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
     return adapted
 
 
-def hold_in_float32(model: nn.Module) -> dict[str, torch.dtype]:
-    """Convert the weights that are trained and have 16 bits to float32, in place: in 16 bits most optimizer steps are
-    smaller than the rounding, so that weights would not change. Autocast and the sharding strategies still compute in
-    16 bits.
-
-    Returns:
-        The types that these weights had, by name.
-    """
-    types: dict[str, torch.dtype] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16):
-            types[name] = parameter.dtype
-            parameter.data = parameter.data.float()
-    return types
-
-
 class SharedBase:
     """A frozen base model that successive trials put their adapters on; quantized on the device of the worker."""
 

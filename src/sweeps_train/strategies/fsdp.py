@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from typing import Protocol
 
 import torch
@@ -24,6 +25,7 @@ from sweeps_train.strategies.dtensor import ShardedStrategy
 from sweeps_train.strategies.layers import repeated_layers
 from sweeps_train.strategies.mesh import mesh
 from sweeps_train.strategies.strategy import Capabilities
+from sweeps_train.trained_types import hold_in_float32
 
 
 class FullyShardedStrategy(ShardedStrategy):
@@ -49,7 +51,7 @@ class FullyShardedStrategy(ShardedStrategy):
         self._config = config
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        return wrap_fsdp(model, self._mesh, self._config, self.precision)
+        return wrap_fsdp(model, self._mesh, self._config, self.precision, self.task.stored_types)
 
 
 class ShardingOptions(Protocol):
@@ -59,7 +61,9 @@ class ShardingOptions(Protocol):
     cpu_offload: bool
 
 
-def wrap_fsdp(model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, precision: Precision) -> nn.Module:
+def wrap_fsdp(
+    model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, precision: Precision, in_float32: Collection[str]
+) -> nn.Module:
     """Shard a model layer by layer, so that one layer at a time is gathered.
 
     Args:
@@ -67,6 +71,9 @@ def wrap_fsdp(model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, preci
         mesh: Of one dimension, over which tensors are sharded; or of two, the first of which has full copies.
         config: Options of ``fully_shard``.
         precision: Weights are gathered in its dtype; gradients are reduced in float32.
+        in_float32: Names of the weights that are trained in float32. Those of a layer are converted when it is sharded:
+            before, they are pages of the model's files, which the workers of a node share, and a copy of the whole
+            model in float32 on each worker would not fit into the machine.
 
     Returns:
         The model, now also an ``FSDPModule``.
@@ -76,7 +83,9 @@ def wrap_fsdp(model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, preci
     mixed = MixedPrecisionPolicy(param_dtype=precision.type, reduce_dtype=torch.float32 if precision.type else None)
     pinned = pins_memory(torch.device(mesh.device_type))
     offload = CPUOffloadPolicy(pin_memory=pinned) if config.cpu_offload else OffloadPolicy()
+    names = {module: name for name, module in model.named_modules()}
     for module in [*repeated_layers(model), model]:
+        hold_in_float32(module, in_float32, names[module])
         fully_shard(
             module,
             mesh=mesh,

@@ -21,6 +21,7 @@ from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.stages import Stage
 from sweeps_train.strategies.strategy import Capabilities, Key, Strategy, on_device
 from sweeps_train.tasks.task import Task
+from sweeps_train.trained_types import hold_in_float32
 
 _SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
@@ -46,6 +47,7 @@ class PipelineStrategy(Strategy):
     def parallelize(self, task: Task) -> None:
         self.task = task
         model = task.model.train()
+        hold_in_float32(model, task.stored_types)
         names: dict[nn.Parameter, str] = {}
         first_names = {
             name: names.setdefault(parameter, name)

@@ -18,6 +18,7 @@ from sweeps_train.errors import is_out_of_memory
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.tasks.task import Task
+from sweeps_train.trained_types import hold_in_float32
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -73,6 +74,7 @@ class Strategy:
         self.task = task
         if self.capabilities.activation_checkpointing:
             checkpoint_activations(task.model)
+        hold_in_float32(task.model, task.stored_types)
         self.model = self._wrap(_moved(task.model, self.workers.device).train())
         self.parameters = trained_parameters(task.model)
 

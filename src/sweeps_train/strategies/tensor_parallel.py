@@ -22,6 +22,7 @@ from sweeps_train.strategies.sequence_parallel import share_tokens
 from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.strategies.tensor_plan import REDUCED, parallel_styles, tensor_plan
 from sweeps_train.tasks.task import Task
+from sweeps_train.trained_types import hold_in_float32
 
 
 class TensorParallelStrategy(ShardedStrategy):
@@ -50,12 +51,13 @@ class TensorParallelStrategy(ShardedStrategy):
         self._summed_over_row = [each for name, each in self.parameters.items() if name.startswith(prefixes)]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
+        hold_in_float32(model, self.task.stored_types)
         plan, row = tensor_plan(model), self._mesh["tensor"]
         shards_tokens = self._config.sequence_parallel
         self._token_sharded = share_tokens(model, plan, row) if shards_tokens else []
         parallelize_module(model, row, parallel_styles(plan, shards_tokens=shards_tokens))
         if isinstance(self._config, FSDPTensorParallel):
-            return wrap_fsdp(model, self._mesh["data"], self._config, self.precision)
+            return wrap_fsdp(model, self._mesh["data"], self._config, self.precision, self.task.stored_types)
         return model.to(self.workers.device)
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:

@@ -13,12 +13,13 @@ from sweeps_train.compat.fake_tensors import documents_alone
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.sampler import Batch
 from sweeps_train.models.attention import use_causal_attention
-from sweeps_train.models.causal_lm import build_blank_causal_lm, hold_in_float32, max_positions
+from sweeps_train.models.causal_lm import build_blank_causal_lm, max_positions
 from sweeps_train.models.head import DetachedHead
 from sweeps_train.models.lora import leave_casts_to_autocast
 from sweeps_train.strategies.layers import bare_model
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy
+from sweeps_train.trained_types import hold_in_float32, short_types
 
 _CHANGES_OF_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
 """Keys of transformers' configs for models whose logits are not those of a plain linear layer. A training finds that
@@ -37,7 +38,8 @@ class BlankCausalLM(CausalLMTraining):
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         self._base = None
         self.model = build_blank_causal_lm(config.model)
-        self.stored_types = hold_in_float32(self.model)
+        self.stored_types = short_types(self.model)
+        hold_in_float32(self.model, self.stored_types)
         named = self.model.named_parameters(remove_duplicate=False)
         self.frozen = [name for name, each in named if not each.requires_grad]
         self._sequence_length = min(config.data.sequence_length, max_positions(self.model) or sys.maxsize)

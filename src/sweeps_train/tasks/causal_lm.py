@@ -24,7 +24,6 @@ from sweeps_train.models.causal_lm import (
     SharedBase,
     build_causal_lm,
     build_tokenizer,
-    hold_in_float32,
     max_positions,
     save_causal_lm,
 )
@@ -32,6 +31,7 @@ from sweeps_train.models.head import detach_head
 from sweeps_train.models.lora import leave_casts_to_autocast, load_lora
 from sweeps_train.precision import Precision
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy, linear_cross_entropy
+from sweeps_train.trained_types import hold_in_float32, short_types
 from sweeps_train.worker_cache import cached, evict
 
 KEPT_PART = 0.5
@@ -60,10 +60,12 @@ class CausalLMTraining:
             self.model = build_causal_lm(model, weights)
         else:
             self.model = self._adapted_base(model, model.lora, shards=config.strategy.kind != "ddp")
-        types = hold_in_float32(self.model)
-        if model.lora is not None and weights is not None:
-            load_lora(self.model, weights)  # not before: in 16 bits, modules that are trained as a whole lose digits
-        self.stored_types = types if model.lora is None else {}  # adapters are small, and stored as they are trained
+        self.stored_types = short_types(self.model)
+        if model.lora is not None:
+            hold_in_float32(self.model, self.stored_types)
+            self.stored_types = {}  # adapters are small, and stored as they are trained
+            if weights is not None:
+                load_lora(self.model, weights)  # not before: in 16 bits, modules trained as a whole lose digits
         named = self.model.named_parameters(remove_duplicate=False)
         self.frozen = [name for name, each in named if not each.requires_grad]
         tokenizer_key = (model.tokenizer or model.path, model.revision, model.trust_remote_code)

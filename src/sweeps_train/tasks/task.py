@@ -25,7 +25,8 @@ class Task(Protocol):
 
     @property
     def stored_types(self) -> Mapping[str, torch.dtype]:
-        """Types in which ``save`` writes weights, by name, where they differ from those that they are trained in."""
+        """Types in which ``save`` writes weights, by name, where they are trained in float32 instead. The
+        model has its weights in them until a strategy takes it."""
 
     @property
     def train_samples(self) -> Samples:

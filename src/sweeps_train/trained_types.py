@@ -1,0 +1,33 @@
+"""Types of trained weights. In 16 bits most optimizer steps are smaller than the rounding, so that weights would not
+change: they are trained in float32. Autocast and the sharding strategies still compute in 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+SHORT = (torch.float16, torch.bfloat16)
+
+
+def short_types(model: nn.Module) -> dict[str, torch.dtype]:
+    """Types of the weights that are trained and have 16 bits, by name."""
+    return {
+        name: parameter.dtype
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.dtype in SHORT
+    }
+
+
+def hold_in_float32(module: nn.Module, names: Collection[str], prefix: str = "") -> None:
+    """Convert weights of 16 bits to float32, in place.
+
+    Args:
+        module: A model or a part of it.
+        names: Names of weights of the model; those that are elsewhere, or converted, are left alone.
+        prefix: Name of the part in the model.
+    """
+    for name, parameter in module.named_parameters(prefix=prefix):
+        if name in names and parameter.dtype in SHORT:
+            parameter.data = parameter.data.float()
