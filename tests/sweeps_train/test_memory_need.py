@@ -172,6 +172,17 @@ def test_gradients_of_earlier_micro_batches_are_there_beside_the_activations_of_
     assert accumulated.activations >= whole.activations + 0.5 * whole.gradients
 
 
+def test_what_is_gathered_is_there_until_it_is_freed() -> None:
+    with PeakMemory() as memory:
+        storage = torch.empty(1024, dtype=torch.uint8).untyped_storage()
+        found = [memory.now]
+        for size in (0, 2048, 0):  # as FSDP does
+            storage.resize_(size)
+            found.append(memory.now)
+    assert found == [1024, 0, 2048, 0]
+    assert memory.peak == 2048
+
+
 def test_the_total_is_that_of_all_parts(whole: MemoryNeed) -> None:
     assert whole.total == whole.weights + whole.gradients + whole.optimizer + whole.activations
     assert min(whole.weights, whole.gradients, whole.optimizer, whole.activations) > MIB // 2

@@ -115,12 +115,10 @@ def merge_lora(adapted: PeftModel) -> PreTrainedModel:
 def _separate_adapted_head(adapted: PeftModel) -> None:
     """Give a head that shares its weight with the embeddings one of its own, if one of them has adapters, which would
     change both when they are merged."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
     base: Any = adapted.get_base_model()
     layers = base.get_input_embeddings(), base.get_output_embeddings()
-    embeddings, head = (each.get_base_layer() if isinstance(each, BaseTunerLayer) else each for each in layers)
-    is_adapted = any(isinstance(each, BaseTunerLayer) for each in layers)
+    embeddings, head = (getattr(each, "base_layer", each) for each in layers)  # beneath peft's
+    is_adapted = any(hasattr(each, "base_layer") for each in layers)
     if is_adapted and head is not None and head.weight is embeddings.weight:
         head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
 
