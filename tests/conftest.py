@@ -89,7 +89,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of this run of the tests, for all its processes
     tokens = ("conf=digits", "search.num_trials=4", *SHORT, "--name=first")
-    return run_once(folder / "digits", *tokens, report=True, new_store=True)
+    return run_once(folder / "digits", *tokens, report=True, new_store=True, within_s=800)
 
 
 @pytest.fixture

@@ -59,9 +59,19 @@ def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.
 def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = False, within_s: float = 280) -> Done:
     """A sweep with its report takes some seconds longer."""
     process = start(folder, "run", *arguments, f"tracking.report={str(report).lower()}", "--json", new_store=new_store)
-    out, err = process.communicate(timeout=within_s)
+    out, err = outputs(process, within_s)
     assert process.returncode in (0, 1), err
     return Done(folder, process.returncode, err, json.loads(out))
+
+
+def outputs(process: subprocess.Popen[str], within_s: float) -> tuple[str, str]:
+    """What a process prints until it ends. It is killed if it takes too long: it would slow the next tests."""
+    try:
+        return process.communicate(timeout=within_s)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def run_once(folder: Path, *arguments: str, **options: Any) -> Done:

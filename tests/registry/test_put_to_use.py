@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import yaml
 from mlflow import artifacts
-from running import SHORT, Done, run, start
+from running import SHORT, Done, outputs, run, start
 from serving import Api
 
 from sweeps.cli import run_command
 from sweeps.driver.reproduce import MEASURED_IN_TIME
 from sweeps_train import load_model
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)  # two whole sweeps, on a busy machine
 
 COMPARED = {
     *("eval/accuracy", "eval/loss", "train/epoch", "train/loss", "train/lr", "train/num_workers"),
@@ -32,7 +32,7 @@ COMPARED = {
 
 def call(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
     process = start(folder, *arguments)
-    out, err = process.communicate(timeout=280)
+    out, err = outputs(process, 400)
     assert process.returncode == status, err
     assert "Traceback" not in err
     return out, err
