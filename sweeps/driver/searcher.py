@@ -3,7 +3,7 @@ trials all fail."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from ray.tune.experiment import Trial as TuneTrial
 
@@ -65,8 +65,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         resumes = bool(self.unfinished)
         point = super().suggest(trial_id)
         if not isinstance(point, dict):
-            # Finished at once, and not only when the last trial has ended: Tune then releases the slots of the others.
-            return cast("dict[str, Any]", self.FINISHED) if self.ended_because is not None else point
+            return point
         delivered = {LAST_DELIVERED: max(self._running[trial_id].reports, default=0)} if resumes else {}
         return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point, **delivered, **self._last_exploit(trial_id)}
 

@@ -124,9 +124,10 @@ def test_survivors_grow_into_the_workers_of_trials_that_asha_has_stopped(
 
 
 def test_a_trial_gives_workers_back_to_one_that_waits(tmp_path: Path, undisturbed: dict[str, dict[int, float]]) -> None:
-    elastic = ("scaling.num_workers={min: 1, max: 4}", "search=optuna", points(GOOD, BAD[0]), "search.num_trials=2")
-    one = ("search.max_concurrent=1", "tracking.report=false", "--name", "gives", "--json")
-    process = start(made(tmp_path), "run", *sleeps(0.05), *elastic, *one)
+    elastic = ("scaling.num_workers={min: 1, max: 4}", "search=optuna", points(GOOD), "search.num_trials=1")
+    process = start(
+        made(tmp_path), "run", *sleeps(0.05), *elastic, "--name", "gives", "tracking.report=false", "--json"
+    )
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
@@ -134,7 +135,7 @@ def test_a_trial_gives_workers_back_to_one_that_waits(tmp_path: Path, undisturbe
         if "trial 0000 started" in line:
             break
     wait_for_steps(tmp_path, "gives", 10)
-    extended = [sys.executable, "-m", "sweeps", "extend", "gives", "search.max_concurrent=2"]
+    extended = [sys.executable, "-m", "sweeps", "extend", "gives", "search.num_trials=2"]
     subprocess.run(extended, cwd=tmp_path, check=True, capture_output=True)
     out, err = process.communicate(timeout=1500)
     print(*lines, err)
