@@ -107,6 +107,29 @@ def test_each_piece_is_a_report_and_a_resumed_training_is_the_same_as_an_unbroke
     assert {"eval/loss", "eval/log_loss", "eval/f1", "eval/roc_auc"} <= unbroken[0].keys()
 
 
+@pytest.mark.parametrize(
+    ("target", "name", "value"),
+    [
+        ("xgboost.XGBClassifier", "learning_rate", 1e-9),
+        ("lightgbm.LGBMClassifier", "learning_rate", 1e-9),
+        ("sklearn.ensemble.GradientBoostingClassifier", "learning_rate", 1e-9),
+        ("sklearn.linear_model.SGDClassifier", "alpha", 7.0),
+    ],
+)
+def test_a_training_that_continues_has_the_arguments_of_the_present_config(
+    target: str, name: str, value: float, worker: Worker
+) -> None:
+    worker.stop_after = 1
+    with pytest.raises(Stopped):
+        fit(configured(target, arguments=BOOSTING[target], report_every=4))
+    worker.stop_after = math.inf
+    fit(configured(target, arguments=BOOSTING[target] | {name: value}, report_every=4))  # as PBT changes it
+    assert load_model(worker.newest).estimator.get_params()[name] == value
+    if not target.startswith("sklearn."):  # whose rate is that of earlier trees, too
+        losses = [each["eval/loss"] for each in worker.reports]
+        assert losses == pytest.approx([losses[0]] * 3, rel=1e-3), "what was added has no weight"
+
+
 @pytest.mark.parametrize("target", ["xgboost.XGBRegressor", "lightgbm.LGBMRegressor"])
 def test_boosting_in_pieces_is_boosting_at_once(target: str, worker: Worker) -> None:
     arguments = {"n_estimators": 20, "learning_rate": 0.1}

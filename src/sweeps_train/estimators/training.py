@@ -76,6 +76,10 @@ def _fit(
     """Fit an estimator piece by piece, with a report after each."""
     new = _new(config, split)
     model, growth = resumed or split.model(new, native=native), growth_of(new)
+    if resumed is not None:  # PBT may have changed an argument, and another worker may have other CPUs
+        present = new.get_params()
+        given = {name: present[name] for name in (*config.task.arguments, "n_jobs") if name in present}
+        model.estimator.set_params(**given)
     every = config.task.report_every or math.ceil(growth.total / PIECES)
     train, held_out = model.inputs(split.train.features), model.inputs(split.held_out.features)
     positive = model.encoding.positive_index(config.task.positive_class)
