@@ -49,7 +49,7 @@ def test_every_command_about_an_ended_sweep_works(folder: Path) -> None:
         done = run(folder, "-m", "sweeps", *command)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     assert (folder / "winner.yaml").exists()
-    assert (folder / "DIR" / "index.html").exists()
+    assert (folder / "DIR" / "report.html").exists()
     (loads,) = (block.text for block in blocks_of(CHECKOUT / "docs" / "life.md") if "sweeps_train" in block.text)
     done = run(folder, "-c", f"{loads}\nprint(type(model).__name__)")
     assert done.stdout.split() == ["ConvNet"], done.stderr
