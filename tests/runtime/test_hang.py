@@ -275,7 +275,7 @@ def test_a_function_whose_import_takes_longer_than_a_hang_is_waited_for(tmp_path
     (tmp_path / "slow_to_import.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
     done = run(
         tmp_path,
-        *("conf=ray_train_function", "space=null", "task._target_=slow_to_import.train", "task.arguments={}"),
+        *("conf=ray_train_function", "~space", "~task.arguments", "task._target_=slow_to_import.train"),
         *("task.metrics=[]", "search.metric=loss", "search.mode=min", "search.num_trials=1", "search.max_retries=0"),
         *("preflight.timeout_s=0", "cluster.num_cpus=2", f"scaling.hang_timeout_s={HANG_S}"),
     )
