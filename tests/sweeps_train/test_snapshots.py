@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, exits_of_workers, on_two_workers, run, write_prompts
 
-from sweeps_train import machine_memory, resumption, saver, trainer
+from sweeps_train import integrity, machine_memory, resumption, saver, trainer
 from sweeps_train.checkpoint import complete_checkpoints, newest_intact
 from sweeps_train.integrity import find_damage
 from sweeps_train.snapshots import connection, snapshot
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder
-from sweeps_train.snapshots.holder import SOCKET
+from sweeps_train.snapshots.holder import FILES, SOCKET, Holder
 from sweeps_train.training_state import TENSORS_FILE
 
 pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory")
@@ -394,6 +394,23 @@ def stored(tmp_path: Path) -> Iterator[HolderConnection]:
     yield second
     second.forget()
     first.close()
+
+
+def test_a_snapshot_is_sealed_without_reading_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server: Any = None
+    (tmp_path / "memory" / FILES).mkdir(parents=True)
+    (tmp_path / "memory" / FILES / "weights").write_bytes(b"1234")
+    read: list[Path] = []
+
+    def reading(file: Path) -> list[int]:
+        read.append(file)
+        return [0, 0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(integrity, "_size_and_checksum", reading)
+        Holder(tmp_path / "memory", server, os.getpid())._write(tmp_path / "step-00000001")
+    assert [each.name for each in read] == ["files.json"], "the seal itself"
+    assert find_damage(tmp_path / "step-00000001") is None
 
 
 def test_memory_is_read_only_if_the_storage_has_the_same(stored: HolderConnection, tmp_path: Path) -> None:
