@@ -65,7 +65,7 @@ def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = F
 
 
 def outputs(process: subprocess.Popen[str], within_s: float) -> tuple[str, str]:
-    """What a process prints until it ends. It is killed if it takes too long: it would slow the next tests."""
+    """Output and errors of a process until it ends. It is killed if it takes too long: it would slow the next tests."""
     try:
         return process.communicate(timeout=within_s)
     except BaseException:
