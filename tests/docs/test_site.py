@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import TimeoutError as WaitedInVain
 from serving import Api
 from web_server import WebServer, close, new_service
 
@@ -83,13 +84,21 @@ def test_the_search_of_the_site_works_in_a_browser_without_another_host(where: s
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("requestfailed", lambda request: troubles.append(request.url))
         page.goto(f"{address}/docs/index.html" if where == "service" else f"file://{site}/index.html")
-        page.keyboard.press("Control+k")
-        page.wait_for_timeout(1000)
+        open_search(page)
         page.keyboard.type("hang_timeout_s", delay=50)
         page.get_by_text("scaling.hang_timeout_s").first.wait_for()
         page.keyboard.press("Enter")
         page.wait_for_url(re.compile(r"reference/config/scaling\.html"))
         assert troubles == []
+
+
+def open_search(page: Page) -> None:
+    """Press its keys until the page's script has begun to listen to them."""
+    for _ in range(30):
+        page.keyboard.press("Control+k")
+        with suppress(WaitedInVain):
+            page.locator("input:focus").wait_for(timeout=2000)
+            return
 
 
 @contextmanager
