@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sweeps.search.advisors.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.advisors.memory import MemoryEstimate as MemoryEstimate
     from sweeps.search.advisors.priors import PriorAdvisor as PriorAdvisor
+    from sweeps.search.confirmation import Race as Race
+    from sweeps.search.confirmation import race as race
     from sweeps.search.expected_improvement import ExpectedImprovement as ExpectedImprovement
     from sweeps.search.point_source import PointOptions as PointOptions
     from sweeps.search.samplers.bohb import RungSampler as RungSampler
@@ -51,6 +53,7 @@ __all__ = [
     "PointOptions",
     "PredictedSampler",
     "PriorAdvisor",
+    "Race",
     "RungSampler",
     "Space",
     "TrialTable",
@@ -58,6 +61,7 @@ __all__ = [
     "build_sampler",
     "load_earlier",
     "points_to_retry",
+    "race",
 ]
 
 MODULES = {
@@ -77,6 +81,7 @@ MODULES = {
     "PointOptions": "search.point_source",
     "PredictedSampler": "search.samplers.predicted",
     "PriorAdvisor": "search.advisors.priors",
+    "Race": "search.confirmation",
     "RungSampler": "search.samplers.bohb",
     "Space": "space.distributions",
     "TrialTable": "config.warm_start",
@@ -84,6 +89,7 @@ MODULES = {
     "build_sampler": "search.samplers.build",
     "load_earlier": "search.samplers.earlier_trials",
     "points_to_retry": "search.samplers.transfer",
+    "race": "search.confirmation",
 }
 ALIASES = {"points_again": "points_to_retry"}
 """Names of earlier releases."""

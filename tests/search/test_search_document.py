@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(300)
 def folder(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the document's examples, in which the search has run."""
     found = re.findall(r"```python\n(.*?)```", (checkout / "docs" / "search.md").read_text(encoding="utf-8"), re.S)
-    warm_start, example = found
+    warm_start, _, example = found
     folder = tmp_path_factory.mktemp("example")
     (folder / "example.py").write_text(example, encoding="utf-8")
     (folder / "warm_start.py").write_text(warm_start, encoding="utf-8")

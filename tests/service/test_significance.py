@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sweeps.config.nights import Regression
-from sweeps.service.promotion.significance import compare_with_earlier, duel, pooled_deviation
+from sweeps.search.significance import duel, pooled_deviation
+from sweeps.service.promotion.significance import compare_with_earlier
 
 # --- what the noise says ------------------------------------------------------------------------------------------
 

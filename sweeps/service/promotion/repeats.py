@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sweeps.compose.overrides import written_override
+from sweeps.search.significance import Group
 from sweeps.service.promotion.night import Night
-from sweeps.service.promotion.significance import Group
 from sweeps.space.distributions import Point
 from sweeps.tracking.record import SweepRecord, TrialRecord
 

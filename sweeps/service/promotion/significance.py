@@ -1,60 +1,17 @@
-"""Significance of differences: the noise between equal trainings, and whether a difference exceeds it."""
+"""Significance of a night's result: whether it is worse than those of earlier nights by more than noise."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev, variance
+from statistics import median, stdev
 
 from sweeps.config.nights import Regression
 from sweeps.config.search import Mode
+from sweeps.search.significance import gain
 
-Group = Sequence[float]
-"""Values of trainings that differ only by their seed."""
 MIN_NIGHTS_FOR_SPREAD = 3
 """Minimum number of earlier nights to estimate how much nights differ."""
-
-
-def pooled_deviation(groups: Iterable[Group]) -> float | None:
-    """Return the pooled standard deviation within groups; None if no group has two values."""
-    within = [(len(group) - 1, variance(group)) for group in groups if len(group) > 1]
-    freedom = sum(degrees for degrees, _ in within)
-    return math.sqrt(sum(degrees * each for degrees, each in within) / freedom) if freedom else None
-
-
-def gain(mode: Mode, new: float, old: float) -> float:
-    """Return by how much the new value is better."""
-    return old - new if mode == "min" else new - old
-
-
-@dataclass(frozen=True)
-class Duel:
-    """Result of comparing champion and challenger on the same data."""
-
-    gain: float
-    """Difference of the means, positive if the challenger is better."""
-    needed: float
-    """Difference above which the challenger wins."""
-
-    @property
-    def won(self) -> bool:
-        """Whether the challenger is better by more than noise."""
-        return self.gain > self.needed
-
-
-def duel(mode: Mode, champions: Group, challengers: Group, noise: float, standard_deviations: float) -> Duel:
-    """Compare two groups by their means.
-
-    Args:
-        mode: Whether a smaller or a larger value is better.
-        champions: At least one value.
-        challengers: At least one value.
-        noise: Standard deviation of one value.
-        standard_deviations: Standard deviations of the difference of the means that must be exceeded.
-    """
-    of_difference = noise * math.sqrt(1 / len(champions) + 1 / len(challengers))
-    return Duel(gain(mode, fmean(challengers), fmean(champions)), standard_deviations * of_difference)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from sweeps.config.nights import Champion
+from sweeps.search.significance import duel, pooled_deviation
 from sweeps.service.promotion.night import Night, Verdict
-from sweeps.service.promotion.significance import compare_with_earlier, duel, pooled_deviation
+from sweeps.service.promotion.significance import compare_with_earlier
 
 Found = tuple[Verdict, str]
 """Verdict and reason."""
