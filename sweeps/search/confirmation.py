@@ -40,7 +40,8 @@ class Race:
 
     @property
     def winner(self) -> str | None:
-        """Contender that is significantly better than all others; None if the race goes on, or ended without one."""
+        """The only contender left, since each other one was significantly worse than the best of its round; None if
+        the race goes on, or ended with several."""
         return self.in_race[0] if not self.next and len(self.in_race) == 1 else None
 
 
@@ -70,9 +71,12 @@ def race(mode: Mode, values: Mapping[str, Sequence[float]], *, max_runs: int = 5
         The race: which runs are next, or how it ended.
 
     Raises:
-        ValueError: There are fewer than two contenders, ``max_runs`` is less than 2, or ``confidence`` is not between
-            0 and 1.
+        ValueError: There are fewer than two contenders, ``max_runs`` is less than 2, ``confidence`` is not between
+            0 and 1, or a value is not finite.
     """
+    for name, group in values.items():
+        if not all(map(math.isfinite, group)):
+            raise ValueError(f"a race needs finite values; those of {name} are {[*group]}")
     if len(values) < 2 or max_runs < 2 or not 0 < confidence < 1:
         raise ValueError(
             f"a race needs two contenders (it has {len(values)}), max_runs of 2 or more (it is {max_runs}) and a "

@@ -52,4 +52,4 @@ def test_every_command_about_an_ended_sweep_works(folder: Path) -> None:
     assert (folder / "DIR" / "report.html").exists()
     (loads,) = (block.text for block in blocks_of(CHECKOUT / "docs" / "life.md") if "sweeps_train" in block.text)
     done = run(folder, "-c", f"{loads}\nprint(type(model).__name__)")
-    assert done.stdout.split() == ["ConvNet"], done.stderr
+    assert done.stdout.split() == ["ConvNetClassifier"], done.stderr

@@ -92,6 +92,11 @@ def test_a_race_that_cannot_be_decided_is_refused(contenders: int, runs: int, co
         race("min", {str(index): [] for index in range(contenders)}, max_runs=runs, confidence=confidence)
 
 
+def test_a_value_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"finite values; those of b are \[nan\]"):
+        race("min", {"a": [1.0], "b": [float("nan")]})
+
+
 def test_the_documented_race_goes_on_without_the_configuration_that_has_lost(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
