@@ -73,6 +73,12 @@ def race(mode: Mode, values: Mapping[str, Sequence[float]], *, max_runs: int = 5
     Raises:
         ValueError: There are fewer than two contenders, ``max_runs`` is less than 2, ``confidence`` is not between
             0 and 1, or a value is not finite.
+
+    Example:
+        >>> from sweeps.search import race
+        >>> state = race("min", {"7": [0.21, 0.22], "12": [0.21, 0.2], "3": [0.41, 0.4]})
+        >>> state.next, dict(state.out)
+        (('12', '7'), {'3': '12'})
     """
     for name, group in values.items():
         if not all(map(math.isfinite, group)):
