@@ -34,7 +34,7 @@ def process_state_restored() -> Iterator[None]:
         torch.set_default_dtype(number)
         torch.set_num_threads(threads)
         if torch.get_default_device() != device:
-            torch.set_default_device(None)
+            torch.set_default_device(None if device.type == "cpu" else device)
         torch.set_grad_enabled(has_gradients)
         torch.autograd.set_detect_anomaly(finds_anomalies)
         if "torch._dynamo" in sys.modules:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -27,8 +28,9 @@ def lost_workers(exception: BaseException, locations: Sequence[str], nodes: Sequ
     """
     failures: Mapping[int, BaseException] = getattr(exception, "worker_failures", None) or {}
     deaths = ((rank, health_check_error(failure)) for rank, failure in failures.items())
+    reachable = functools.cache(is_reachable)  # a node is asked once, however many of its workers were lost
     return tuple(
-        _lost_worker(rank, locations, nodes, death)
+        _lost_worker(rank, locations, nodes, death, reachable)
         for rank, death in deaths
         if isinstance(death, ray.exceptions.RayActorError)
     )
@@ -43,19 +45,26 @@ def dead_workers(workers: Sequence[WorkerProcess]) -> Iterator[WorkerError]:
     answers = [ping(worker.actor) for worker in workers]
     ready, _ = ray.wait(answers, num_returns=len(answers), timeout=ANSWER_WITHIN_S)
     locations, nodes = [worker.location for worker in workers], [worker.node_id for worker in workers]
+    reachable = functools.cache(is_reachable)
     for rank, answer in enumerate(answers):
         if answer in ready:
             try:
                 ray.get(answer)
             except ray.exceptions.RayActorError as death:
-                yield _lost_worker(rank, locations, nodes, death)
+                yield _lost_worker(rank, locations, nodes, death, reachable)
 
 
-def _lost_worker(rank: int, locations: Sequence[str], nodes: Sequence[str], death: BaseException) -> WorkerError:
+def _lost_worker(
+    rank: int,
+    locations: Sequence[str],
+    nodes: Sequence[str],
+    death: BaseException,
+    reachable: Callable[[str], bool],
+) -> WorkerError:
     host = locations[rank].partition("/")[0] if rank < len(locations) else "an unknown node"
     preempted = isinstance(death, ray.exceptions.RayActorError) and death.preempted
     reason = _reason(str(death))
-    if reason == PROCESS_DIED and rank < len(nodes) and not is_reachable(nodes[rank]):
+    if reason == PROCESS_DIED and rank < len(nodes) and not reachable(nodes[rank]):
         reason = NODE_DIED  # Ray notices a dead node seconds after the processes on it
     return WorkerError(
         kind="lost",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 
+from sweeps.runtime import lost_worker
 from sweeps.runtime.lost_worker import NODE_DIED, PROCESS_DIED, lost_workers
 
 
@@ -39,3 +40,14 @@ def test_a_worker_is_lost_with_its_node_before_ray_has_noticed_that(node: str, r
     }
     (error,) = lost_workers(failed, ("a", "b/0"), ("alive", node))
     assert error.message == f"worker 1 on b was lost: {reason}"
+
+
+def test_a_node_is_asked_once_however_many_of_its_workers_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(lost_worker, "is_reachable", lambda node: bool(asked.append(node)))
+    death = SimpleNamespace(health_check_failure=ray.exceptions.ActorDiedError())
+    failed = RuntimeError("workers failed")
+    failed.worker_failures = dict.fromkeys(range(4), death)  # type: ignore[attr-defined]
+    errors = lost_workers(failed, ("a", "a", "b", "b"), ("1", "1", "2", "2"))
+    assert [error.message.endswith(NODE_DIED) for error in errors] == [True] * 4
+    assert asked == ["1", "2"]

@@ -90,3 +90,13 @@ def test_a_function_is_compiled_in_every_trial() -> None:
 
 def double(values: torch.Tensor) -> torch.Tensor:
     return 2 * values
+
+
+def test_a_default_device_that_was_set_before_comes_back() -> None:
+    torch.set_default_device("meta")
+    try:
+        with process_state_restored():
+            torch.set_default_device("cpu")
+        assert torch.get_default_device().type == "meta"
+    finally:
+        torch.set_default_device(None)
