@@ -20,14 +20,19 @@ def short_types(model: nn.Module) -> dict[str, torch.dtype]:
     }
 
 
-def hold_in_float32(module: nn.Module, names: Collection[str], prefix: str = "") -> None:
-    """Convert weights of 16 bits to float32, in place.
+def hold_in_float32(
+    module: nn.Module, names: Collection[str], prefix: str = "", device: torch.device | None = None
+) -> None:
+    """Convert weights of 16 bits to float32, in place, one after another.
 
     Args:
         module: A model or a part of it.
         names: Names of weights of the model; those that are elsewhere, or converted, are left alone.
         prefix: Name of the part in the model.
+        device: Device to which they are moved before: those of several workers would not fit into the machine's memory
+            in float32. Weights of other workers, on ``meta``, stay there. Default: all stay where they are.
     """
     for name, parameter in module.named_parameters(prefix=prefix):
         if name in names and parameter.dtype in SHORT:
-            parameter.data = parameter.data.float()
+            stays = device is None or parameter.is_meta
+            parameter.data = (parameter.data if stays else parameter.data.to(device)).float()

@@ -14,6 +14,7 @@ from sweeps_train.optimizer import OptimizerState, load_optimizer_state, own_sta
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import random_state, set_random_state
 from sweeps_train.tensor_file import mapped
+from sweeps_train.trained_types import SHORT
 
 if TYPE_CHECKING:
     from sweeps_train.strategies import Strategy
@@ -53,8 +54,8 @@ def own_tensors(
     """
     tensors, plain = own_state(optimizer, strategy)
     named = {f"{key}:{name}": each for (name, key), each in tensors.items()}
-    types = strategy.task.stored_types
-    named |= {f"{_TRAINED_WEIGHT}:{name}": weights[name] for name in types if name in weights}
+    rounded = [name for name, dtype in strategy.task.stored_types.items() if dtype in SHORT and name in weights]
+    named |= {f"{_TRAINED_WEIGHT}:{name}": weights[name] for name in rounded}
     return named, WorkerState(strategy.capabilities.random_stream, random_state(strategy.workers.device), plain)
 
 

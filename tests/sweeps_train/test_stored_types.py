@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.profiler import ProfilerActivity, profile
 from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train import load_model
 from sweeps_train.config import TrainingConfig
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
-from sweeps_train.strategies import build_strategy, fsdp
+from sweeps_train.strategies import Strategy, build_strategy, fsdp, tensor_parallel
+from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.training_state import TENSORS_FILE
 from sweeps_train.worker_cache import evict
@@ -104,35 +109,116 @@ def test_sharded_models_are_stored_and_resumed_alike(working_folder: Path) -> No
         check_stored(working_folder / kind / "whole" / "step-00000008")
 
 
-def float32_while_sharding() -> tuple[list[int], set[torch.dtype], int]:
-    """Bytes of float32 weights that are not sharded, whenever a part of the model is; types afterwards; all bytes."""
+SHARDING = {"fsdp": (fsdp, "fully_shard"), "tensor_parallel": (tensor_parallel, "parallelize_module")}
+
+
+def float32_while_sharding() -> dict[str, list[float]]:
+    """Weights in float32 that are not sharded, whenever a part of the model is, as parts of all weights."""
     torch.set_num_threads(1)
-    shard, whole_bytes = fsdp.fully_shard, []
+    found: dict[str, list[float]] = {}
+    for kind, (module, name) in SHARDING.items():
+        for dtype in ("auto", "float32"):
+            config = configured(TEXT, model={"path": "./base", "lora": None, "dtype": dtype}, strategy={"kind": kind})
+            task = CausalLMTraining(config, None)
+            parts = found[f"{kind}, {dtype}"] = []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(module, name, counting(getattr(module, name), task.model, parts))
+                taken_by_strategy(config, task)
+    return found
 
-    def counted(module: nn.Module, **options: Any) -> Any:
-        plain = [each for each in model.parameters() if not isinstance(each, DTensor)]
-        whole_bytes.append(sum(each.nbytes for each in plain if each.dtype == torch.float32))
-        return shard(module, **options)
 
-    task = CausalLMTraining(whole("fsdp"), None)
-    model: Any = task.model
-    size = sum(2 * each.nbytes for each in model.parameters())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fsdp, "fully_shard", counted)
-        workers = Workers.current()
-        strategy = build_strategy(whole("fsdp").strategy, workers, Precision("fp32", workers.device))
-        strategy.parallelize(task)
-    return whole_bytes, {each.dtype for each in model.parameters()}, size
+def counting(shard: Callable[..., Any], model: nn.Module, parts: list[float]) -> Callable[..., Any]:
+    def counted(*args: Any, **options: Any) -> Any:
+        weights = list(model.parameters())
+        whole = [each for each in weights if not isinstance(each, DTensor) and each.dtype == torch.float32]
+        parts.append(sum(each.numel() for each in whole) / sum(each.numel() for each in weights))
+        return shard(*args, **options)
+
+    return counted
+
+
+def taken_by_strategy(config: TrainingConfig, task: CausalLMTraining) -> list[nn.Parameter]:
+    """Weights of this worker, when the strategy has taken the model."""
+    workers = Workers.current()
+    build_strategy(config.strategy, workers, Precision("fp32", workers.device)).parallelize(task)
+    own = [each for each in task.model.parameters() if not each.is_meta]
+    assert {each.dtype for each in own} == {torch.float32}
+    return own
 
 
 def test_no_worker_holds_a_whole_model_in_float32_while_it_is_sharded(working_folder: Path) -> None:
     write_prompts(working_folder)
     write_base(working_folder / "base")
-    for whole_bytes, types, size in on_two_workers(float32_while_sharding, working_folder):
-        assert types == {torch.float32}
-        assert len(whole_bytes) > 2
-        assert max(whole_bytes[:-1]) < 0.4 * size, "one layer"
-        assert whole_bytes[-1] < 0.6 * size, "the embeddings"
+    for found in on_two_workers(float32_while_sharding, working_folder):
+        assert found.keys() == {f"{kind}, {dtype}" for kind in SHARDING for dtype in ("auto", "float32")}
+        for name, parts in found.items():
+            assert len(parts) > 2, name
+            assert max(parts[:-1]) < 0.4, f"{name}: one layer"
+            assert parts[-1] < 0.6, f"{name}: the embeddings"
+
+
+def allocated_by_a_pipeline() -> list[tuple[int, int]]:
+    """Most bytes that are allocated at a time while a pipeline takes a model, and those of this worker's weights."""
+    torch.set_num_threads(1)
+    found = []
+    for dtype in ("auto", "float32"):
+        config = configured(TEXT, model={"path": "./base", "lora": None, "dtype": dtype}, strategy={"kind": "pipeline"})
+        task = CausalLMTraining(config, None)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            own = taken_by_strategy(config, task)
+        found.append((peak_bytes(profiled), sum(each.nbytes for each in own)))
+    return found
+
+
+def peak_bytes(profiled: Any) -> int:
+    events = [each for each in profiled.profiler.kineto_results.events() if each.name() == "[memory]"]
+    return max(accumulate(each.nbytes() for each in sorted(events, key=lambda each: each.start_ns())))
+
+
+def test_a_worker_of_a_pipeline_converts_the_weights_of_its_stage_alone(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    write_base(working_folder / "base")
+    for found in on_two_workers(allocated_by_a_pipeline, working_folder):
+        for peak, own in found:
+            assert own <= peak < 1.1 * own
+
+
+@dataclass
+class Short:
+    """A task with a model of 16 bits."""
+
+    model: nn.Module = field(default_factory=lambda: nn.Linear(4, 4, dtype=torch.bfloat16))
+
+    @property
+    def stored_types(self) -> dict[str, torch.dtype]:
+        return dict.fromkeys(dict(self.model.named_parameters()), torch.bfloat16)
+
+
+def test_weights_go_to_a_gpu_in_16_bits_and_become_float32_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, task = torch.device("cuda", 0), Short()
+    moved: list[torch.dtype] = []
+
+    def to(tensor: torch.Tensor, *args: Any, **_: Any) -> torch.Tensor:
+        assert args[0] == gpu
+        moved.append(tensor.dtype)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    strategy = Strategy(Workers(0, 1, gpu), Precision("fp32", torch.device("cpu")), Capabilities(random_stream=0))
+    strategy.parallelize(task)  # type: ignore[arg-type] # as far as it is asked for
+    assert moved[:2] == [torch.bfloat16] * 2
+    assert {each.dtype for each in task.model.parameters()} == {torch.float32}
+
+
+def test_weights_of_16_bits_that_are_read_for_float32_are_stored_in_float32(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    write_base(working_folder / "base")
+    config = configured(TEXT, model={"path": "./base", "lora": None, "dtype": "float32"}, train={"max_steps": 1})
+    run(config, working_folder / "whole")
+    checkpoint = working_folder / "whole" / "step-00000001"
+    assert {each.dtype for each in load_model(checkpoint).parameters()} == {torch.float32}
+    assert json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["dtype"] == "float32"
+    assert not [name for name in load_file(checkpoint / TENSORS_FILE) if name.startswith("trained weight:")]
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's

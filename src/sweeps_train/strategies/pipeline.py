@@ -47,7 +47,6 @@ class PipelineStrategy(Strategy):
     def parallelize(self, task: Task) -> None:
         self.task = task
         model = task.model.train()
-        hold_in_float32(model, task.stored_types)
         names: dict[nn.Parameter, str] = {}
         first_names = {
             name: names.setdefault(parameter, name)
@@ -56,6 +55,9 @@ class PipelineStrategy(Strategy):
         self._stage = Stage(model, self._index, self._num_stages)
         if self.capabilities.activation_checkpointing:
             checkpoint_activations(model)
+        # Not before: the float32 weights of a stage fit into memory, and those of the whole model may not.
+        in_float32 = {name for name, first in first_names.items() if first in task.stored_types}
+        hold_in_float32(model, in_float32, device=self.workers.device)
         for module in model.modules():
             _move_own_tensors(module, self.workers.device)
         self.model = model

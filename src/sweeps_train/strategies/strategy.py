@@ -74,7 +74,7 @@ class Strategy:
         self.task = task
         if self.capabilities.activation_checkpointing:
             checkpoint_activations(task.model)
-        hold_in_float32(task.model, task.stored_types)
+        hold_in_float32(task.model, task.stored_types, device=self.workers.device)
         self.model = self._wrap(_moved(task.model, self.workers.device).train())
         self.parameters = trained_parameters(task.model)
 

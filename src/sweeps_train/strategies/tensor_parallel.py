@@ -51,13 +51,17 @@ class TensorParallelStrategy(ShardedStrategy):
         self._summed_over_row = [each for name, each in self.parameters.items() if name.startswith(prefixes)]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        hold_in_float32(model, self.task.stored_types)
         plan, row = tensor_plan(model), self._mesh["tensor"]
         shards_tokens = self._config.sequence_parallel
         self._token_sharded = share_tokens(model, plan, row) if shards_tokens else []
-        parallelize_module(model, row, parallel_styles(plan, shards_tokens=shards_tokens))
+        in_float32 = self.task.stored_types
+        for name, style in parallel_styles(plan, shards_tokens=shards_tokens).items():
+            layer = model.get_submodule(name)
+            hold_in_float32(layer, in_float32, name)  # not all of them before: one layer in full fits into memory
+            parallelize_module(layer, row, style)
+        hold_in_float32(model, in_float32)
         if isinstance(self._config, FSDPTensorParallel):
-            return wrap_fsdp(model, self._mesh["data"], self._config, self.precision, self.task.stored_types)
+            return wrap_fsdp(model, self._mesh["data"], self._config, self.precision, in_float32)
         return model.to(self.workers.device)
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:

@@ -57,11 +57,15 @@ class CausalLMTraining:
         self._base: SharedBase | None = None
         if model.lora is None:
             evict("base model")  # both may not fit into memory together
-            self.model = build_causal_lm(model, weights)
+            # Weights of 16 bits are read as they are, also for float32: then they stay pages of the model's files, and
+            # each worker converts its own part.
+            self.model = build_causal_lm(replace(model, dtype="auto") if model.dtype == "float32" else model, weights)
         else:
             self.model = self._adapted_base(model, model.lora, shards=config.strategy.kind != "ddp")
         self.stored_types = short_types(self.model)
-        if model.lora is not None:
+        if model.lora is None and model.dtype == "float32":
+            self.stored_types = dict.fromkeys(self.stored_types, torch.float32)
+        elif model.lora is not None:
             hold_in_float32(self.model, self.stored_types)
             self.stored_types = {}  # adapters are small, and stored as they are trained
             if weights is not None:

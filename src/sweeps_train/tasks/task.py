@@ -25,8 +25,8 @@ class Task(Protocol):
 
     @property
     def stored_types(self) -> Mapping[str, torch.dtype]:
-        """Types in which ``save`` writes weights, by name, where they are trained in float32 instead. The
-        model has its weights in them until a strategy takes it."""
+        """Types in which ``save`` writes the weights that a strategy converts to float32 when it takes the model, by
+        name."""
 
     @property
     def train_samples(self) -> Samples:
