@@ -6,7 +6,7 @@ import json
 import numbers
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -114,8 +114,13 @@ def _written(value: Any) -> str:
     return repr(value)
 
 
-def check_option(override: Override, groups: set[str]) -> None:
+def check_option(override: Override, groups: set[str], options_of: Callable[[str], Collection[str]]) -> None:
     """
+    Args:
+        override: A plain value.
+        groups: All groups.
+        options_of: Returns the names of a group's options.
+
     Raises:
         ConfigError: The value of a group cannot be the name of an option; Hydra would fail on it.
     """
@@ -123,9 +128,12 @@ def check_option(override: Override, groups: set[str]) -> None:
     if override.key_or_group not in groups or override.is_delete() or isinstance(value, str | dict | QuotedString):
         return
     if not isinstance(value, list) or not value or not all(isinstance(each, str | QuotedString) for each in value):
+        group = override.key_or_group
+        has_empty = value is None and "none" in options_of(group)
+        fix = f"write {group}=none, or the name of another" if has_empty else "give the name of one"
         raise ConfigError(
-            f"{override.input_line}: {override.key_or_group} is a group; give the name of one of its options "
-            f"(python -m sweeps conf {override.key_or_group} lists them)"
+            f"{override.input_line}: {group} is a group; {fix} of its options "
+            f"(python -m sweeps conf {group} lists them)"
         )
 
 

@@ -47,7 +47,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         without_space = [each for each in overrides if each.key_or_group == "space" and each.is_delete()]
         plain = [each for each in overrides if each not in [*of_space, *ranges, *without_space]]
         for each in plain:
-            check_option(each, groups)
+            check_option(each, groups, search_path.options)
         arguments = [hydra_token(each, groups) for each in plain]
 
         base, choices = _compose(conf, arguments, search_path)
