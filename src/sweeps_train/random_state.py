@@ -23,17 +23,22 @@ def seed_all(*seeds: int) -> None:
     seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - users' data sets and models may draw from the global state
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # torch.manual_seed also notes it, with the present stack, for each kind of device that may come
+        torch.default_generator.manual_seed(seed)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """The current random states, of types that ``torch.load(weights_only=True)`` reads."""
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
     keys = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
+    version, words, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
         device.type: random_state_of(device),
-        "python": random.getstate(),
+        # One tensor: torch.save would look at each of 625 numbers, which takes longer than a small checkpoint.
+        "python": (version, torch.tensor(words), gauss),
         "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": keys}},
     }
 
@@ -43,7 +48,9 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if (of_device := state.get(device.type)) is not None:
         set_random_state_of(device, of_device)
-    random.setstate(state["python"])
+    version, words, gauss = state["python"]
+    # Earlier versions have saved a tuple of numbers.
+    random.setstate((version, tuple(words.tolist()) if isinstance(words, torch.Tensor) else words, gauss))
     inner = state["numpy"]["state"]
     keys = inner["key"].numpy().astype(np.uint32)
     np.random.set_state({**state["numpy"], "state": {**inner, "key": keys}})  # noqa: NPY002

@@ -97,9 +97,6 @@ class CheckpointSaver:
         Raises:
             OSError: It cannot be written, or the one before could not.
         """
-        if self._is_direct and self._is_worth_a_snapshot():
-            self._is_direct = False
-            self._hold()
         began = time.perf_counter()
         self.wait()
         path = checkpoint_path(self._root, progress.step)
@@ -120,6 +117,18 @@ class CheckpointSaver:
 
     def _kept(self, path: Path) -> str | None:
         return str(path) if self._is_main and path.exists() else None
+
+    @property
+    def snapshot_vote(self) -> float:
+        """1.0 where this worker finds a snapshot better than writing while the training waits: on rank 0, if the last
+        write was slow or an earlier attempt took a snapshot."""
+        return float(self._is_main and (self._connection is not None or self.write_s > SLOW_S))
+
+    def use_snapshots(self) -> None:
+        """Save through a snapshot from now on. All workers call it, after some worker's ``snapshot_vote``."""
+        if self._is_direct:
+            self._is_direct = False
+            self._hold()
 
     def reported(self) -> None:
         """Tell that the step of the last save has been reported, if it is."""
@@ -155,11 +164,6 @@ class CheckpointSaver:
             self._starting.join()
         if self._connection is not None:
             self._connection.close()
-
-    def _is_worth_a_snapshot(self) -> bool:
-        """Rank 0's answer, on all workers: whether the last write was slow, or an earlier attempt took a snapshot."""
-        own = self._is_main and (self._connection is not None or self.write_s > SLOW_S)
-        return self._strategy.workers.sum([float(own)]) != [0.0]
 
     def _hold(self) -> None:
         """Start a holder, unless there is one."""

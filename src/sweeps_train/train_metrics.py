@@ -26,9 +26,8 @@ MOST_WORKERS_APART = 16
 """Largest number of workers whose use of their machines is reported one by one."""
 
 
-WAITED, SECONDS, SHARE = 3, 4, 5
-"""Places of the wait for data, the steps' seconds, and the share of communication, if it was measured, in what workers
-exchange."""
+LOSS, HALVED, WAITED, SECONDS = range(4)
+"""Places of the loss, the halvings, the wait for data and the steps' seconds in what workers exchange; votes follow."""
 
 
 class TrainMetrics:
@@ -74,17 +73,17 @@ class TrainMetrics:
     def take(
         self,
         task: Task,
-        vote: float,
+        votes: Sequence[float],
         halvings: int,
         communication: CommunicationMeter,
         flops: FlopMeter,
         per_worker: bool,
-    ) -> tuple[dict[str, float], float, float]:
+    ) -> tuple[dict[str, float], float, list[float]]:
         """Reduce the measurements over all workers, and begin anew. Every worker must call it.
 
         Args:
             task: Names the unit of speed.
-            vote: A number of this worker that is summed along.
+            votes: Numbers of this worker that are summed along.
             halvings: How often this worker has halved its micro batches.
             communication: Its measurements are taken, if there are any.
             flops: Computes the utilisation from the speed.
@@ -99,29 +98,30 @@ class TrainMetrics:
         limit = dict([memory_limit(self._workers.device)] if per_worker else [])
         loss = self._loss.item()  # waits for the device
         seconds = time.perf_counter() - self._started
-        own = [loss, vote, halvings, self._data_wait, seconds, *shares, *system.values(), *limit.values()]
+        own = [loss, halvings, self._data_wait, seconds, *votes, *shares, *system.values(), *limit.values()]
         # One exchange for all: in a small model's training each costs a noticeable part of the steps between two logs.
         by_worker = self._workers.all_gather(own)
-        loss, votes, all_halvings, data_wait, _, *others = map(sum, zip(*by_worker, strict=True))
+        sums = [sum(values) for values in zip(*by_worker, strict=True)]
+        share = SECONDS + 1 + len(votes)
         number, seconds = self._workers.size, max(row[SECONDS] for row in by_worker)
         per_second = self._size / seconds
-        mean_loss = loss / self._units if self._units else math.nan  # all of these steps were left out
+        mean_loss = sums[LOSS] / self._units if self._units else math.nan  # all of these steps were left out
         metrics = {"train/loss": mean_loss, f"train/{task.unit}_per_second": per_second}
-        metrics[DATA_WAIT] = data_wait / number / seconds
+        metrics[DATA_WAIT] = sums[WAITED] / number / seconds
         metrics |= flops.metrics(per_second)
-        if all_halvings:
-            metrics[HALVINGS] = all_halvings
+        if sums[HALVED]:
+            metrics[HALVINGS] = sums[HALVED]
         if shares:
-            metrics[COMMUNICATION] = others[0] / number
-            communication.schedule_next(others[1] / number)
+            metrics[COMMUNICATION] = sums[share] / number
+            communication.schedule_next(sums[share + 1] / number)
             self._slow.observe(
-                busy_parts([row[SHARE] for row in by_worker], [row[WAITED] / row[SECONDS] for row in by_worker])
+                busy_parts([row[share] for row in by_worker], [row[WAITED] / row[SECONDS] for row in by_worker])
             )
         machines = [dict(zip([*system, *limit], row[-len(system) - len(limit) :], strict=True)) for row in by_worker]
         metrics |= _machine_metrics(machines, list(system), per_worker=per_worker and 1 < number <= MOST_WORKERS_APART)
         metrics |= {name: min(each[name] for each in machines) for name in limit}
         self._reset()
-        return metrics, seconds, votes
+        return metrics, seconds, sums[SECONDS + 1 : share]
 
 
 def _machine_metrics(

@@ -300,9 +300,13 @@ class Trainer:
         Args:
             per_worker: Include each worker's use of its machine.
         """
-        metrics, seconds, stop = self.measured.take(
-            self.task, self._stop_vote(), self.memory.take_halvings(), self.communication, self.flops, per_worker
+        saver = self._saver
+        votes = [self._stop_vote(), 0.0 if saver is None else saver.snapshot_vote]
+        metrics, seconds, (stop, snapshot) = self.measured.take(
+            self.task, votes, self.memory.take_halvings(), self.communication, self.flops, per_worker
         )
+        if saver is not None and snapshot:
+            saver.use_snapshots()
         step_s = seconds / (self.progress.step - self._measured_at)
         self._measured_at = self.progress.step
         self._stops.asked(self.progress.step, step_s=step_s)

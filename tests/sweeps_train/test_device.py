@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,3 +107,13 @@ def test_types_and_pinning_follow_the_device(monkeypatch: pytest.MonkeyPatch) ->
     assert Precision("auto", CPU).type is None
     assert [sum_type(device) for device in (XPU, MPS, CPU)] == [torch.float64, torch.float32, torch.float64]
     assert [pins_memory(device) for device in (XPU, MPS, CPU, torch.device("cuda"))] == [True, False, False, True]
+
+
+def test_random_states_of_earlier_versions_are_restored() -> None:
+    """They have Python's random state as numbers instead of a tensor."""
+    state = random_state(CPU)
+    version, words, gauss = state["python"]
+    drawn = random.random()
+    random.seed(1)
+    set_random_state({**state, "python": (version, tuple(words.tolist()), gauss)}, CPU)
+    assert random.random() == drawn

@@ -137,9 +137,9 @@ def test_a_log_is_one_exchange_between_the_workers() -> None:
     measured.add_step(torch.tensor(3.0), 4, 8, 0.0)
     task: Any = SimpleNamespace(unit="samples")
     meters = CommunicationMeter(workers, None), FlopMeter(workers, None)
-    metrics, _, votes = measured.take(task, 1.0, 0, *meters, per_worker=True)
+    metrics, _, votes = measured.take(task, [1.0, 0.0], 0, *meters, per_worker=True)
     assert len(TwoAlike.exchanges) == 1
-    assert (metrics["train/loss"], votes) == (1.5, 2.0)
+    assert (metrics["train/loss"], votes) == (1.5, [2.0, 0.0])
     assert metrics["system/total_memory_mib"] == 2 * metrics["system/memory_mib"]
     assert metrics["system/worker_1/memory_mib"] == metrics["system/memory_mib"]
     assert metrics["system/memory_limit_mib"] > 0

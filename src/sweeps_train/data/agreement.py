@@ -28,23 +28,26 @@ def check_same_samples(workers: Workers, train: Samples, held_out: Samples, *, c
     """
     if workers.size == 1:
         return
-    own = f"{len(train)} training and {len(held_out)} held-out samples"
-    if contents:
-        own += f" (fingerprint {_fingerprint(train, held_out)})"
-    found = workers.broadcast(workers.gather(own))
-    if len(set(found)) > 1:
-        lines = "; ".join(f"worker {rank}: {text}" for rank, text in enumerate(found))
+    fingerprint = _fingerprint(train, held_out) if contents else 0
+    found = workers.all_gather([len(train), len(held_out), fingerprint])
+    if len(set(map(tuple, found))) > 1:
+        lines = "; ".join(f"worker {rank}: {_described(*values)}" for rank, values in enumerate(found))
         raise ValueError(
             f"data: the workers of this trial have read different data. {lines}. Give all nodes the same files, a "
             "data.revision and a model.revision, and remove stale files from the cache (SWEEPS_CACHE)"
         )
 
 
-def _fingerprint(*splits: Samples) -> str:
-    digest = hashlib.blake2b(digest_size=6)
+def _described(train: float, held_out: float, fingerprint: float) -> str:
+    samples = f"{train:.0f} training and {held_out:.0f} held-out samples"
+    return f"{samples} (fingerprint {int(fingerprint):x})" if fingerprint else samples
+
+
+def _fingerprint(*splits: Samples) -> int:
+    digest = hashlib.blake2b(digest_size=6)  # which a float64 has exactly
     for samples in splits:
         compared = samples.batch(range(0, len(samples), max(1, len(samples) // _COMPARED)))
         for name, tensor in sorted(compared.items()):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return int.from_bytes(digest.digest())

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -89,15 +88,17 @@ class DistributedDataParallelStrategy(Strategy):
                 )
             return
         self.grad_sync_started = True  # from here on others wait for this worker in collectives
-        used = torch.tensor([each.grad is not None for each in trained.values()], dtype=torch.int32)
-        used = used.to(self.workers.device)
-        dist.all_reduce(used)
-        users = dict(zip(trained, used.tolist(), strict=True))
+        # Sent along with the gradients: whether this worker uses a parameter. One exchange is enough.
+        used = torch.tensor([float(each.grad is not None) for each in trained.values()], device=self.workers.device)
+        for name in unused:
+            trained[name].grad = torch.zeros_like(trained[name])
+        gradients = [each.grad for each in trained.values() if each.grad is not None]
+        average_in_chunks([used, *gradients], self.workers.size)
+        users = dict(zip(trained, (used * self.workers.size).round().tolist(), strict=True))
         self._has_unused |= min(users.values()) < self.workers.size
         for name in unused:
-            if users[name]:
-                trained[name].grad = torch.zeros_like(trained[name])
-        average_in_chunks([each.grad for each in trained.values() if each.grad is not None], self.workers.size)
+            if not users[name]:  # nobody has a gradient, which is not one of zero for weight decay
+                trained[name].grad = None
 
 
 def compress(model: DistributedDataParallel, config: DDP) -> None:
