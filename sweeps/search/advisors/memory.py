@@ -24,6 +24,8 @@ MIN_TRIALS = 3
 """Fewest trials for an estimate."""
 MAX_FITTED = 100
 """Most trials to fit the process to: the time grows with their third power."""
+UPDATE_GROWTH = 1.1
+"""Growth of the number of trials after which the process is fitted to them: a trial waits for its start meanwhile."""
 REFIT_GROWTH = 2.0
 """Growth of the number of trials after which the process's length scales are fitted again."""
 MIN_RELATIVE_ERROR = 0.05
@@ -112,7 +114,7 @@ class MemoryEstimate(Advisor):
         if len(peaks) < MIN_TRIALS or not self._unit.columns:
             return None
         fitted = self._fitted.get(metric)
-        if fitted is None or fitted.number != len(peaks):
+        if fitted is None or len(peaks) >= UPDATE_GROWTH * fitted.number:
             fitted = self._fitted[metric] = self._fit(peaks, fitted)
         mean, deviation = fitted.process.predict(self._unit.vector(point)[None], return_std=True)
         mib = math.exp(mean[0])
@@ -121,7 +123,7 @@ class MemoryEstimate(Advisor):
     def _fit(self, peaks: Mapping[Hashable, float], before: _Fitted | None) -> _Fitted:
         """Fit the process; for a few more trials with the length scales of before.
 
-        Fitting these takes a hundred times as long, while a trial waits for its start.
+        Fitting these takes a hundred times as long.
         """
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
