@@ -81,6 +81,7 @@ def _mistakes(config: SweepConfig) -> Iterator[str]:
     yield from _metrics(config)
     if not named:
         lookup = {**PLANNED, **{f"{FILES}{name}": name for name in task.files}, **values}.__getitem__
+        yield from _paths(task, lookup)
         yield from _filled_in(task, lookup, is_local=config.cluster.address == "local")
         for name, file in task.files.items():
             yield from _file_mistakes(f"task.files.{name}", file, lookup)
@@ -190,6 +191,16 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
                 )
 
 
+def _paths(task: CommandTask, lookup: Callable[[str], Any]) -> Iterator[str]:
+    """Fill in the paths from which metrics and checkpoints are read, as a worker does."""
+    for key, text in templates(task):
+        if key.startswith(("task.read", "task.checkpoints")):
+            try:
+                Template(text).text(lookup)
+            except ValueError as error:
+                yield f"{key}: {error}"
+
+
 def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: bool) -> Iterator[str]:
     """Fill in everything as a worker does, and look for the program and its working folder."""
     try:
@@ -239,7 +250,11 @@ def _path_mistakes(
 ) -> Iterator[str]:
     try:
         with_values(document, {path: value}, lookup)
-    except UnknownPath:
+    except UnknownPath as error:
+        if error.above is not None:
+            where = f"a value at {error.above} that" if error.above else "content that"
+            yield f"{key}.values.{path}: {source} has {where} is no section; set that as a whole"
+            return
         known = list(document.paths())
         close = closest_names(path.removeprefix(NEW), known)
         hint = f"did you mean {', '.join(close)}? To add it" if close else "to add it"

@@ -60,6 +60,29 @@ Traceback (most recent call last):
     KeyError: quoted
 KeyError: 'lr'
 """
+COMPILER = """\
+step 1
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    subprocess.run(["nvcc", "kernel.cu"], check=True)
+  File "lib/python3.11/subprocess.py", line 571, in run
+    raise CalledProcessError(retcode, process.args,
+subprocess.CalledProcessError: Command '['nvcc', 'kernel.cu']' returned non-zero exit status 1.
+"""
+ACCELERATE = """\
+Traceback (most recent call last):
+  File "bin/accelerate", line 8, in <module>
+    sys.exit(main())
+  File "accelerate/commands/launch.py", line 889, in simple_launcher
+    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
+subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 2.
+"""
+IGNORED = """\
+Exception ignored in: <function Pool.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "lib/python3.11/multiprocessing/pool.py", line 271, in __del__
+BrokenPipeError: [Errno 32] Broken pipe
+"""
 
 
 @pytest.mark.parametrize(
@@ -76,6 +99,13 @@ KeyError: 'lr'
         ("no such option\nE1 torch/distributed/elastic/x.py:1] failed (exitcode: 2)\n" + SUMMARY, "no such option"),
         (SUMMARY.replace("To enable traceback see", "Signal 11 (SIGSEGV) received by"), "Signal 11 (SIGSEGV)"),
         (OF_ONE.rpartition("KeyError")[0] + "Traceback (most recent call last):\n", "Traceback (most recent call"),
+        (COMPILER, "subprocess.CalledProcessError: Command '['nvcc', 'kernel.cu']'"),
+        (COMPILER + SUMMARY, "subprocess.CalledProcessError: Command '['nvcc', 'kernel.cu']'"),
+        ("train.py: error: no such option\n" + ACCELERATE, "train.py: error: no such option"),
+        (OF_ONE + ACCELERATE, "KeyError: 'lr'"),
+        (OF_ONE + IGNORED, "KeyError: 'lr'"),
+        ("out of disk\n" + IGNORED, "out of disk"),
+        (IGNORED, "BrokenPipeError"),
         ("=====\n", "====="),
         ("", "it printed nothing"),
     ],

@@ -74,6 +74,13 @@ def test_a_program_that_continues_does_not_report_steps_again() -> None:
     assert measured(measurements, *records) == [(4, False), (5, True)]
 
 
+def test_a_report_of_step_0_counts_where_a_program_starts_and_not_where_it_continues_from_there() -> None:
+    """MLflow and TensorBoard give step 0 to what is logged without a step."""
+    records: list[dict[str, float]] = [{"step": 0, "loss": 1.0}, {"step": 0, "loss": 1.0}, {"step": 1, "loss": 1.0}]
+    assert measured(Measurements(objectives=["loss"]), *records) == [(0, True), (0, False), (1, True)]
+    assert measured(Measurements(objectives=["loss"], done=0), *records) == [(0, False), (0, False), (1, True)]
+
+
 def test_a_report_is_made_when_all_objectives_have_come_and_has_limited_metrics() -> None:
     measurements = Measurements(objectives=["loss", "size"], limited=["memory"])
     taken = [
@@ -96,6 +103,8 @@ def test_a_step_that_is_no_whole_number_is_refused_if_it_was_named() -> None:
     assert measured(Measurements(objectives=["loss"]), {"step": 0.5, "loss": 1}) == [(1, True)]
     with pytest.raises(ValueError, match=r"task\.step=epoch: it was 0\.5, and a step is a whole number"):
         Measurements(objectives=["loss"], step="epoch").take({"epoch": 0.5, "loss": 1})
+    with pytest.raises(ValueError, match=r"task\.step=step: it was -1, and a step is a whole number from 0"):
+        Measurements(objectives=["loss"]).take({"step": -1, "loss": 1})
 
 
 # --- metrics in files ---------------------------------------------------------------------------------------

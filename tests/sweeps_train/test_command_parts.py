@@ -131,6 +131,46 @@ def test_values_are_set_at_dotted_paths_with_their_type_in_every_format(kind: st
     assert kind != "toml" or "# a comment" in document.text()
 
 
+def test_of_merged_sections_the_first_one_counts_and_of_a_key_twice_the_last() -> None:
+    document = read_document("x: &x {s: {p: 1}}\ny: &y {s: {p: 2, q: 3}}\nz: {<<: [*x, *y]}\nlr: 1\nlr: 2\n", "yaml")
+    document.set("z.s.p", 9)
+    document.set("lr", 3)
+    loaded = yaml.safe_load(document.text())
+    assert loaded["z"]["s"] == {"p": 9}, "as the program reads the file without it: that of x"
+    assert loaded["y"]["s"] == {"p": 2, "q": 3}
+    assert loaded["lr"] == 3
+
+
+def test_a_section_that_an_alias_shares_is_written_without_aliases_of_keys() -> None:
+    document = read_document("a: &a {p: 1, q: 2}\nb: *a\n", "yaml")
+    document.set("b.p", 9)
+    assert "*" not in document.text(), "many readers take the colon after an alias as a part of its name"
+    assert yaml.safe_load(document.text()) == {"a": {"p": 1, "q": 2}, "b": {"p": 9, "q": 2}}
+
+
+@pytest.mark.parametrize("value", ["1e-5", "2E7", "0o17", ".5e3", "+1e3"])
+def test_a_text_that_looks_like_a_number_to_other_versions_of_yaml_is_quoted(value: str) -> None:
+    document = read_document("x: 1\n", "yaml")
+    document.set("x", value)
+    assert document.text() == f"x: '{value}'\n"
+
+
+@pytest.mark.parametrize(("kind", "text"), [("yaml", "a:\nb: 1\n"), ("json", '{"a": null, "b": 1}')])
+def test_a_new_value_makes_a_section_of_null_and_of_nothing_else(kind: str, text: str) -> None:
+    document = read_document(text, kind)
+    document.set("a.x.y", 2, new=True)
+    assert yaml.safe_load(document.text()) == {"a": {"x": {"y": 2}}, "b": 1}
+    with pytest.raises(UnknownPath):
+        document.set("b.x", 2, new=True)
+    with pytest.raises(UnknownPath):
+        read_document(text, kind).set("a.x", 2)
+
+
+def test_null_within_a_list_of_toml_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ValueError, match="TOML has no null; remove it from the list or section"):
+        read_document("", "toml").set("x", [1, None], new=True)
+
+
 @pytest.mark.parametrize(("kind", "text"), [("yaml", "a: [1"), ("json", "{a}"), ("toml", "a = ")])
 def test_a_file_that_does_not_parse_is_said_with_the_place(kind: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"is no (YAML|JSON|TOML) \(.*(line|column) \d"):

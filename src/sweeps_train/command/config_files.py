@@ -27,6 +27,16 @@ NEW = "+"
 class UnknownPath(KeyError):
     """A file has no value at a path."""
 
+    def __init__(self, path: str, above: str | None = None) -> None:
+        """
+        Args:
+            path: The path.
+            above: Its beginning at which the file has a value that is no section, so that nothing can be added below;
+                empty if the whole file is none. None if the path was not to be added.
+        """
+        super().__init__(path, above)
+        self.path, self.above = path, above
+
 
 class Document(ABC):
     """Content of a config file, whose values can be set by dotted path."""
@@ -42,7 +52,7 @@ class Document(ABC):
         Args:
             path: Dotted path; a key that has dots itself is found, too.
             value: Plain value.
-            new: Add the path, with its sections, if it does not exist.
+            new: Add the path, with its sections, if it does not exist; null becomes a section.
 
         Raises:
             UnknownPath: There is no such path.
@@ -68,11 +78,13 @@ class _Containers(Document):
         while True:
             key, rest = _first_key(owner, parts)
             if key is None and (not new or not isinstance(owner, dict)):
-                raise UnknownPath(path)
+                raise UnknownPath(path, _above(path, parts) if new else None)
             if key is None:
                 key, rest = parts[0], parts[1:]
                 if rest:
                     owner[key] = {}
+            elif rest and new and owner[key] is None:
+                owner[key] = {}
             if not rest:
                 self._assign(owner, key, value)
                 return
@@ -101,8 +113,11 @@ class TomlDocument(_Containers):
     def _assign(self, owner: Any, key: Any, value: Any) -> None:
         if value is None and isinstance(owner, dict):
             owner.pop(key, None)
-        else:
+            return
+        try:
             owner[key] = value
+        except tomlkit.exceptions.ConvertError:
+            raise ValueError("TOML has no null; remove it from the list or section") from None
 
     def text(self) -> str:
         return tomlkit.dumps(self.content)
@@ -125,14 +140,16 @@ class YamlDocument(Document):
         while True:
             key, rest = _first_key(_children(node), parts)
             if key is None and (not new or not isinstance(node, yaml.MappingNode)):
-                raise UnknownPath(path)
+                raise UnknownPath(path, _above(path, parts) if new else None)
             is_new = key is None
             if is_new:
                 key, rest = parts[0], parts[1:]
-            # A copy, since an alias may share the section with another path.
-            child = _represented({} if rest else value) if is_new or not rest else copy.copy(_children(node)[key])
-            if isinstance(child, yaml.CollectionNode):
-                child.value = list(child.value)
+            if not rest:
+                child = _represented(value)
+            elif is_new or (new and _children(node)[key].tag == "tag:yaml.org,2002:null"):
+                child = _represented({})
+            else:  # a copy, since an alias may share the section with another path
+                child = copy.deepcopy(_children(node)[key])
             _assign(node, key, child)
             if not rest:
                 return
@@ -194,7 +211,7 @@ def write_files(files: Mapping[str, ConfigFile], folder: Path, lookup: Lookup) -
         try:
             content = with_values(read_document(text, file_format(file) or "yaml"), file.values, lookup).text()
         except UnknownPath as error:
-            raise ValueError(f"task.files.{name}.values: {file.source} has no {error.args[0]}") from error
+            raise ValueError(f"task.files.{name}.values: {file.source} has no {error.path}") from error
         except ValueError as error:
             raise ValueError(f"task.files.{name}.source={file.source}: {error}") from error
         with atomic_write(folder / file_name(name, file)) as path:
@@ -222,6 +239,11 @@ def _first_key(owner: Any, parts: list[str]) -> tuple[Any, list[str]]:
     return None, parts
 
 
+def _above(path: str, rest: list[str]) -> str:
+    """Return the beginning of a path before the parts that are left of it."""
+    return ".".join(path.split(".")[: -len(rest)])
+
+
 # --- nodes of YAML ------------------------------------------------------------------------------------------
 
 
@@ -235,7 +257,7 @@ def _children(node: yaml.Node) -> Any:
     for key, value in node.value:
         if key.tag == "tag:yaml.org,2002:merge":
             merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for each in reversed(merged):
+            for each in merged:
                 found = {**_children(each), **found}
     return {**found, **{key.value: value for key, value in node.value if isinstance(key.value, str)}}
 
@@ -244,15 +266,27 @@ def _assign(node: yaml.Node, key: Any, value: yaml.Node) -> None:
     if isinstance(node, yaml.SequenceNode):
         node.value[key] = value
         return
-    for index, (known, _) in enumerate(node.value):
+    for index, (known, _) in reversed(list(enumerate(node.value))):  # of a key that is there twice, the last one counts
         if known.value == key:
             node.value[index] = (known, value)
             return
     node.value.append((_represented(key), value))
 
 
+class _Representer(yaml.representer.SafeRepresenter):
+    """Quotes texts that are numbers in YAML 1.2, and none in the YAML 1.1 of PyYAML."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = "'" if _NUMBER.fullmatch(data) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Representer.add_representer(str, _Representer.represent_str)
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")
+
+
 def _represented(value: Any) -> yaml.Node:
-    return yaml.representer.SafeRepresenter(default_flow_style=False).represent_data(value)
+    return _Representer(default_flow_style=False).represent_data(value)
 
 
 def _plain(node: yaml.Node) -> Any:

@@ -11,9 +11,14 @@ from collections.abc import Sequence
 SHOWN_LINES = 20
 """Maximum lines of output in an error."""
 TRACEBACK = "Traceback (most recent call last):"
-LAUNCHERS = ("ChildFailedError", "CalledProcessError")
-"""Exceptions of launchers, about the processes that they have started."""
+OF_TORCHRUN = "ChildFailedError"
+"""Exception of torchrun about the processes that it has started."""
+OF_LAUNCHERS = "CalledProcessError"
+"""Exception of other launchers about the process that they have started; and of any program that runs another."""
+CODE_OF_LAUNCHERS = ("accelerate/commands/", "deepspeed/launcher/", "torch/distributed/launch")
 LOG_OF_TORCHRUN = "torch/distributed/elastic/"
+IGNORED = "Exception ignored in"
+"""Beginning of the line before a traceback that has ended no program, such as one while objects are deleted."""
 _RANK = re.compile(r"\[\w+\]: ?")
 """Beginning of a line by which PyTorch says whose it is: ``[rank1]: ``."""
 
@@ -24,34 +29,52 @@ def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
     Args:
         lines: The end of its output, with indentation.
     """
-    exceptions = _exceptions(lines)
+    exceptions, ignored = _exceptions(lines)
     own, launcher = list(lines), list[str]()
     for start, end, text in exceptions:
-        if text.partition(":")[0].endswith(LAUNCHERS):
+        if _is_of_launcher(text, lines[start:end]):
             own, launcher = own[:start], own[end:]
             break
     shown = own[-SHOWN_LINES:]
     rank, told = _root_cause(launcher)
     found = [text for _, end, text in exceptions if len(own) - len(shown) <= end < len(own)]
     by_rank = [_without_rank(text) for text in found if text.startswith(f"[rank{rank}]:")]
-    printed = [line.strip() for line in own if _says_something(line) and LOG_OF_TORCHRUN not in line]
+    heard = [line for number, line in enumerate(own) if number not in ignored]
+    printed = [line.strip() for line in heard if _says_something(line) and LOG_OF_TORCHRUN not in line]
     others = [line.strip() for line in lines if line.strip()]
     causes = by_rank[-1:] or [_without_rank(text) for text in found[-1:]] or told or printed[-1:] or others[-1:]
     return causes[0] if causes else "it printed nothing", shown
 
 
-def _exceptions(lines: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Return each traceback's first and last line by number, with the text of the last one, which has the exception.
-    Those of several processes may be mixed."""
-    found = []
+def _exceptions(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], set[int]]:
+    """Return each traceback's first and last line by number, with the text of the last one, which has the exception;
+    and the numbers of the lines of those that were ignored. Those of several processes may be mixed."""
+    found: list[tuple[int, int, str]] = []
+    ignored: set[int] = set()
     open_since: dict[str, int] = {}
+    before: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(lines):
         rank, text = _split_rank(line)
         if text == TRACEBACK:
             open_since[rank] = number
         elif rank in open_since and text and not text[0].isspace():
-            found.append((open_since.pop(rank), number, line.strip()))
-    return found
+            start = open_since.pop(rank)
+            above, announced = before.get(rank, (start, ""))
+            if announced.startswith(IGNORED):
+                ignored |= {above, *range(start, number + 1)}
+            else:
+                found.append((start, number, line.strip()))
+        if rank not in open_since:
+            before[rank] = number, text  # the line above a traceback, which may announce it
+    return found, ignored
+
+
+def _is_of_launcher(text: str, traceback: Sequence[str]) -> bool:
+    """Whether an exception is that of a launcher, by its text and the lines of its traceback."""
+    name = text.partition(":")[0]
+    if name.endswith(OF_LAUNCHERS):
+        return any(code in line for line in traceback for code in CODE_OF_LAUNCHERS)
+    return name.endswith(OF_TORCHRUN)
 
 
 def _root_cause(launcher: Sequence[str]) -> tuple[str | None, list[str]]:

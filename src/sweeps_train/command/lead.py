@@ -73,7 +73,7 @@ class Lead:
             limited=config.limited,
             rename=task.rename,
             step=task.step,
-            done=utils.progress.step,
+            done=utils.progress.step if utils.progress.evaluations else None,
             note=utils.reporter.note,
         )
         self._watch: CheckpointWatch | None = None

@@ -34,7 +34,7 @@ class Measurements:
         limited: Sequence[str] = (),
         rename: Mapping[str, str] | None = None,
         step: str | None = None,
-        done: int = 0,
+        done: int | None = None,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
@@ -43,14 +43,15 @@ class Measurements:
             limited: Metrics on which the search has limits.
             rename: Names in the search by the program's names.
             step: The program's name of the metric with the step; default: see ``STEP_NAMES``.
-            done: Step at which the program continues.
+            done: Step of the last report, at which the program continues; None if there was none.
             note: Tells the user something.
         """
         self._objectives, self._limited = list(objectives), list(limited)
         self._rename, self._step_name = dict(rename or {}), step
         self._note = note
-        self._step = self._done = self._reported = done
-        self._has_noted = False
+        self._step = 0 if done is None else done
+        self._reported = -1 if done is None else done  # step 0 is one at which a program may report
+        self._has_reported = self._has_noted = False
         self._latest: dict[str, float] = {}
         """Latest values of the objectives and limited metrics, of which a report has every one."""
         self._fresh: set[str] = set()
@@ -89,13 +90,13 @@ class Measurements:
         self._fresh = set()
         if self._step <= self._reported:
             # A program that continues may repeat the step at which it does.
-            if self._reported > self._done and not self._has_noted:
+            if self._has_reported and not self._has_noted:
                 self._has_noted = True
                 self._note(
                     f"its report of step {self._step} follows that of step {self._reported}: it is recorded, not judged"
                 )
             return metrics, False
-        self._reported = self._step
+        self._reported, self._has_reported = self._step, True
         return {**self._latest, **metrics}, True
 
     def _name_of_step(self, record: Record) -> str | None:
@@ -109,7 +110,7 @@ class Measurements:
 def _whole(name: str, value: float) -> int:
     if not float(value).is_integer() or value < 0:
         raise ValueError(
-            f"task.step={name}: it was {value:g}, and a step is a whole number; name another metric, or remove it, so "
-            "that records are counted"
+            f"task.step={name}: it was {value:g}, and a step is a whole number from 0; name another metric, or remove "
+            "it, so that records are counted"
         )
     return int(value)

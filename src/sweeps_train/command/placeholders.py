@@ -44,7 +44,7 @@ class Template:
         try:
             parts = list(Formatter().parse(text))
         except ValueError:
-            raise ValueError(f"{text!r} has a brace that is not closed; write {{{{ and }}}} for braces") from None
+            raise ValueError(f"{text!r} has a brace without the other one; write {{{{ and }}}} for braces") from None
         for literal, name, spec, conversion in parts:
             if name is not None and (not _NAME.fullmatch(name) or conversion or "{" in (spec or "")):
                 raise ValueError(
