@@ -10,6 +10,7 @@ from typing import Any
 
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from processes import outputs
 from running import SHORT, Done, start
 
 from sweeps.tracking.reader import load_sweep
@@ -21,7 +22,7 @@ ONE_AT_ONCE = ("cluster.num_cpus=2", "scaling.num_workers=2")
 
 def verb(folder: Path, *arguments: str) -> tuple[int, str, dict[str, Any] | None]:
     process = start(folder, *arguments)
-    out, err = process.communicate(timeout=200)
+    out, err = outputs(process, 200)
     return process.returncode, err, json.loads(out) if out.strip().startswith("{") else None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock
 from mlflow import MlflowClient
+from processes import outputs
 from stores import make_store
 
 
@@ -62,16 +63,6 @@ def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = F
     out, err = outputs(process, within_s)
     assert process.returncode in (0, 1), err
     return Done(folder, process.returncode, err, json.loads(out))
-
-
-def outputs(process: subprocess.Popen[str], within_s: float) -> tuple[str, str]:
-    """Output and errors of a process until it ends. It is killed if it takes too long: it would slow the next tests."""
-    try:
-        return process.communicate(timeout=within_s)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
 
 
 def run_once(folder: Path, *arguments: str, **options: Any) -> Done:

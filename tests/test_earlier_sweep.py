@@ -16,6 +16,7 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from processes import outputs
 from running import start
 
 from sweeps.cli import main
@@ -82,7 +83,7 @@ def test_it_is_listed_and_shown(folder: Path, typed: Any) -> None:
 @pytest.mark.slow
 def test_it_is_resumed_and_its_files_have_the_versions_of_this_release(folder: Path) -> None:
     process = start(folder.parent.parent, "resume", "earlier", "--json")
-    out, err = process.communicate(timeout=280)
+    out, err = outputs(process, 280)
     assert process.returncode == 0, err
     shown = json.loads(out)
     assert shown["status"] == "finished"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import outputs
 from running import NO_PREFLIGHT, Done, points, run, start
 from sweep_on_nodes import RunningSweep, empty_cluster
 
@@ -137,7 +138,7 @@ def test_a_trial_gives_workers_back_to_one_that_waits(tmp_path: Path, undisturbe
     wait_for_steps(tmp_path, "gives", 10)
     extended = [sys.executable, "-m", "sweeps", "extend", "gives", "search.num_trials=2"]
     subprocess.run(extended, cwd=tmp_path, check=True, capture_output=True)
-    out, err = process.communicate(timeout=1500)
+    out, err = outputs(process, 1500)
     print(*lines, err)
     done = Done(tmp_path, process.returncode, "".join(lines) + err, json.loads(out))
     assert done.document["counts"]["finished"] == 2

@@ -14,6 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
+from processes import outputs
 
 from sweeps import folder as driver
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
@@ -101,7 +102,7 @@ def test_a_driver_that_slept_while_another_took_over_leaves(tmp_path: Path, othe
     blind(tmp_path)
     with only_driver(tmp_path, "mine"):
         other.send_signal(signal.SIGCONT)
-        _, err = other.communicate(timeout=30)
+        _, err = outputs(other, 30)
     assert other.returncode == driver.LEFT
     assert "mine was taken over by" in err
 

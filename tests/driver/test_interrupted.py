@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import outputs
 from running import NO_PREFLIGHT, Done, start
 
 from sweeps.tracking.reader import load_sweep
@@ -35,7 +36,7 @@ def test_ctrl_c_stops_cleanly_and_loses_nothing(endless: subprocess.Popen[str], 
     assert len(family) > 3
     endless.send_signal(signal.SIGINT)
     began = time.monotonic()
-    out, err = endless.communicate(timeout=60)
+    out, err = outputs(endless, 60)
     assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
     assert endless.returncode == 130, err
     assert "Traceback" not in err

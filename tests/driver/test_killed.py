@@ -14,6 +14,7 @@ from typing import Any
 import optuna
 import pytest
 from continuing import ONE_AT_ONCE, SPACE, journal, verb
+from processes import outputs
 from running import Done, run, start
 
 from sweeps.constants import NUMBER
@@ -139,7 +140,7 @@ def test_a_driver_killed_at_random_moments_leaves_the_record_of_an_undisturbed_s
     for moment in moments[1:]:
         kill(start(disturbed, "resume", "often"), written, moment, chance)
     process = start(disturbed, "resume", "often")
-    _, err = process.communicate(timeout=600)
+    _, err = outputs(process, 600)
     assert process.returncode == 0, err
     status, err, document = verb(disturbed, "show", "often", "--json")
     assert document is not None

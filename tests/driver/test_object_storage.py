@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from processes import outputs
 from recording import wait_until
 from running import SHORT, run, start
 from s3_server import BUCKET, s3_server
@@ -52,7 +53,7 @@ def record(machines: dict[str, Path]) -> str:
 
 def verb(folder: Path, *arguments: str) -> Any:
     process = start(folder, *arguments, "--json")
-    out, err = process.communicate(timeout=280)
+    out, err = outputs(process, 280)
     assert process.returncode == 0, err
     return json.loads(out)
 
@@ -108,7 +109,7 @@ def test_machines_with_nothing_but_the_store_stop_a_sweep_and_continue_it(machin
         "alone"
     ]
     assert verb(machines["third"], "stop", "alone", bucket)["status"] == "stopped"
-    process.communicate(timeout=120)
+    outputs(process, 120)
     resumed = verb(machines["second"], "resume", "alone", bucket)
     assert (resumed["status"], resumed["counts"]["finished"]) == ("finished", 2)
     shown = verb(machines["third"], "show", "alone", bucket)
@@ -240,7 +241,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_an_upload_costs_that_upload_al
     step = cut_off()
     assert step is not None, "the upload had ended before"
 
-    out, err = process.communicate(timeout=280)
+    out, err = outputs(process, 280)
     assert process.returncode == 0, err
     document = json.loads(out)
     assert [(trial["state"], trial["attempts"]) for trial in document["trials"]] == [("finished", 2)]

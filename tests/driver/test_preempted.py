@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import outputs
 from ray_nodes import RAY, RayNodes
 from running import Done, run, start
 
@@ -80,7 +81,7 @@ def curve(done: Done) -> list[tuple[int, float]]:
 
 def shown(done: Done) -> Any:
     show = start(done.folder, "show", done.document["sweep"], "--trial", "0000", "--json")
-    out, err = show.communicate(timeout=300)
+    out, err = outputs(show, 300)
     assert show.returncode == 0, err
     return json.loads(out)
 
@@ -166,7 +167,7 @@ def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
     nodes.start(num_cpus=2)
     began = time.monotonic()
     take_away(nodes, node, taken)
-    out, err = sweep.communicate(timeout=800)
+    out, err = outputs(sweep, 800)
     assert sweep.returncode == 0, err
     print(f"{take_away.__name__} at step {steps}, the end {time.monotonic() - began:.1f} s later\n{err}")
     done = Done(tmp_path, sweep.returncode, err, json.loads(out))

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from continuing import ONE_AT_ONCE, SEARCH, histories, verb, wait_for
+from processes import outputs
 from running import Done, start
 
 from sweeps.constants import TAG_REQUEST
@@ -40,7 +41,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Done:
     status, err, _ = verb(folder, "stop", "long")
     assert status == 0, err
     assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
-    out, err = process.communicate(timeout=60)
+    out, err = outputs(process, 60)
     assert "Traceback" not in err
     return Done(folder, process.returncode, err, json.loads(out))
 
@@ -77,7 +78,7 @@ def test_a_stopped_sweep_goes_on_but_not_with_the_trial_that_a_person_ended(stop
     assert status == 2
     assert "its driver was killed" in err
     process = start(stopped.folder, "resume", "long", "--json")
-    out, err = process.communicate(timeout=200)
+    out, err = outputs(process, 200)
     assert process.returncode == 0, err
     document = json.loads(out)
     assert [trial["state"] for trial in document["trials"]] == ["stopped", "finished", "finished"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from mlflow import artifacts
+from processes import outputs
 from running import SHORT, Done, run, start
 
 from sweeps.tracking.reader import load_sweep
@@ -216,7 +217,7 @@ def test_progress_is_one_plain_line_an_event_and_nothing_else(digits: Done) -> N
 def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done) -> None:
     def out(*arguments: str) -> str:
         process = start(digits.folder, *arguments)
-        printed, err = process.communicate(timeout=60)
+        printed, err = outputs(process, 60)
         assert (process.returncode, err) == (0, "")
         return printed
 
@@ -230,7 +231,7 @@ def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done) -> None:
 
 def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
     process = start(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere")
-    _, err = process.communicate(timeout=60)
+    _, err = outputs(process, 60)
     assert process.returncode == 2
     assert "first" in err
     assert not (digits.folder / "elsewhere" / "first").exists()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import outputs
 from running import start
 
 from sweeps.compose.search_path import ConfSearchPath
@@ -231,7 +232,7 @@ def test_a_dry_run_looks_too_and_a_run_refuses_before_a_trial_starts(
     tokens = ("conf=mine.yaml", "data.arguments.what='NaN labels'", "--name=refused")
     for more in (("--dry-run",), ()):
         process = start(working_folder, "run", *tokens, *more)
-        _, err = process.communicate(timeout=120)
+        _, err = outputs(process, 120)
         assert process.returncode == 2, err
         assert "training labels are NaN or infinite in 1 of 200 samples" in err
         assert "Traceback" not in err

@@ -17,6 +17,7 @@ import pytest
 from continuing import ONE_AT_ONCE, SEARCH, SPACE, histories, journal, verb, wait_for
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
+from processes import outputs
 from running import NO_PREFLIGHT, Done, run, start
 
 from sweeps.cli import run_command
@@ -109,7 +110,7 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
     status, err, _ = verb(tmp_path, "resume", "long")
     assert status == 2
     assert "long is run by another process already" in err
-    out, err = process.communicate(timeout=200)
+    out, err = outputs(process, 200)
     assert process.returncode == 0, err
     document = json.loads(out)
     assert document["counts"]["finished"] == 2
@@ -318,6 +319,6 @@ def test_an_extended_sweep_and_an_interrupted_one_stop_the_trials_that_an_undist
         assert process.wait(200) == 130
         process.communicate()
         process = start(folders[2], "resume", "asha", "--json")
-    out, err = process.communicate(timeout=300)
+    out, err = outputs(process, 300)
     assert process.returncode == 0, err
     assert decided(folders[2], json.loads(out)) == expected

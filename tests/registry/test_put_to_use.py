@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from mlflow import artifacts
-from running import SHORT, Done, outputs, run, start
+from processes import outputs
+from running import SHORT, Done, run, start
 from serving import Api
 
 from sweeps.cli import run_command

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import outputs
 from recording import open_recorder
 from rich.console import Console
 from running import start
@@ -106,23 +107,23 @@ def test_ctrl_c_leaves_the_watch_and_not_the_sweep(running: Recorder, working_fo
     first = process.stdout.readline()
     assert "trial 0000 finished" in first
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = outputs(process, 30)
     assert (process.returncode, err) == (0, "")
     assert "s running" in out
     assert load(working_folder).status == "running"
     running.close("stopped")
     ended = start(working_folder, "show", "s", "--watch")
-    assert "s stopped" in ended.communicate(timeout=30)[0]
+    assert "s stopped" in outputs(ended, 30)[0]
     refused = start(working_folder, "show", "s", "--watch", "--json")
-    assert "--watch has no JSON" in refused.communicate(timeout=30)[1]
+    assert "--watch has no JSON" in outputs(refused, 30)[1]
     assert refused.returncode == 2
 
 
 def test_the_tables_of_show_and_list_name_what_was_searched(running: Recorder, working_folder: Path) -> None:
     running.close("finished")
-    out = start(working_folder, "show", "s").communicate(timeout=30)[0]
+    out = outputs(start(working_folder, "show", "s"), 30)[0]
     header = next(line for line in out.splitlines() if line.startswith("trial"))
     assert header.split() == ["trial", "state", "eval/loss", "step", "took", "a_long_name_that_fills_the_line", "lr"]
-    listed = start(working_folder, "list").communicate(timeout=30)[0].splitlines()
+    listed = outputs(start(working_folder, "list"), 30)[0].splitlines()
     assert listed[0].split() == ["sweep", "conf", "status", "trials", "best", "metric", "started", "took"]
     assert listed[1].split()[:5] == ["s", "digits", "finished", "2", "0.1"]

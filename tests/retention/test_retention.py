@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from processes import outputs
 from recording import held, record_with_checkpoints
 from running import start
 from stores import RecordedStore
@@ -204,7 +205,7 @@ def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest
         return capsys.readouterr()
 
     process = start(Path.cwd(), "clean", "--older-than=0m", "--keep-last=1", "--dry-run")
-    out, err = process.communicate(timeout=60)
+    out, err = outputs(process, 60)
     assert (process.returncode, err) == (0, "")
     assert "the best: 0002" in out
     assert "Nothing was removed." in out

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import outputs
 from running import Done, points, run
 
 pytestmark = pytest.mark.timeout(400)
@@ -66,7 +67,7 @@ def another_cluster() -> Iterator[None]:
     assert process.stdout is not None
     assert any("up" in line for line in process.stdout)
     yield
-    process.communicate("\n", timeout=60)
+    outputs(process, 60, given="\n")
 
 
 def sweep(folder: Path, trials: list[str], *tokens: str, sleep_s: float = 0.0) -> tuple[Done, dict[str, Any]]:

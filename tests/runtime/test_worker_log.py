@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from processes import outputs
 
 from sweeps.runtime.log_writer import LARGEST, LEFT_OUT, BoundedFile, Writer
 from sweeps.runtime.native_stacks import explained, hang_error, last_start
@@ -44,7 +45,7 @@ def worker(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 def ran(code: str, *arguments: object) -> str:
     with worker(code, *arguments) as process:
-        return process.communicate(timeout=60)[0]
+        return outputs(process, 60)[0]
 
 
 def logged(folder: Path) -> str:

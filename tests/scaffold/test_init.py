@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import outputs
 from running import run
 
 from sweeps.cli import run_command
@@ -99,7 +100,7 @@ def test_on_a_terminal_it_asks_what_is_trained(working_folder: Path) -> None:
         [sys.executable, "-m", "sweeps", "init"], stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, text=True
     )
     os.write(controller, f"{[*KINDS].index('lora') + 1}\n".encode())
-    out, _ = process.communicate(timeout=60)
+    out, _ = outputs(process, 60)
     os.close(terminal)
     asked = os.read(controller, 10_000).decode()
     os.close(controller)

@@ -14,6 +14,7 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from processes import outputs
 from running import Done, run, start
 
 from sweeps.search.schedulers.decisions import DecisionLog
@@ -117,7 +118,7 @@ def test_our_own_search_runs_two_trials_at_once_pauses_some_and_finishes_the_bes
     assert done.document["best"]["trial"] == best["trial"]
     assert best["state"] == "finished"
     replay = start(tmp_path, "replay", "own", "--json")
-    assert json.loads(replay.communicate(timeout=120)[0])["differences"] == []
+    assert json.loads(outputs(replay, 120)[0])["differences"] == []
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +295,7 @@ def test_a_population_whose_driver_was_killed_after_an_exploit_goes_on_with_what
     process.kill()
     said += process.communicate()[1]
     process = start(tmp_path, "resume", "pbt", "--json")
-    out, err = process.communicate(timeout=280)
+    out, err = outputs(process, 280)
     assert process.returncode == 0, err
     done = Done(tmp_path, 0, said + err, json.loads(out))
     assert done.document["counts"]["finished"] == 2

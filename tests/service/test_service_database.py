@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from postgres import Postgres
+from processes import outputs
 
 from sweeps.service.database.engine import open_database
 
@@ -35,7 +36,7 @@ def open_at_once(url: str, count: int) -> list[str]:
         assert process.stdin
         process.stdin.write("go\n")
         process.stdin.flush()
-    return [process.communicate(timeout=60)[1] for process in processes]
+    return [outputs(process, 60)[1] for process in processes]
 
 
 def test_services_that_start_at_once_on_an_empty_file_all_start(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from postgres import Postgres
+from processes import outputs
 from sqlalchemy import Engine, create_engine, select
 
 from sweeps.errors import ConfigError
@@ -103,7 +104,7 @@ def test_services_that_start_at_once_bring_it_forward_once(earlier: Path) -> Non
     command_line = [sys.executable, "-c", OPEN, f"sqlite:///{earlier}"]
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(command_line, **pipes) for _ in range(3)]  # type: ignore[call-overload]
-    said = [process.communicate("go\n", timeout=60)[1] for process in processes]
+    said = [outputs(process, 60, given="go\n")[1] for process in processes]
     assert sorted("from version 1 to" in each for each in said) == [False, False, True]
     assert [process.returncode for process in processes] == [0, 0, 0], said
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from processes import outputs
 from recording import open_recorder
 from running import run, start
 
@@ -289,15 +290,17 @@ def test_a_simulation_of_a_real_sweep_on_its_own_curves_makes_the_same_decisions
     config = ["conf=mine.yaml", "search.max_concurrent=1"]
     real = run(tmp_path, *config, "--name=real").document
     assert real["counts"]["pruned"] > 0
-    assert start(tmp_path, "show", "real", "--curves=curves.parquet").wait(timeout=120) == 0
-    printed, _ = start(tmp_path, "run", *config, "--simulate=curves.parquet", "--json").communicate(timeout=120)
+    writing = start(tmp_path, "show", "real", "--curves=curves.parquet")
+    _, err = outputs(writing, 120)
+    assert writing.returncode == 0, err
+    printed, _ = outputs(start(tmp_path, "run", *config, "--simulate=curves.parquet", "--json"), 120)
     compared = ("trial", "state", "value", "params", "steps")
     assert [{key: trial[key] for key in compared} for trial in json.loads(printed)["trials"]] == [
         {key: trial[key] for key in compared} for trial in real["trials"]
     ]
     replay = start(tmp_path, "replay", "real", "--json")
-    assert json.loads(replay.communicate(timeout=120)[0])["differences"] == []
+    assert json.loads(outputs(replay, 120)[0])["differences"] == []
     assert replay.returncode == 0
     pruned = next(trial["trial"] for trial in real["trials"] if trial["state"] == "pruned")
-    shown, _ = start(tmp_path, "show", "real", f"--trial={pruned}", "--why", "--json").communicate(timeout=120)
+    shown, _ = outputs(start(tmp_path, "show", "real", f"--trial={pruned}", "--why", "--json"), 120)
     assert json.loads(shown)["why"][-1].startswith("stopped: at the rung of")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import outputs
 from ray_nodes import RayNodes
 from running import Done, points, run, start
 
@@ -199,7 +200,7 @@ def test_a_program_ends_with_its_worker_and_is_tried_again(tmp_path: Path) -> No
         time.sleep(0.1)
     assert _wait_for_program(folder).pid != first.pid
     os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=120)
+    outputs(process, 120)
     assert process.returncode == 130
     deadline = time.monotonic() + 30
     while programs(folder):

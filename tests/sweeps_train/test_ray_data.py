@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import outputs
 from running import Done, points, run, start
 
 from sweeps_train.config import FunctionConfig
@@ -150,7 +151,7 @@ def test_a_dataset_that_cannot_be_made_ends_the_sweep_before_its_first_trial(tmp
     (tmp_path / "own.yaml").write_text(CONF.replace("NOTES", str(tmp_path / "notes")))
     wrong = "task.datasets.held_out._target_=users.no_rows"
     process = start(tmp_path, "run", "conf=own.yaml", "search.num_trials=1", "cluster.num_cpus=3", wrong)
-    _, err = process.communicate(timeout=280)
+    _, err = outputs(process, 280)
     assert process.returncode == 2, err
     assert "task.datasets.held_out._target_=users.no_rows returned a list" in err
     assert not list((tmp_path / "outputs").iterdir())

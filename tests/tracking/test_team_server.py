@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from postgres import PASSWORD, Postgres
+from processes import outputs
 from recording import (
     CONFIG,
     POINT,
@@ -165,7 +166,7 @@ def test_wrong_credentials_and_an_unknown_certificate_are_named_before_anything_
         with monkeypatch.context() as changed:
             changed.setenv(variable, value) if value else changed.delenv(variable)
             process = start(tmp_path, "run", "conf=digits", "--name", "no")
-            _, err = process.communicate(timeout=120)
+            _, err = outputs(process, 120)
             assert process.returncode == 2, err
             assert all(word in err for word in words), err
             assert not (tmp_path / "outputs" / "no").exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import outputs
 from recording import Server, free_port, history, wait_until
 from running import start
 
@@ -84,7 +85,7 @@ def begin(folder: Path, uri: str, *more: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], status: int = 0) -> tuple[dict[str, Any], str]:
-    out, err = process.communicate(timeout=850)
+    out, err = outputs(process, 850)
     assert process.returncode == status, err
     return json.loads(out or "{}"), err
 

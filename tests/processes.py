@@ -1,0 +1,51 @@
+"""Processes that tests start: their output, and their end."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+
+def outputs(process: subprocess.Popen[str], within_s: float, given: str | None = None) -> tuple[str, str]:
+    """Output and errors of a process until it ends; empty where they are no pipe.
+
+    If it takes too long, or the test's own time is over, it is killed with all that it has started, which would slow
+    the next tests, and the test fails with its output.
+
+    Args:
+        process: The process.
+        within_s: Seconds that it has.
+        given: Its input.
+    """
+    try:
+        out, err = process.communicate(given, timeout=within_s)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"{process.args} did not end within {within_s:g} s\n{_killed(process)}") from None
+    except BaseException as error:
+        error.add_note(_killed(process))
+        raise
+    return out or "", err or ""
+
+
+def _killed(process: subprocess.Popen[str]) -> str:
+    """Kill a process with its descendants; returns what it has printed."""
+    family = []
+    with suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for each in family:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(family, timeout=10)
+    try:
+        out, err = process.communicate(timeout=10)
+    except subprocess.TimeoutExpired as error:  # who has left the family still holds the pipe
+        out, err = _text(error.stdout), _text(error.stderr)
+    return f"--- its output\n{out or ''}\n--- its errors\n{err or ''}"
+
+
+def _text(said: Any) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
