@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,12 +12,11 @@ import torch
 from sweeps_train.batch_scaling import scale_global_batch
 from sweeps_train.checkpoint import load_checkpoint, read_metrics, remove_superseded
 from sweeps_train.communication import CommunicationMeter
-from sweeps_train.config import TextData, TrainingConfig, check_batch_split
+from sweeps_train.config import TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.corruption_check import CorruptionCheck
 from sweeps_train.data.agreement import check_same_samples
-from sweeps_train.data.loader import load_micro_batches
-from sweeps_train.data.sampler import Batch, SampleOrder, longest_first
+from sweeps_train.data.global_batches import GlobalBatches
 from sweeps_train.distributed import Workers
 from sweeps_train.divergence import DivergenceGuard
 from sweeps_train.flops import FlopMeter
@@ -102,17 +101,17 @@ class Trainer:
 
         seed_all(config.seed, self.strategy.capabilities.random_stream)
         self.progress = self._load_state(state)
-        self.order = SampleOrder(num_samples, config.seed)
+        self.batches = GlobalBatches(self.task.train_samples, config, self.workers, self.strategy.data_parallel)
         micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, largest_micro_batch)
         previous_factor = self.progress.batch_factor if self.resumed_from is not None else None
-        factor, note = scale_global_batch(config, self.strategy, self.order, micro_batch_size, previous_factor)
+        factor, note = scale_global_batch(config, self.strategy, self.batches.order, micro_batch_size, previous_factor)
         if note is not None:
             self.reporter.note(note)
         self.progress = replace(self.progress, batch_factor=factor)
         self.global_batch_size = config.train.global_batch_size * factor
         self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
 
-        self.batches = self._micro_batches(micro_batch_size)
+        self._read(micro_batch_size)
         self._saver = self._build_saver(is_small=trained <= SMALL)
         self._schedule = SaveSchedule(config.checkpoint, config.train.eval_every, failures, self.progress.step)
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
@@ -157,27 +156,10 @@ class Trainer:
         is_float8 = self.config.train.precision == "fp8"
         return peak_of(self.workers.device, self.precision.type, float8=is_float8)
 
-    def _micro_batches(self, micro_batch_size: int) -> Iterator[list[Batch]]:
-        """The micro batches of this worker in all remaining steps."""
-        num_samples, seed = len(self.task.train_samples), self.config.seed
-        start, size = self.progress.samples, self.global_batch_size
-        return load_micro_batches(
-            self.task.train_samples,
-            SampleOrder(num_samples, seed),
-            self._share,
-            range(start, start + (self.total_steps - self.progress.step) * size, size),
-            micro_batch_size,
-            self.config.data.loader,
-            self.workers.device,
-            seed,
-        )
-
-    def _share(self, indices: Sequence[int]) -> Sequence[int]:
-        """This worker's samples of a global batch, in the order of its micro batches."""
-        data = self.config.data
-        if isinstance(data, TextData) and data.group_by_length and not data.packing:
-            indices = longest_first(self.task.train_samples, indices)
-        return self.strategy.data_parallel.shard(indices)
+    def _read(self, micro_batch_size: int) -> None:
+        """Read the batches of all remaining steps."""
+        remaining = self.total_steps - self.progress.step
+        self.batches.begin(self.progress.samples, remaining, self.global_batch_size, micro_batch_size)
 
     def _build_saver(self, *, is_small: bool) -> CheckpointSaver | None:
         if self.checkpoint_folder is None:
@@ -203,7 +185,7 @@ class Trainer:
         if self._saver is not None:
             self._saver.close()
             self._saver = None  # it knows this trainer, which would keep the model in memory
-        self.batches = iter(())
+        self.batches.close()
         self.task.close()
         if self.pending is not None:
             self.pending.close()
@@ -231,30 +213,27 @@ class Trainer:
         """Make one optimizer step, on one global batch."""
         samples, progress = self.task.train_samples, self.progress
         if self._corruption.is_due(progress.step):
-            indices = self.order.take(progress.samples, self.memory.micro_batch_size)
+            indices = self.batches.order.take(progress.samples, self.memory.micro_batch_size)
             self._corruption.run(progress.step, lambda: samples.batch(indices))
         self.measured.start()
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(progress.step)
-        indices = self.order.take(progress.samples, self.global_batch_size)
-        size, units = samples.size(indices), samples.units(indices)
-        began = time.perf_counter()
-        batches = next(self.batches)
-        data_wait = time.perf_counter() - began
-        with self.communication.watching(progress.step), self.flops.counting(self.strategy, size):
+        batch = self.batches.next(progress.samples)
+        with self.communication.watching(progress.step), self.flops.counting(self.strategy, batch.size):
             # The strategy averages gradients over the replicas; the loss is the mean over the units of all of them.
-            scale = self.strategy.data_parallel.size / units
-            loss = self.memory.backward(batches, size, scale)
+            scale = self.strategy.data_parallel.size / batch.units
+            loss = self.memory.backward(batch.micro_batches, batch.size, scale)
             is_kept = self._update_weights()
         reports_loss = is_kept and self.strategy.capabilities.is_reporting_rank
-        self.measured.add_step(loss if reports_loss else None, units if is_kept else 0, size, data_wait)
-        consumed = progress.samples + len(indices)
+        units = batch.units if is_kept else 0
+        self.measured.add_step(loss if reports_loss else None, units, batch.size, batch.waited_s)
+        consumed = progress.samples + batch.num_samples
         self.progress = replace(
             progress,
             step=progress.step + 1,
             epochs=consumed / len(samples),
             samples=consumed,
-            tokens=(progress.tokens or 0) + size if self.task.unit == "tokens" else None,
+            tokens=(progress.tokens or 0) + batch.size if self.task.unit == "tokens" else None,
         )
 
     def _learning_rate(self, step: int) -> float:
@@ -316,6 +295,9 @@ class Trainer:
             self.memory.equalize()
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
         self.spent.add_steps(seconds, metrics[DATA_WAIT], metrics.get(COMMUNICATION))
+        if (change := self.batches.tune(seconds, metrics[DATA_WAIT])) is not None:
+            self.reporter.note(change)
+            self._read(self.memory.micro_batch_size)
         metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
         metrics["train/epoch"] = self.progress.epochs
         if self.config.train.max_communication_share is not None:
@@ -326,7 +308,7 @@ class Trainer:
     def continue_at(self, samples: int) -> None:
         """Continue at another position in the order of the data than that of the checkpoint."""
         self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
-        self.batches = self._micro_batches(self.memory.micro_batch_size)
+        self._read(self.memory.micro_batch_size)
 
     def end_diverged(self, times_restored: int) -> DueActions:
         """End a training that has diverged, with the present step.

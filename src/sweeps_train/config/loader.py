@@ -15,10 +15,10 @@ from sweeps_train.config.reach import Flag
 class Loader:
     """Preparation of batches."""
 
-    num_workers: Annotated[int, Field(ge=0)] = 0
+    num_workers: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for
-    data in memory or mapped files."""
+    data in memory or mapped files; auto: as many as the measured wait for batches needs, up to the worker's CPUs."""
     prefetch: PositiveInt = 2
-    """Batches that each of them keeps ready."""
+    """Batches that each of them keeps ready; auto processes begin with it."""
     pin_memory: Flag | Literal["auto"] = "auto"
     """Put batches into page-locked memory, from which a GPU can copy while it computes; auto: if there is a GPU."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from sweeps_train.config.loader import Loader
+from sweeps_train.data.read_ahead import ReadAhead
 from sweeps_train.data.sampler import Batch, SampleOrder, Samples, in_batches
 from sweeps_train.device import pins_memory
 from sweeps_train.random_state import seed_all
@@ -22,7 +23,8 @@ def load_micro_batches(
     share: Callable[[Sequence[int]], Sequence[int]],
     positions: range,
     micro_batch_size: int,
-    loader: Loader,
+    read_ahead: ReadAhead,
+    pin_memory: bool | Literal["auto"],
     device: torch.device,
     seed: int,
 ) -> Iterator[list[Batch]]:
@@ -34,22 +36,23 @@ def load_micro_batches(
         share: Selects this worker's samples of a global batch.
         positions: Positions of the first samples of all global batches to come; its step is their size.
         micro_batch_size: Samples in a micro batch.
-        loader: Options for reading ahead.
+        read_ahead: How much is read ahead.
+        pin_memory: Whether to put batches into page-locked memory; auto: if that makes copies to the device faster.
         device: Device that the batches will be copied to.
         seed: Seeds the processes that read ahead, together with the position, since data sets may draw random numbers;
             a resumed training draws the same.
     """
     shares = ((position, share(order.take(position, positions.step))) for position in positions)
     reader = _Reader(samples, micro_batch_size, seed)
-    pin_memory = pins_memory(device) if loader.pin_memory == "auto" else loader.pin_memory
-    if loader.num_workers == 0 and not pin_memory:
+    pins = pins_memory(device) if pin_memory == "auto" else pin_memory
+    if read_ahead.processes == 0 and not pins:
         return (reader.__getitems__(each) for each in shares)
     batches: DataLoader[list[Batch]] = DataLoader(
         reader,
         batch_sampler=shares,  # type: ignore[arg-type] # any iterable of arguments of __getitems__ will do
-        num_workers=loader.num_workers,
-        prefetch_factor=loader.prefetch if loader.num_workers else None,
-        pin_memory=pin_memory,
+        num_workers=read_ahead.processes,
+        prefetch_factor=read_ahead.prefetch if read_ahead.processes else None,
+        pin_memory=pins,
         collate_fn=_identity,
         generator=torch.Generator(),  # the default one draws from torch's state, which dropout uses
     )

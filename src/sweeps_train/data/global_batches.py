@@ -1,0 +1,107 @@
+"""The global batches of a training, one a step, as this worker reads them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sweeps_train.config import TextData, TrainingConfig
+from sweeps_train.data.loader import load_micro_batches
+from sweeps_train.data.read_ahead import processors_of_a_worker, read_ahead
+from sweeps_train.data.sampler import Batch, SampleOrder, Samples, longest_first
+from sweeps_train.distributed import Workers
+
+
+class GlobalBatch(NamedTuple):
+    """The data of one step."""
+
+    micro_batches: list[Batch]
+    """This worker's part, on the CPU."""
+    num_samples: int
+    """Samples of all workers."""
+    size: int
+    """Tokens or samples that pass through the models of all workers."""
+    units: int
+    """Terms of the loss, of all workers."""
+    waited_s: float
+    """Seconds that this worker has waited for its part."""
+
+
+class GlobalBatches:
+    """Reads this worker's part of one global batch after another, in an order that does not depend on the workers."""
+
+    def __init__(self, samples: Samples, config: TrainingConfig, workers: Workers, data_parallel: Workers):
+        """
+        Args:
+            samples: Training data, the same on all workers.
+            config: The training.
+            workers: All workers, each of which makes this object.
+            data_parallel: Workers that have different samples.
+        """
+        self.order = SampleOrder(len(samples), config.seed)
+        self._samples, self._config, self._data_parallel = samples, config, data_parallel
+        self._device = workers.device
+        loader = config.data.loader
+        fewest = -workers.max([-float(processors_of_a_worker())])[0] if loader.num_workers == "auto" else 0
+        self._read_ahead, self._tuner = read_ahead(loader, may_draw=config.data.kind == "custom", most=int(fewest))
+        self._micro_batches: Iterator[list[Batch]] = iter(())
+        self._size = 0
+
+    def begin(self, position: int, num_steps: int, size: int, micro_batch_size: int) -> None:
+        """Read from a position on.
+
+        Args:
+            position: Number of samples before it.
+            num_steps: Steps to come.
+            size: Samples in a global batch.
+            micro_batch_size: Samples in a micro batch.
+        """
+        self.close()  # processes that read ahead have ended when others are started
+        self._size = size
+        self._micro_batches = load_micro_batches(
+            self._samples,
+            SampleOrder(len(self._samples), self._config.seed),
+            self._share,
+            range(position, position + num_steps * size, size),
+            micro_batch_size,
+            self._read_ahead,
+            self._config.data.loader.pin_memory,
+            self._device,
+            self._config.seed,
+        )
+
+    def next(self, position: int) -> GlobalBatch:
+        """The data of the step at a position, the one after the last."""
+        indices = self.order.take(position, self._size)
+        size, units = self._samples.size(indices), self._samples.units(indices)
+        began = time.perf_counter()
+        micro_batches = next(self._micro_batches)
+        return GlobalBatch(micro_batches, len(indices), size, units, time.perf_counter() - began)
+
+    def tune(self, seconds: float, wait_share: float) -> str | None:
+        """Take the measurements of some steps, the same on all workers. After a change, call ``begin``.
+
+        Args:
+            seconds: Seconds that they took.
+            wait_share: Share of them in which workers waited for their batches.
+
+        Returns:
+            Description of the change; None if nothing changes.
+        """
+        if self._tuner is None:
+            return None
+        change = self._tuner.observe(seconds, wait_share)
+        self._read_ahead = self._tuner.setting
+        return change
+
+    def close(self) -> None:
+        """End the processes that read ahead."""
+        self._micro_batches = iter(())
+
+    def _share(self, indices: Sequence[int]) -> Sequence[int]:
+        """This worker's samples of a global batch, in the order of its micro batches."""
+        data = self._config.data
+        if isinstance(data, TextData) and data.group_by_length and not data.packing:
+            indices = longest_first(self._samples, indices)
+        return self._data_parallel.shard(indices)

@@ -1,0 +1,127 @@
+"""Number of processes that read batches ahead, with ``data.loader.num_workers=auto``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from sweeps_train.config.loader import Loader
+
+WORTH_A_CHANGE = 0.05
+"""Share of the steps' time that workers wait for their batches, above which more is read ahead."""
+HELPS = 0.8
+"""Largest share that the wait may keep of what it was before a change, for the change to stay."""
+SETTLE_S = 3.0
+"""Seconds of training after a change that are not judged: processes start and fill what they keep ready."""
+MEASURE_S = 5.0
+"""Seconds of training by which a setting is judged."""
+MOST_PREFETCH = 8
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """How much is read ahead."""
+
+    processes: int
+    """Processes of each worker."""
+    prefetch: int
+    """Batches that each of them keeps ready."""
+
+    def __str__(self) -> str:
+        if not self.processes:
+            return "each worker reads its batches itself"
+        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        return f"each worker has {processes} to read ahead, {self.prefetch} batches each"
+
+
+class ReadAheadTuner:
+    """Raises the number of processes while workers wait for their batches, and then the batches that each keeps ready.
+    A change that does not shorten the wait is undone, and the last one.
+
+    All workers come to the same decisions, since they observe the same times.
+
+    >>> tuner = ReadAheadTuner(ReadAhead(0, 2), most=4)
+    >>> tuner.observe(10.0, wait_share=0.5)
+    'waited for batches 50% of the time; from now on each worker has 1 process to read ahead, 2 batches each'
+    >>> tuner.setting
+    ReadAhead(processes=1, prefetch=2)
+    """
+
+    def __init__(self, start: ReadAhead, most: int):
+        """
+        Args:
+            start: Setting to begin with.
+            most: Largest number of processes of a worker.
+        """
+        self.setting = start
+        self._most = most
+        self._before: tuple[ReadAhead, float] | None = None
+        """Setting before the last change, and the share of the wait with it."""
+        self._ended = False
+        self._unsettled_s = 0.0 if start.processes == 0 else SETTLE_S
+        self._trained_s = self._waited_s = 0.0
+
+    def observe(self, seconds: float, wait_share: float) -> str | None:
+        """Take the measurements of some steps, which are the same on all workers.
+
+        Args:
+            seconds: Seconds that they took.
+            wait_share: Share of them in which workers waited for their batches.
+
+        Returns:
+            Description of a change of the setting; None if it stays.
+        """
+        if self._unsettled_s > 0:
+            self._unsettled_s -= seconds
+            return None
+        self._trained_s += seconds
+        self._waited_s += seconds * wait_share
+        if self._ended or self._trained_s < MEASURE_S:
+            return None
+        share = self._waited_s / self._trained_s
+        self._trained_s = self._waited_s = 0.0
+        if self._before is not None and share > HELPS * self._before[1]:
+            before, earlier = self._before
+            self._ended = True
+            self._change(before)
+            return (
+                f"workers still waited for their batches {share:.0%} of the time, after {earlier:.0%}: {before} again"
+            )
+        larger = self._larger()
+        if share <= WORTH_A_CHANGE or larger is None:
+            return None
+        self._before = self.setting, share
+        self._change(larger)
+        return f"waited for batches {share:.0%} of the time; from now on {larger}"
+
+    def _larger(self) -> ReadAhead | None:
+        processes, prefetch = self.setting.processes, self.setting.prefetch
+        if processes < self._most:
+            return ReadAhead(min(max(1, 2 * processes), self._most), prefetch)
+        return ReadAhead(processes, 2 * prefetch) if processes and 2 * prefetch <= MOST_PREFETCH else None
+
+    def _change(self, setting: ReadAhead) -> None:
+        self.setting, self._unsettled_s = setting, SETTLE_S
+
+
+def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead, ReadAheadTuner | None]:
+    """The setting to begin with, and what changes it with ``num_workers=auto``.
+
+    Args:
+        loader: The options.
+        may_draw: Whether reading a sample may draw random numbers. These are seeded by the position in the data only in
+            processes of their own, so that there is at least one, and the numbers do not depend on the tuning.
+        most: Largest number of processes of a worker.
+    """
+    if loader.num_workers != "auto":
+        return ReadAhead(loader.num_workers, loader.prefetch), None
+    start = ReadAhead(1 if may_draw else 0, loader.prefetch)
+    return start, ReadAheadTuner(start, most)
+
+
+def processors_of_a_worker() -> int:
+    """Processors that this worker may use: those that Ray has reserved for it, or its share of the machine's."""
+    if reserved := os.environ.get("OMP_NUM_THREADS", ""):
+        return max(1, int(reserved))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

@@ -1,0 +1,99 @@
+"""``data.loader.num_workers=auto``: processes that read ahead come while workers wait for their batches."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+from training_runs import IMAGES, Recorder, configured, on_two_workers
+
+from sweeps_train.config import TrainingConfig
+from sweeps_train.data import global_batches, read_ahead
+from sweeps_train.data.read_ahead import ReadAhead, ReadAheadTuner
+from sweeps_train.loop import train
+
+STEPS = 150
+
+
+def tuned(tuner: ReadAheadTuner, *shares: float) -> list[ReadAhead]:
+    """Settings after the wait had each of these shares for long enough to be judged."""
+    settings = []
+    for share in shares:
+        tuner.observe(read_ahead.SETTLE_S, share)  # not judged where a change came before
+        tuner.observe(read_ahead.MEASURE_S, share)
+        settings.append(tuner.setting)
+    return settings
+
+
+def test_processes_double_up_to_the_workers_processors_and_then_the_batches_that_each_keeps_ready() -> None:
+    tuner = ReadAheadTuner(ReadAhead(1, 2), most=3)
+    reached = [(2, 2), (3, 2), (3, 4), (3, 8), (3, 8)]
+    assert tuned(tuner, 0.9, 0.6, 0.4, 0.3, 0.2) == [ReadAhead(*each) for each in reached]
+
+
+def test_a_change_that_does_not_shorten_the_wait_is_undone_and_the_last_one() -> None:
+    tuner = ReadAheadTuner(ReadAhead(1, 2), most=8)
+    assert tuned(tuner, 0.5, 0.2, 0.19, 0.9) == [ReadAhead(2, 2), ReadAhead(4, 2), ReadAhead(2, 2), ReadAhead(2, 2)]
+
+
+def test_nothing_changes_while_workers_hardly_wait() -> None:
+    tuner = ReadAheadTuner(ReadAhead(0, 2), most=8)
+    assert tuned(tuner, 0.04, 0.0, 0.04) == [ReadAhead(0, 2)] * 3
+
+
+def test_the_start_of_processes_is_not_judged() -> None:
+    tuner = ReadAheadTuner(ReadAhead(0, 2), most=8)
+    assert tuner.observe(read_ahead.MEASURE_S, 0.5) is not None
+    assert tuner.observe(read_ahead.SETTLE_S, 1.0) is None
+    assert tuner.observe(read_ahead.MEASURE_S, 0.01) is None
+    assert tuner.setting == ReadAhead(1, 2)
+
+
+class SlowToRead(Dataset[Any]):
+    """Images that draw random numbers, and take some time, when they are read."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        time.sleep(0.01)
+        return torch.randn(1, 8, 8) + index, index % 10
+
+
+def slow_to_read() -> tuple[Dataset[Any], Dataset[Any]]:
+    return SlowToRead(), TensorDataset(torch.zeros(2, 1, 8, 8), torch.tensor([0, 2]))
+
+
+def slow_training(num_workers: int | str) -> TrainingConfig:
+    data = {"kind": "custom", "_target_": f"{__name__}.slow_to_read", "loader": {"num_workers": num_workers}}
+    steps = {"max_steps": STEPS, "eval_every": STEPS, "log_every": 5, "global_batch_size": 8}
+    return configured({**IMAGES, "data": data, "train": {**IMAGES["train"], **steps}})
+
+
+def losses_and_waits(num_workers: int | str) -> tuple[list[float], list[float], list[str]]:
+    """Losses and shares of waiting at each log, and the notes, of one of two workers."""
+    recorder = Recorder()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(read_ahead, "SETTLE_S", 0.2)
+        patched.setattr(read_ahead, "MEASURE_S", 0.4)
+        patched.setattr(global_batches, "processors_of_a_worker", lambda: 4)
+        train(slow_training(num_workers), reporter=recorder, checkpoint_folder=None)
+    logs = [recorder.logs[step] for step in sorted(recorder.logs)]
+    losses, waits = ([log[name] for log in logs] for name in ("train/loss", "train/data_wait_share"))
+    return losses, waits, recorder.notes
+
+
+def both() -> tuple[Any, Any]:
+    return losses_and_waits("auto"), losses_and_waits(1)
+
+
+@pytest.mark.timeout(120)
+def test_workers_that_wait_for_slow_data_get_processes_and_learn_the_same(tmp_path: Path) -> None:
+    (losses, waits, notes), (fixed, fixed_waits, _) = on_two_workers(both, tmp_path)[0]
+    assert losses == fixed
+    assert any("2 processes to read ahead" in note for note in notes), notes
+    assert sum(waits[-5:]) < sum(fixed_waits[-5:])
