@@ -295,7 +295,8 @@ class Trainer:
             self.memory.equalize()
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
         self.spent.add_steps(seconds, metrics[DATA_WAIT], metrics.get(COMMUNICATION))
-        if (change := self.batches.tune(seconds, metrics[DATA_WAIT])) is not None:
+        change = None if self.is_done else self.batches.tune(seconds, metrics[DATA_WAIT])
+        if change is not None:
             self.reporter.note(change)
             self._read(self.memory.micro_batch_size)
         metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
