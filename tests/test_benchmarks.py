@@ -91,3 +91,15 @@ def test_the_checklist_for_gpus_reports_what_passed_and_was_measured_without_one
     assert "| every strategy trains alone in a process group[cpu] | passed |" in text
     assert "| tiny | `sweeps_train` |" in text
     assert str(Path.home()) not in text
+
+
+@pytest.mark.parametrize("program", ["gpu_checklist.py", "gpu_lora.py"])
+def test_without_a_gpu_it_is_said_what_to_run_instead(program: str, checkout: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, program]
+    done = subprocess.run(
+        command, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "no GPU here; --tiny shows on CPUs" in done.stderr
+    assert "Traceback" not in done.stderr

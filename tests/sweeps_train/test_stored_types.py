@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, configured, on_two_
 
 from sweeps_train import load_model
 from sweeps_train.config import TrainingConfig
+from sweeps_train.config.strategy import FSDP
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies import Strategy, build_strategy, fsdp, tensor_parallel
@@ -194,18 +196,30 @@ class Short:
         return dict.fromkeys(dict(self.model.named_parameters()), torch.bfloat16)
 
 
-def test_weights_go_to_a_gpu_in_16_bits_and_become_float32_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, task = torch.device("cuda", 0), Short()
+def by_ddp(task: Short, gpu: torch.device, precision: Precision) -> None:
+    Strategy(Workers(0, 1, gpu), precision, Capabilities(random_stream=0)).parallelize(task)  # type: ignore[arg-type]
+
+
+def by_fsdp(task: Short, gpu: torch.device, precision: Precision) -> None:
+    mesh: Any = SimpleNamespace(device_type=gpu.type)
+    fsdp.wrap_fsdp(task.model, mesh, FSDP(kind="fsdp"), precision, task.stored_types)
+
+
+@pytest.mark.parametrize("take", [by_ddp, by_fsdp])
+def test_weights_go_to_a_gpu_in_16_bits_and_become_float32_there(
+    take: Callable[[Short, torch.device, Precision], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, precision = Short(), Precision("fp32", torch.device("cpu"))
     moved: list[torch.dtype] = []
 
     def to(tensor: torch.Tensor, *args: Any, **_: Any) -> torch.Tensor:
-        assert args[0] == gpu
+        assert args[0].type == "cuda"
         moved.append(tensor.dtype)
         return tensor
 
+    monkeypatch.setattr(fsdp, "fully_shard", lambda *_, **__: None)
     monkeypatch.setattr(torch.Tensor, "to", to)
-    strategy = Strategy(Workers(0, 1, gpu), Precision("fp32", torch.device("cpu")), Capabilities(random_stream=0))
-    strategy.parallelize(task)  # type: ignore[arg-type] # as far as it is asked for
+    take(task, torch.device("cuda", 0), precision)
     assert moved[:2] == [torch.bfloat16] * 2
     assert {each.dtype for each in task.model.parameters()} == {torch.float32}
 

@@ -9,6 +9,7 @@ import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
+from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.trial_length import longest_trial, trial_length
@@ -203,6 +204,28 @@ def test_learning_rates_of_the_small_model_are_noted_for_models_of_the_hub(
     composition = compose_sweep("llm_lora", tokens, ConfSearchPath())
     notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
     assert any(all(word in note for word in words) for note in notes), notes
+
+
+HUB_MODELS = ("qwen2.5_0.5b", "llama3.2_1b", "smollm2_1.7b", "qwen3_4b", "llama3.1_8b", "huggingface")
+
+
+@pytest.mark.parametrize("model", HUB_MODELS)
+def test_models_of_the_hub_are_searched_at_rates_at_which_they_learn_with_alpha_tied_to_the_rank(model: str) -> None:
+    tokens = [f"model={model}", *(["model.path=a/b"] if model == "huggingface" else [])]
+    composition = compose_sweep("llm_lora_hub", tokens, ConfSearchPath())
+    rates = composition.config.space["train.lr"]
+    assert (rates.type, rates.low, rates.high, rates.log) == ("float", 2e-5, 5e-4, True)
+    for rank in (8, 64):
+        lora = composition.trial({"model.lora.r": rank}).model.lora
+        assert (lora.r, lora.alpha) == (rank, 2 * rank)
+    whole = compose_sweep("llm_full", tokens, ConfSearchPath()).config
+    assert (whole.space["train.lr"].high, whole.train.lr, whole.model.lora) == (1e-4, 1e-5, None)
+
+
+def test_every_model_of_the_hub_that_ships_is_looked_at() -> None:
+    files = {each.stem: each.read_text(encoding="utf-8") for each in (conf_folder() / "model").glob("*.yaml")}
+    of_the_hub = {name for name, text in files.items() if "kind: causal_lm" in text and "builtin:" not in text}
+    assert of_the_hub == set(HUB_MODELS)
 
 
 def test_a_sweep_that_ships_has_no_notes() -> None:

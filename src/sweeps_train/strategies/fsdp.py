@@ -85,7 +85,7 @@ def wrap_fsdp(
     offload = CPUOffloadPolicy(pin_memory=pinned) if config.cpu_offload else OffloadPolicy()
     names = {module: name for name, module in model.named_modules()}
     for module in [*repeated_layers(model), model]:
-        hold_in_float32(module, in_float32, names[module])
+        hold_in_float32(module, in_float32, names[module], torch.device(mesh.device_type))
         fully_shard(
             module,
             mesh=mesh,
