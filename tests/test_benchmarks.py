@@ -62,7 +62,7 @@ def test_saving_is_measured_beside_a_plain_copy_and_the_ways_of_torch(checkout: 
 
 
 def test_the_model_of_goodput_agrees_with_its_simulation(checkout: Path) -> None:
-    command = [sys.executable, "goodput.py"]
+    command = [sys.executable, "goodput.py", "--simulate"]
     environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
     done = subprocess.run(
         command, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True, check=True
