@@ -29,6 +29,11 @@ GPU_HOURS = "system/gpu_hours"
 EVALUATION_TIME = "system/evaluation_s"
 """Metric: seconds that an evaluation in ``scaling.evaluation_pool`` took."""
 
+# --- paths of a config -------------------------------------------------------------------------------------
+
+SEED = "seed"
+"""Path of the seed, the only difference between equal trainings."""
+
 # --- keys in a trial's Tune config -------------------------------------------------------------------------
 
 TRIAL = "trial"
@@ -39,6 +44,8 @@ ORIGIN = "origin"
 """The ``Origin`` of a trial that continues from another trial's state."""
 POOL = "pool"
 """Pool in which the trial runs, if the config has pools."""
+REPEAT_OF = "repeat_of"
+"""Trial that the trial repeats with another seed, if it confirms the winner."""
 LAST_DELIVERED = "last_delivered"
 """Step of the last report of a resumed trial that Tune received in an earlier session; 0 if it received none."""
 
@@ -138,7 +145,12 @@ TAG_ANSWER = "sweeps.answer"
 TAG_COMMAND = "sweeps.command"
 """The command that started the sweep, without secrets."""
 TAG_SEED = "sweeps.seed"
-"""Seed of the search, and of every trial unless it is searched."""
+"""Seed of the search, and of every trial unless it is searched; on a trial's run, that of a trial which repeats another
+one."""
+TAG_REPEAT_OF = "sweeps.repeat_of"
+"""Id of the trial that a trial repeats with another seed, to confirm the winner."""
+TAG_CONFIRMATION = "sweeps.confirmation"
+"""Result of the repeats of the best trials, as JSON: the winner, and each one's mean with its interval."""
 TAG_DATA = "sweeps.data"
 """Fingerprint of the training data: equal for equal contents."""
 TAG_CHANGES = "sweeps.changes"

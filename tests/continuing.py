@@ -26,8 +26,10 @@ def verb(folder: Path, *arguments: str) -> tuple[int, str, dict[str, Any] | None
     return process.returncode, err, json.loads(out) if out.strip().startswith("{") else None
 
 
-def wait_for(folder: Path, sweep: str, condition: Any, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+def wait_for(
+    folder: Path, sweep: str, condition: Any, process: subprocess.Popen[str], *, within_s: float = 120
+) -> None:
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
         try:

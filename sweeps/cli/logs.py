@@ -88,7 +88,7 @@ class _Printer:
 
     def _chosen(self, record: SweepRecord) -> list[TrialRecord]:
         if self._trial is None:
-            return record.trials
+            return record.all_trials
         from sweeps.plan.export import choose
 
         return [choose(record, self._trial)]

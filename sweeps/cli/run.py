@@ -152,9 +152,9 @@ def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoR
 def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | None, source: Source) -> None:
     """Give a sweep more trials, longer trials or a wider space: python -m sweeps extend SWEEP search.num_trials=40
 
-    Accepts search.num_trials, search.max_concurrent, search.max_retries and search.stop.*. A sweep that is running
-    continues where it runs, and one that has ended continues here. If it has ended, its trials can also become longer
-    (train.max_steps, train.epochs) and its ranges wider (low, high or choices of space.PATH).
+    Accepts search.num_trials, search.max_concurrent, search.max_retries, search.confirm and search.stop.*. A sweep
+    that is running continues where it runs, and one that has ended continues here. If it has ended, its trials can also
+    become longer (train.max_steps, train.epochs) and its ranges wider (low, high or choices of space.PATH).
     """
     client = source.client(folder=folder)
     if client is not None:

@@ -15,6 +15,7 @@ from sweeps.compose.derived import register_calc, without_prefix
 from sweeps.compose.dotted import MISSING, find
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config.search import NoScheduler
 from sweeps.errors import ConfigError
 
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:[^${}]*\}")
@@ -91,6 +92,15 @@ class Composition:
                 OmegaConf.update(each, path, value, force_add=True)
         raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
         return replace(self, config=read_config(resolve(config)), variants=raw)
+
+    def without_scheduler(self) -> Composition:
+        """Return the same sweep, whose trials all train to their end."""
+        config = replace(self.config, search=replace(self.config.search, scheduler=NoScheduler(kind="none")))
+        variants = {
+            key: {**raw, "search": {**raw["search"], "scheduler": {"kind": "none"}}}
+            for key, raw in self.variants.items()
+        }
+        return replace(self, config=config, variants=variants)
 
     def recorded_at(self, uri: str) -> Composition:
         """Return the same sweep with another tracking URI."""

@@ -7,6 +7,7 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
+from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
@@ -17,9 +18,9 @@ from sweeps.search.not_pickled import NotPickled
 class LifecycleCallback(NotPickled, tune.Callback):
     """Passes starts, retries and ends of trials on to the session."""
 
-    def __init__(self, session: Session, searcher: SweepSearcher):
+    def __init__(self, session: Session, searcher: SweepSearcher | RepeatSearcher):
         self._session, self._searcher = session, searcher
-        self._search_over = False
+        self._search_over: bool | None = None  # a search before this one in the same session may have ended
         self._is_elastic = session.state.composition.config.scaling.is_elastic
         self._room = (0, 0)
 
@@ -35,7 +36,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         """Tell the broker what elastic trials share, if it has changed."""
         state = self._session.state
         with state.lock:
-            room = state.places, min(state.concurrent, state.unfinished_count(is_over=self._search_over))
+            room = state.places, min(state.concurrent, state.unfinished_count(is_over=bool(self._search_over)))
         if room != self._room:
             self._room = room
             self._session.broker.set_room.remote(*room)

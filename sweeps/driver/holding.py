@@ -116,7 +116,7 @@ def bring_reports(plan: Plan, earlier: SweepRecord) -> None:
         return
     from sweeps.search.study import exploits_of_trials
 
-    known: dict[str, float] = {trial.trial: math.inf for trial in earlier.trials}
+    known: dict[str, float] = {trial.trial: math.inf for trial in earlier.all_trials}
     known |= exploits_of_trials(plan.folder, plan.name)
     trials = plan.store / "trials"
     try:

@@ -142,8 +142,11 @@ def progress_text(state: SweepState) -> Text:
         if count:
             headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
     headline.append(f"{duration(state.wall_s)} gone")
-    remaining = state.remaining_s()
-    if ended >= state.num_trials:
+    remaining, repeats = state.remaining_s(), state.repeats
+    if to_come := state.to_repeat + sum(not each.has_ended for each in repeats):
+        done = len(repeats) + state.to_repeat - to_come
+        headline.append(f", {done} of at least {done + to_come} repeats of the best done")
+    elif ended >= state.num_trials:
         headline.append(", writing the last results to MLflow")
     elif remaining is not None and state.shutdown.status is None:
         headline.append(f", about {duration(remaining)} left")

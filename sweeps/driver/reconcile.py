@@ -66,7 +66,8 @@ def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None
     record does not say who stopped them."""
     known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
     states: dict[str, TrialState] = {name: state for state, name in STATES.items()}
-    lost = [trial for trial in session.state.recorded_trials() if int(trial.trial) not in known]
+    recorded = [trial for trial in session.state.recorded_trials() if trial.repeat_of is None]
+    lost = [trial for trial in recorded if int(trial.trial) not in known]
     for trial in lost:
         reports = session.worker_events.reports(trial.trial)
         restored = rebuild_trial(

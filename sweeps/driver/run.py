@@ -45,7 +45,10 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
 if TYPE_CHECKING:
+    from ray.tune import Tuner
+
     from sweeps.search.advisors.memory import MemoryEstimate
+    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
     from sweeps.tracking.recorder import Recorder
 
 PROVENANCE_WITHIN_S = 30.0
@@ -202,9 +205,10 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
     from sweeps.compat.ray_train import start_autoscaling_coordinator
-    from sweeps.driver.capacity import Capacity
+    from sweeps.driver.confirmation import begin_confirmation, begin_unconfirmed, end_confirmation
     from sweeps.driver.reconcile import reconcile
-    from sweeps.driver.tuner import build_searcher, build_tuner
+    from sweeps.driver.repeats import RepeatSearcher
+    from sweeps.driver.tuner import build_repeats_tuner, build_searcher, build_tuner
     from sweeps.runtime.trainable import TrialContext
     from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 
@@ -227,15 +231,19 @@ def _search(plan: Plan, session: Session) -> str:
         while True:
             searcher = build_searcher(plan, session)
             reconcile(searcher, plan.points.lookup, session)
+            begin_unconfirmed(plan, session)
             limiter = PauseAwareLimiter(searcher, state.concurrent, restart_together=plan.config.search.pauses_trials)
-            capacity = Capacity(plan, session, limiter)
-            requests = RequestHandler(plan, session, limiter, capacity, signals)
-            with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
-                build_tuner(plan, session, limiter, context).fit()
-            session.lifecycle.all_ended()
-            if shutdown.status is not None or requests.plan is plan:
+            extended = _tune(plan, session, signals, limiter, build_tuner(plan, session, limiter, context))
+            if plan.config.search.confirm and extended is plan:
+                confirmer = begin_confirmation(plan, session)
+                if not shutdown.interrupts_trials() and not confirmer.is_over():
+                    limiter = PauseAwareLimiter(RepeatSearcher(session, confirmer), state.concurrent)
+                    tuner = build_repeats_tuner(plan, session, limiter, context)
+                    extended = _tune(plan, session, signals, limiter, tuner)
+                end_confirmation(session, confirmer)
+            if shutdown.status is not None or extended is plan:
                 break
-            plan = requests.plan
+            plan = extended
             state.resume_within_budget()  # not before: trials that the budget has stopped must stay unfinished
     finally:
         session.lifecycle.all_ended()
@@ -244,8 +252,20 @@ def _search(plan: Plan, session: Session) -> str:
         raise shutdown.storage_full
     if shutdown.status is not None:
         return shutdown.status
-    if searcher.ended_because is not None:
-        session.recorder.attach({}, {TAG_ENDED: searcher.ended_because})
+    if (ended_because := shutdown.budget_spent or searcher.ended_because) is not None:
+        session.recorder.attach({}, {TAG_ENDED: ended_because})
         if state.ended_count() < state.num_trials:
-            state.announce(searcher.ended_because)
+            state.announce(ended_because)
     return "finished" if state.counts()["finished"] else "failed"
+
+
+def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
+    """Let Tune run trials until the limiter's searcher has no more; returns the plan, as it was extended meanwhile."""
+    from sweeps.driver.capacity import Capacity
+
+    capacity = Capacity(plan, session, limiter)
+    requests = RequestHandler(plan, session, limiter, capacity, signals)
+    with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
+        tuner.fit()
+    session.lifecycle.all_ended()
+    return requests.plan

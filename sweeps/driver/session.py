@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -46,6 +47,14 @@ class Session:
         with self._ended_by_full_storage():
             self.lifecycle.process(self.lifecycle.queued())  # those that came after the cluster was gone
             self._publish()
+
+    def wait_for_ends(self, within_s: float = math.inf) -> None:
+        """Wait until the ends of trials are recorded, and in the session's state, after Tune has ended all."""
+        until = time.monotonic() + within_s
+        while self._thread.is_alive() and any(each.state == "running" for each in [*self.state.trials.values()]):
+            if time.monotonic() >= until:
+                return
+            time.sleep(0.02)
 
     def _run(self) -> None:
         import ray

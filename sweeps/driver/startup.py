@@ -201,7 +201,7 @@ def estimate_memory(
     memory = MemoryEstimate(plan.space, config.search.limits, {} if trials.pools else memory_per_worker(trials, nodes))
     known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start if sweep.runs}
     if earlier is not None:
-        known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.trials]
+        known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.all_trials]
     for sweep, points in known.items():
         metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep})
         for run, point in points:

@@ -65,6 +65,11 @@ class SweepState:
     suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
     """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
+    """All trials by id, with those that repeat the best ones."""
+    winner: str | None = None
+    """Best trial by its repeats; None while it is not confirmed."""
+    to_repeat: int = 0
+    """Number of repeats that are known to start."""
     started: float = field(default_factory=time.time)
     """Unix time at which this session began."""
 
@@ -87,7 +92,17 @@ class SweepState:
 
     def recorded_trials(self) -> list[TrialRecord]:
         """The trials of the sessions before this one."""
-        return self.earlier.trials if self.earlier is not None else []
+        return self.earlier.all_trials if self.earlier is not None else []
+
+    @property
+    def searched(self) -> list[TrialStatus]:
+        """The trials of the search, without those that repeat the best ones."""
+        return [each for each in self.trials.values() if each.repeat_of is None]
+
+    @property
+    def repeats(self) -> list[TrialStatus]:
+        """The trials that repeat the best ones with other seeds."""
+        return [each for each in self.trials.values() if each.repeat_of is not None]
 
     # --- trials that change their state -----------------------------------------------------------------------
 
@@ -131,45 +146,52 @@ class SweepState:
     # --- results ----------------------------------------------------------------------------------------------
 
     def front(self) -> list[TrialStatus]:
-        """The best trial so far, or the Pareto front of several objectives. Pruned trials count, since their values are
-        those of a real checkpoint."""
-        candidates = {
-            status.trial: status.values
-            for status in self.trials.values()
-            if status.values is not None and status.state != "failed" and status.violation is None
-        }
+        """The best trial so far, or the Pareto front of several objectives; the winner once it is confirmed."""
+        if self.winner is not None:
+            return [self.trials[self.winner]]
+        candidates = {status.trial: status.values for status in self.candidates() if status.values is not None}
         return [self.trials[trial] for trial in self.objectives.front(candidates)]
+
+    def candidates(self) -> list[TrialStatus]:
+        """The trials that may be the best. Pruned ones count, since their values are those of a real checkpoint."""
+        return [
+            status
+            for status in self.searched
+            if status.values is not None and status.state != "failed" and status.violation is None
+        ]
 
     def describe_values(self, values: Values) -> str:
         """Values of the objectives in words, as ``eval/loss 1.234``."""
         return ", ".join(f"{metric} {value:.4g}" for metric, value in zip(self.objectives.metrics, values, strict=True))
 
     def counts(self) -> dict[str, int]:
-        """Number of trials in each state."""
+        """Number of trials of the search in each state."""
         counts = dict.fromkeys(("finished", "pruned", "failed", "running", "stopped"), 0)
-        for status in self.trials.values():
+        for status in self.searched:
             if status.state in counts:
                 counts[status.state] += 1
         return counts
 
     def ended_count(self) -> int:
-        """Number of trials that have ended."""
-        return sum(status.state not in ("waiting", "running") for status in self.trials.values())
+        """Number of trials of the search that have ended."""
+        return sum(status.has_ended for status in self.searched)
 
     def unfinished_count(self, *, is_over: bool) -> int:
-        """Number of trials that run, wait, or have still to be suggested.
+        """Number of trials and repeats that run, wait, or have still to be suggested.
 
         Args:
             is_over: Whether the search suggests no further trials.
         """
-        known = len(self.trials) if is_over else max(len(self.trials), self.num_trials)
-        return known - self.ended_count()
+        searched = len(self.searched)
+        known = searched if is_over else max(searched, self.num_trials)
+        return known - self.ended_count() + self.to_repeat + sum(not status.has_ended for status in self.repeats)
 
     def _more_to_come(self) -> bool:
         """Whether a trial will start that does not run."""
         if self.shutdown.interrupts_trials():
             return False
-        return len(self.trials) < self.num_trials or any(each.state == "waiting" for each in self.trials.values())
+        waits = any(each.state == "waiting" for each in self.trials.values())
+        return waits or self.to_repeat > 0 or len(self.searched) < self.num_trials
 
     @property
     def wall_s(self) -> float:
@@ -195,6 +217,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         trial.trial,
         trial.params,
         "waiting" if unfinished else cast("State", trial.state),
+        repeat_of=trial.repeat_of,
         attempt=0 if unfinished else trial.attempts,
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,

@@ -96,10 +96,10 @@ def wait_for_end(
 
 
 def _trial(record: SweepRecord, trial: str) -> TrialRecord:
-    for each in record.trials:
+    for each in record.all_trials:
         if each.trial == trial:
             return each
-    running = ", ".join(each.trial for each in record.trials if each.state == "running")
+    running = ", ".join(each.trial for each in record.all_trials if each.state == "running")
     raise UserError(f"{record.sweep} has no trial {trial}{f'; running: {running}' if running else ''}")
 
 

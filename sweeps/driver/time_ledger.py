@@ -25,7 +25,7 @@ class TimeLedger:
         if earlier is None:
             return
         ended = earlier.time.sessions[-1][1] if earlier.time.sessions else earlier.started
-        for trial in earlier.trials:
+        for trial in earlier.all_trials:
             self._trials[trial.trial] = TrialTime.restored(trial.account or TimeAccount(), trial.spans, ended)
         if (account := earlier.time.account) is not None:
             self._paid, self._idle_tail = account.total, account.idle_tail

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
-from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STOPPED, TRIAL
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
@@ -68,9 +68,10 @@ class TrialLifecycle:
             attempt: Number of the attempt in this session, from 1.
         """
         trial, parameters, pool = config[TRIAL], config[PARAMETERS], config.get(POOL)
+        repeat_of: str | None = config.get(REPEAT_OF)
         state = self._state
         with state.lock:
-            status = state.trials.setdefault(trial, TrialStatus(trial, parameters))
+            status = state.trials.setdefault(trial, TrialStatus(trial, parameters, repeat_of=repeat_of))
             after_pause = status.state == "running" and status.attempt == attempt
             status.state, status.attempt, status.ending = "running", attempt, False
             own = state.composition.trial(parameters).in_pool(pool)
@@ -85,11 +86,11 @@ class TrialLifecycle:
             status.assigned, status.training_since = time.time(), None
             attempt += status.earlier_attempts
             # Within the lock, so that events of its workers find the trial's run.
-            self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool)
+            self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool, repeat_of)
             self._worker_events.take_early(trial)
         if state.earlier is not None and status.attempt == 1:
             # Workers post again the reports that Tune has not received: the trial may be stopped before the later ones.
-            judged = state.composition.config.search.judges_trials
+            judged = state.composition.config.search.judges_trials and repeat_of is None
             self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if judged else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         where = f" in pool {pool}" if pool is not None else ""

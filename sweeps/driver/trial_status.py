@@ -21,6 +21,8 @@ class TrialStatus:
     trial: str
     parameters: dict[str, Any]
     state: State = "waiting"
+    repeat_of: str | None = None
+    """Trial that it repeats with another seed, to confirm the winner."""
     attempt: int = 0
     earlier_attempts: int = 0
     """Attempts in earlier sessions."""
@@ -74,6 +76,11 @@ class TrialStatus:
         self.curve.append((float(step), value))
         if len(self.curve) > MOST_POINTS:
             self.curve = [*self.curve[:-1:2], self.curve[-1]]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it neither runs nor waits."""
+        return self.state not in ("waiting", "running")
 
     @property
     def is_starting(self) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import optuna
 from ray import tune
+from ray.tune.schedulers import TrialScheduler
 
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
 from sweeps.driver.notebook import is_notebook
+from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.plan.plan import Plan
@@ -30,6 +33,40 @@ TUNE_FOLDER = "tune"
 def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
     """Build the tuner that runs a plan's search."""
     config, searcher = plan.config, cast("SweepSearcher", limiter.searcher)
+    scheduler = build_scheduler(
+        plan.composition,
+        plan.space,
+        lookup=plan.points.lookup,
+        validate=plan.check_point,
+        trials=context.trials,
+        exploited=searcher.exploited,
+        decisions=DecisionLog(
+            searcher.study,
+            on_report=searcher.on_trial_result,
+            interrupted=session.state.shutdown.interrupts_trials,
+        ),
+        num_trials=lambda: searcher.num_trials or config.search.num_trials,
+        remaining_s=session.state.budget_left_s,
+    )
+    return _tuner(plan, session, limiter, context, scheduler, LifecycleCallback(session, searcher))
+
+
+def build_repeats_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
+    """Build the tuner that trains the best trials of a plan's search again, to their end."""
+    context = replace(context, composition=context.composition.without_scheduler())
+    callback = LifecycleCallback(session, cast("RepeatSearcher", limiter.searcher))
+    return _tuner(plan, session, limiter, context, None, callback)
+
+
+def _tuner(
+    plan: Plan,
+    session: Session,
+    limiter: PauseAwareLimiter,
+    context: TrialContext,
+    scheduler: TrialScheduler | None,
+    callback: LifecycleCallback,
+) -> tune.Tuner:
+    config = plan.config
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),
@@ -37,21 +74,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
             metric=config.search.metrics[0],
             mode=config.search.modes[0],
             search_alg=limiter,
-            scheduler=build_scheduler(
-                plan.composition,
-                plan.space,
-                lookup=plan.points.lookup,
-                validate=plan.check_point,
-                trials=context.trials,
-                exploited=searcher.exploited,
-                decisions=DecisionLog(
-                    searcher.study,
-                    on_report=searcher.on_trial_result,
-                    interrupted=session.state.shutdown.interrupts_trials,
-                ),
-                num_trials=lambda: searcher.num_trials or config.search.num_trials,
-                remaining_s=session.state.budget_left_s,
-            ),
+            scheduler=scheduler,
             num_samples=-1,  # the searcher knows the number, which may change
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.config[TRIAL]),
@@ -60,7 +83,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
             name=TUNE_FOLDER,
             storage_path=str(plan.folder),
             failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
-            callbacks=[LifecycleCallback(session, searcher)],
+            callbacks=[callback],
             stop=ShutdownStopper(session.state.shutdown),
             verbose=0,
             progress_reporter=NoReporter() if is_notebook() else None,  # elsewhere Tune reports nothing by itself

@@ -40,7 +40,7 @@ def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
         if record.best is None:
             raise UserError(f"{record.sweep}: {describe_no_best(record)} Choose a trial with --trial")
         return record.best
-    by_id = {each.trial: each for each in record.trials}
+    by_id = {each.trial: each for each in record.all_trials}
     chosen = by_id.get(trial) or (by_id.get(trial.zfill(4)) if trial else None)
     if chosen is None:
         known = f"it has {record.trials[0].trial} to {record.trials[-1].trial}" if by_id else "it has no trials yet"

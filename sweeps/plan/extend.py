@@ -28,6 +28,7 @@ CHANGEABLE_WHILE_RUNNING = {
     "search.num_trials",
     "search.max_concurrent",
     "search.max_retries",
+    "search.confirm",
     "search.stop.wall_hours",
     "search.stop.gpu_hours",
     "search.stop.cost",
@@ -72,8 +73,8 @@ def check_changes(changes: Changes) -> None:
         if key not in CHANGEABLE_WHILE_RUNNING | LENGTH and not _is_in_space(key):
             raise ConfigError(
                 f"{key}={value}: extend can change search.num_trials, search.max_concurrent, search.max_retries, "
-                f"search.stop.*, train.max_steps, train.epochs, and low, high or choices of space.PATH"
-                f"{did_you_mean(key, CHANGEABLE_WHILE_RUNNING | LENGTH)}; for other changes run a new sweep with "
+                f"search.confirm, search.stop.*, train.max_steps, train.epochs, and low, high or choices of space.PATH"
+                f"{did_you_mean(key, CHANGEABLE_WHILE_RUNNING | LENGTH)}; for other changes run a new sweep "
                 "search.warm_start"
             )
 
@@ -226,6 +227,11 @@ def _check_longer(before: Composition, after: Composition, record: SweepRecord) 
             raise ConfigError(
                 f"{what}: extend needs a larger number in the sweep's unit; its trials have {kept or now}"
             )
+    if record.repeats:
+        raise ConfigError(
+            f"{what}: the {len(record.repeats)} repeats of search.confirm have the earlier length; run a new sweep "
+            "with search.warm_start, or retrain the best trial"
+        )
     for trial in record.trials:
         own = after.trial(trial.params).train if trial.state == "finished" else None
         if own is not None and (own.schedule != "constant" or own.warmup_fraction):

@@ -15,6 +15,7 @@ from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.report.expected_cost import Workload, workload_of
 from sweeps.report.terminal import plain_console, plain_table
+from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 
 WIDTH = 200
@@ -53,6 +54,12 @@ class PlanPreview:
     notes: list[str]
     options: dict[str, str]
     """Chosen option of each group."""
+
+
+def describe_confirmation(number: int) -> str:
+    """Return in words what ``search.confirm`` adds to a sweep."""
+    fewest, most = MIN_RUNS * number, MAX_RUNS * number
+    return f"the best {number} are trained again with other seeds: {fewest} to {most} more trainings"
 
 
 def plan_preview(plan: Plan) -> PlanPreview:
@@ -124,6 +131,8 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = (), memor
     search, fit = plan.config.search, plan.local_fit
     console.print()
     console.print(f"sweep     {plan.name}: {search.num_trials} trials, {plan.config.search.objectives}", markup=False)
+    if search.confirm:
+        console.print(f"confirm   {describe_confirmation(search.confirm)}", markup=False, soft_wrap=True)
     console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)

@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.redact import redact_uri, without_credentials
+from sweeps.report.confirmation import COLUMNS, confirmation_rows
 from sweeps.report.folder import existing_report
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.terminal import plain_table
+from sweeps.tracking.confirmation import Confirmation
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import describe_no_best, parameter_names
@@ -55,11 +57,23 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
     if len(record.metrics) > 1:
         console.print()
         console.print(f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}", highlight=False)
+    if record.confirmation is not None:
+        _print_confirmation(record, record.confirmation, console)
     for trial in record.trials:
         if trial.violation:
             console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
         if trial.error:
             console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console: Console) -> None:
+    console.print()
+    if rows := confirmation_rows(record):
+        table = plain_table(*COLUMNS, right=COLUMNS[1:3])
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    console.print(confirmation.describe(), markup=False, highlight=False, soft_wrap=True)
 
 
 def took(record: SweepRecord, trial: TrialRecord) -> str:
@@ -128,6 +142,9 @@ def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label
     table.add_row(label, f"{best.trial} ({best.state} after {best.steps} step{'' if best.steps == 1 else 's'})")
     for metric, value in zip(record.metrics, best.values or (best.value,), strict=True):
         table.add_row(metric, "" if value is None else f"{value:.6g}")
+    confirmation = record.confirmation
+    if confirmation is not None:
+        table.add_row("confirmed" if best.trial == confirmation.winner else "", confirmation.describe())
     for path, value in best.params.items():
         table.add_row(path, short(value))
     table.add_row("checkpoint", best.checkpoint or "none was kept")

@@ -72,6 +72,8 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
     table.add_column(overflow="fold")
     steps = f"{document['state']} after {document['steps']:,} steps"
     table.add_row("trial", f"{document['trial']} of {document['sweep']}: {steps}")
+    if "repeat_of" in document:
+        table.add_row("repeats", f"trial {document['repeat_of']}, with another seed")
     values = document["value"] if isinstance(document["value"], list) else [document["value"]]
     for metric, value in zip(document["metric"], values, strict=False):
         table.add_row(metric, "" if value is None else f"{value:.6g}")

@@ -66,7 +66,7 @@ def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
 
 def changes(record: SweepRecord, states: dict[str, str]) -> Iterator[str]:
     """A line for each trial whose state differs from ``states``, which is updated."""
-    for trial in record.trials:
+    for trial in record.all_trials:
         if states.get(trial.trial) != trial.state:
             states[trial.trial] = trial.state
             value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"
@@ -101,6 +101,8 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     if (best := record.best) is not None and best.value is not None:
         text = f"best {record.metric} {best.value:.5g}: trial {best.trial}, {describe(best.params)}"
         lines.append(Text(text, "bold green", no_wrap=True, overflow="ellipsis"))
+    if record.confirmation is not None:
+        lines.append(Text(record.confirmation.describe(), no_wrap=True, overflow="ellipsis"))
     shown = _shown_trials(record, max(3, console.height - OTHER_LINES))
     table, hidden = _table(record, shown, console.width)
     lines += [table] if hidden is None else [table, hidden]

@@ -88,7 +88,7 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
     sizes = {
         trial.run_id: size
         for record in records
-        for trial in record.trials
+        for trial in record.all_trials
         if (size := storage.size(record, trial)) is not None
     }
     removals = select(records, sizes, needed_runs(client), policy, names, time.time())

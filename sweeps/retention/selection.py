@@ -64,7 +64,7 @@ def select(
 
 def ended_at(record: SweepRecord) -> float:
     """Return the Unix time of a sweep's last sign of life."""
-    ends = [trial.ended for trial in record.trials if trial.ended is not None]
+    ends = [trial.ended for trial in record.all_trials if trial.ended is not None]
     return max([record.started, number(record.tags.get(TAG_HEARTBEAT)) or 0.0, *ends])
 
 
@@ -78,7 +78,8 @@ def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
 
 def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
     kept = {trial.trial for trial in best_trials(record, keep_best)}
-    return [trial for trial in _by_goodness(record) if trial.trial not in kept and trial.state != "running"]
+    worst_first = [*record.repeats, *_by_goodness(record)]
+    return [trial for trial in worst_first if trial.trial not in kept and trial.state != "running"]
 
 
 def _by_goodness(record: SweepRecord) -> list[TrialRecord]:

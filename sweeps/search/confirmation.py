@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from sweeps.config.search import Mode
 from sweeps.search.significance import Group, duel, pooled_deviation
+
+MIN_RUNS, MAX_RUNS = 2, 5
+"""Number of runs of a contender: the first comparison needs two, and by default none gets more than five."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,14 @@ class Race:
         return self.in_race[0] if not self.next and len(self.in_race) == 1 else None
 
 
-def race(mode: Mode, values: Mapping[str, Sequence[float]], *, max_runs: int = 5, confidence: float = 0.95) -> Race:
+def race(
+    mode: Mode,
+    values: Mapping[str, Sequence[float]],
+    *,
+    failed: Collection[str] = (),
+    max_runs: int = MAX_RUNS,
+    confidence: float = 0.95,
+) -> Race:
     """Judge a race by the runs that have ended.
 
     Each round gives one run to each contender in the race. After each round from the second on, a contender that is
@@ -63,6 +73,7 @@ def race(mode: Mode, values: Mapping[str, Sequence[float]], *, max_runs: int = 5
     Args:
         mode: Whether a smaller or a larger value is better.
         values: Values of each contender's runs with other seeds, in the order of the runs; finite numbers.
+        failed: Contenders that cannot win, since one of their runs failed; they are in none of the results.
         max_runs: Maximum number of runs of a contender, at least 2.
         confidence: Probability that the best contender is not excluded, and of the confidence intervals; between 0
             and 1.
@@ -90,13 +101,13 @@ def race(mode: Mode, values: Mapping[str, Sequence[float]], *, max_runs: int = 5
         )
     of_one = (1 - confidence) / ((len(values) - 1) * (max_runs - 1))
     counted: dict[str, Group] = {}
-    left, out = list(values), dict[str, str]()
+    left, out = [name for name in values if name not in failed], dict[str, str]()
     for rounds in range(1, max_runs + 1):
         waiting = tuple(name for name in left if len(values[name]) < rounds)
         if waiting:
             return Race(next=waiting, in_race=tuple(left), out=out, estimates=_estimates(counted, confidence, max_runs))
         counted |= {name: values[name][:rounds] for name in left}
-        if rounds == 1:
+        if rounds == 1 or not left:
             continue
         noise, needed = _noise(counted), _t_quantile(counted, 1 - of_one)
         left.sort(key=lambda name: fmean(counted[name]), reverse=mode == "max")

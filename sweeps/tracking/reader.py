@@ -11,7 +11,7 @@ from sweeps import constants
 from sweeps.errors import UnknownName
 from sweeps.redact import redact_uri
 from sweeps.suggestions import did_you_mean
-from sweeps.tracking import failed_attempts, notes, spans
+from sweeps.tracking import confirmation, failed_attempts, notes, spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
@@ -64,7 +64,8 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         where = f"{redact_uri(uri)}, experiment {experiment}" if experiment else redact_uri(uri)
         raise UnknownName(f"there is no sweep {name!r} in {where}{did_you_mean(name, known)}")
     parent = parents[0]
-    trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)
+    all_trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)
+    trials = [trial for trial in all_trials if trial.repeat_of is None]
     tags, now = parent.tags, time.time()
     best, by_id = _names(tags.get(constants.TAG_BEST_TRIAL, "")), {trial.trial: trial for trial in trials}
     return SweepRecord(
@@ -83,6 +84,8 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         command=tags.get(constants.TAG_COMMAND, ""),
         planned=_count(tags, constants.TAG_PLANNED),
         tags=tags,
+        repeats=[trial for trial in all_trials if trial.repeat_of is not None],
+        confirmation=confirmation.from_text(tags.get(constants.TAG_CONFIRMATION)),
     )
 
 
@@ -171,6 +174,7 @@ def _trial(run: RawRun) -> TrialRecord:
         failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
         notes=notes.from_text(tags.get(constants.TAG_NOTES, "[]")),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
+        repeat_of=tags.get(constants.TAG_REPEAT_OF),
     )
 
 

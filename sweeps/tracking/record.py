@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweeps.redact import redact_uri
+from sweeps.tracking.confirmation import Confirmation
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.sessions import Session, elapsed
@@ -66,6 +67,8 @@ class TrialRecord:
     """Notes of its workers for the user."""
     checkpoints: dict[str, str] = field(default_factory=dict)
     """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
+    repeat_of: str | None = None
+    """Id of the trial that it repeats with another seed, to confirm the winner."""
 
     def __repr__(self) -> str:
         """Short text for notebooks and lists, such as ``<trial 0007: finished, 0.31, train.lr=0.002>``."""
@@ -91,6 +94,7 @@ class TrialRecord:
             "run_id": self.run_id,
             "steps": self.steps,
             "attempts": self.attempts,
+            **({"repeat_of": self.repeat_of} if self.repeat_of is not None else {}),
         }
 
 
@@ -206,7 +210,7 @@ class SweepRecord:
     mlflow: MlflowIds
     """Its ids in MLflow."""
     trials: list[TrialRecord]
-    """All trials, in the order of their ids."""
+    """All trials of the search, in the order of their ids."""
     time: SweepTime
     """Its durations and cost."""
     conf: str
@@ -221,6 +225,15 @@ class SweepRecord:
     """Planned number of trials; None in the record of an older version."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
+    repeats: list[TrialRecord] = field(default_factory=list)
+    """Trials that repeat the best ones with other seeds, in the order of their ids."""
+    confirmation: Confirmation | None = None
+    """What these have shown; None if the sweep does not confirm its winner."""
+
+    @property
+    def all_trials(self) -> list[TrialRecord]:
+        """The trials of the search, then their repeats."""
+        return [*self.trials, *self.repeats]
 
     @property
     def metric(self) -> str:
@@ -240,14 +253,16 @@ class SweepRecord:
     def settled(self) -> SweepRecord:
         """Return the record as it is shown to people: once the sweep does not run, a trial that had not ended is
         interrupted, and not running."""
-        if self.status == "running" or not self.counts.get("running"):
+        if self.status == "running" or not any(trial.state == "running" for trial in self.all_trials):
             return self
 
         def settle(trials: list[TrialRecord]) -> list[TrialRecord]:
             return [replace(each, state=INTERRUPTED) if each.state == "running" else each for each in trials]
 
         counts = {**self.counts, INTERRUPTED: self.counts["running"], "running": 0}
-        return replace(self, counts=counts, trials=settle(self.trials), front=settle(self.front))
+        return replace(
+            self, counts=counts, trials=settle(self.trials), front=settle(self.front), repeats=settle(self.repeats)
+        )
 
     def elapsed(self, moment: float) -> float:
         """Return the seconds that the sweep had run until a moment, without the pauses between its drivers.
@@ -284,6 +299,10 @@ class SweepRecord:
             }
             for trial in self.front
         ]
+        confirmed: dict[str, Any] = {}
+        if self.confirmation is not None:
+            repeats = [trial.as_json() for trial in self.repeats]
+            confirmed = {"confirmation": self.confirmation.as_json(), "repeats": repeats}
         return {
             "sweep": self.sweep,
             "status": self.status,
@@ -294,6 +313,7 @@ class SweepRecord:
             "mlflow": self.mlflow.as_json(),
             "trials": [trial.as_json() for trial in self.trials],
             "time": self.time.as_json(),
+            **confirmed,
         }
 
 

@@ -167,9 +167,9 @@ class Recorder:
     def restore(self, earlier: SweepRecord) -> None:
         """Continue with what earlier drivers have recorded, after delivering what they left in the journal."""
         uri, name, location = self.ids.tracking_uri, self._sweep.name, self._sweep.location
-        self._delivery.deliver_earlier({trial.trial: trial.run_id for trial in earlier.trials})
+        self._delivery.deliver_earlier({trial.trial: trial.run_id for trial in earlier.all_trials})
         record = load_sweep(uri, name)
-        self.trials.restore(record.trials)
+        self.trials.restore(record.all_trials)
         self._status.restore(record)
         self._resume_uploads(Relocation(record.tags.get(constants.TAG_FOLDER, location), location))
         now: dict[str, str | None] = {

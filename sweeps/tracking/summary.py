@@ -88,6 +88,8 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     else:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
+        if sweep.confirmation is not None:
+            lines.append(f"With other seeds: {sweep.confirmation.describe()}")
         lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))

@@ -77,7 +77,13 @@ class TrialRecorder:
             trial.go_back(entry.step)
 
     def start(
-        self, trial_id: str, params: Mapping[str, Any], config_yaml: str, attempt: int, pool: str | None = None
+        self,
+        trial_id: str,
+        params: Mapping[str, Any],
+        config_yaml: str,
+        attempt: int,
+        pool: str | None = None,
+        repeat_of: str | None = None,
     ) -> None:
         """Record that a trial has started. If it had started before, its run continues.
 
@@ -87,10 +93,13 @@ class TrialRecorder:
             config_yaml: Its own config.
             attempt: Number of the attempt, from 1.
             pool: Pool in which it runs, if the sweep has pools.
+            repeat_of: Trial that it repeats with another seed, which is among its values.
         """
         tags: dict[str, str] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
         if pool is not None:
             tags[constants.TAG_POOL] = pool
+        if repeat_of is not None:
+            tags |= {constants.TAG_REPEAT_OF: repeat_of, constants.TAG_SEED: to_text(params[constants.SEED])}
         with self._lock:
             trial = self._trials.get(trial_id)
             if trial is not None:

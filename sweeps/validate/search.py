@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sweeps.compose import Composition
-from sweeps.config import SweepConfig
+from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.search import (
     AshaScheduler,
     FreezeThawScheduler,
@@ -19,7 +19,7 @@ from sweeps.config.search import (
     Search,
 )
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
-from sweeps.constants import COST, GPU_HOURS
+from sweeps.constants import COST, GPU_HOURS, SEED
 from sweeps.errors import ConfigError
 from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
@@ -29,7 +29,8 @@ from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_metrics
 from sweeps.validate.pools import pool_mistakes
 from sweeps.validate.warm_start import warm_start_mistakes
-from sweeps_train.config import CausalLM, ClassificationTask, EstimatorTask
+from sweeps_train.command.placeholders import config_values
+from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "predicted", "gp", "cmaes", "nsga2", "nsga3")
@@ -72,6 +73,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
     yield from pool_mistakes(config)
     yield from _objectives(config.search)
     yield from _sampler(config.search, space, lookup)
+    yield from _confirm(config.search, space)
     yield from _stop(config)
     yield from _priors(space)
     yield from warm_start_mistakes(config.search, space, lookup)
@@ -105,11 +107,23 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             f"search.scheduler.kind={scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
             f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none for the whole Pareto front"
         )
+    if search.confirm and _ignores_seed(composition.config):
+        yield (
+            f"search.confirm={search.confirm}: the program is not given {{seed}}, so its repeats differ only if it "
+            "draws its seed itself; use {seed} in task.command"
+        )
     yield from _wrong_direction(composition.config)
     yield from _high_learning_rate(composition.config)
     for path in space:
         if space.context(path, lookup) is None:
             yield f"{path} is never searched, since the values in its `when` cannot occur"
+
+
+def _ignores_seed(config: SweepConfig) -> bool:
+    """Whether the task is a program that is not told the seed."""
+    if not isinstance(config.task, CommandTask):
+        return False
+    return SEED not in config_values(config.task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]
 
 
 def _wrong_direction(config: SweepConfig) -> Iterator[str]:
@@ -170,6 +184,28 @@ def _objectives(search: Search) -> Iterator[str]:
                 f"search.stop.{rule}: is for one objective, and the sweep has {objectives}; remove it, or name one "
                 "search.metric (search.stop.wall_hours, gpu_hours and cost work for several)"
             )
+
+
+def _confirm(search: Search, space: Space) -> Iterator[str]:
+    key = f"search.confirm={search.confirm}"
+    if not search.confirm:
+        return
+    if search.confirm == 1:
+        yield f"{key}: the best trials are compared with each other; set 2 or more, or 0 for none"
+    elif search.confirm > search.num_trials:
+        yield f"{key}: is more than search.num_trials={search.num_trials}; set at most that"
+    if len(search.metrics) > 1:
+        yield (
+            f"{key}: is for one objective, and the sweep has {' and '.join(search.metrics)}; set it to 0, or name one "
+            "search.metric"
+        )
+    if search.copies_trials:
+        yield (
+            f"{key}: trials of search.scheduler.kind={search.scheduler.kind} continue from each other's states, so "
+            "their parameters alone do not lead to their values again; set it to 0, or use search/scheduler=asha"
+        )
+    if SEED in space:
+        yield f"{key}: its repeats differ by the seed, and the space has {SEED}; remove space.{SEED}, or set it to 0"
 
 
 def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:

@@ -92,6 +92,17 @@ def test_a_race_that_cannot_be_decided_is_refused(contenders: int, runs: int, co
         race("min", {str(index): [] for index in range(contenders)}, max_runs=runs, confidence=confidence)
 
 
+def test_a_contender_that_failed_cannot_win_and_its_values_exclude_nobody() -> None:
+    values = {"a": [0.1, 0.11], "b": [0.4, 0.41], "c": [0.42]}
+    state = race("min", values, failed={"a"})
+    assert (state.next, state.in_race, dict(state.out)) == (("c",), ("b", "c"), {})
+    alone = race("min", values, failed={"a", "c"})
+    assert alone.winner == "b"
+    assert alone.estimates["b"].runs == 2
+    none = race("min", values, failed={"a", "b", "c"})
+    assert (none.next, none.in_race, none.winner) == ((), (), None)
+
+
 def test_a_value_that_is_not_finite_is_refused() -> None:
     with pytest.raises(ValueError, match=r"finite values; those of b are \[nan\]"):
         race("min", {"a": [1.0], "b": [float("nan")]})

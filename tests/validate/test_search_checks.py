@@ -34,6 +34,11 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
     ("tokens", "words"),
     [
         (("search/sampler=brute_force",), ["space.model.dropout", "needs a step", "space.model.dropout.step="]),
+        (("search.confirm=1",), ["search.confirm=1", "compared", "set 2 or more"]),
+        (("search.confirm=20",), ["search.confirm=20", "search.num_trials=16"]),
+        ((*TWO, "search.confirm=2"), ["search.confirm=2", "one objective", "one search.metric"]),
+        ((*POPULATION, "search.confirm=2"), ["search.confirm=2", "search.scheduler.kind=pbt", "search/scheduler=asha"]),
+        (("seed=choice(1,2,3)", "search.confirm=2"), ["search.confirm=2", "remove space.seed"]),
         (("search=grid", "space=none", "train.lr=interval(0.1, 1)"), ["space.train.lr", "needs a step"]),
         ((*POPULATION, "search.scheduler.mutate=[train.l]"), ["mutate.0=train.l", "no such path", "train.lr"]),
         (

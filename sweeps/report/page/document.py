@@ -19,6 +19,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from sweeps.redact import redact_uri, without_credentials
+from sweeps.report.confirmation import COLUMNS, confirmation_rows
 from sweeps.report.figures.section import Section
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
@@ -50,7 +51,9 @@ def render(data: ReportData, sections: Sequence[Section]) -> str:
         front=[(trial, trial.all_values()) for trial in record.front[:MOST_OF_FRONT]],
         more_front=max(0, len(record.front) - MOST_OF_FRONT),
         no_best=describe_no_best(record),
-        errors=_errors(record.trials),
+        errors=_errors(record.all_trials),
+        confirmation_columns=COLUMNS,
+        confirmation_rows=confirmation_rows(record),
         short=short,
         style=(ASSETS / "page.css").read_text(encoding="utf-8"),
         script=(ASSETS / "page.js").read_text(encoding="utf-8"),

@@ -28,7 +28,9 @@ Metric = Annotated[
 Limit = Annotated[int, Query(description="Maximum number of items.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="Number of items to skip.", ge=0, lt=2**31)]
 Before = Annotated[int | None, Query(description="Only jobs with a lower number, for the next page.", ge=1, lt=2**31)]
-Trial = Annotated[str | None, Query(description="Number of a trial; default: the best.", pattern=r"^[0-9]{1,9}$")]
+Trial = Annotated[
+    str | None, Query(description="Number of a trial; default: the best.", pattern=r"^[0-9]{1,9}(r[0-9]{1,2})?$")
+]
 
 
 class Problem(Document):

@@ -177,6 +177,10 @@ class Sweep(Document):
     time: dict[str, float | dict[str, float]]
     """Seconds of the sweep, seconds of training, the fraction of the workers' time in which they computed steps that
     were kept, and the seconds of all workers by what they were spent on."""
+    confirmation: dict[str, Any] | None = None
+    """Winner among the best trials, and their means with confidence intervals, if search.confirm is set."""
+    repeats: list[dict[str, Any]] = Field(default_factory=list)
+    """Trials that repeat the best ones with other seeds."""
 
 
 class Trial(Document):

@@ -15,7 +15,7 @@ from sweeps.tracking.trial_logs import LogPart, TrialLogs
 
 router = APIRouter(tags=["sweeps"])
 
-TrialId = Annotated[str, Path(description="Number of a trial.", pattern=r"^[0-9]{1,9}$")]
+TrialId = Annotated[str, Path(description="Number of a trial.", pattern=r"^[0-9]{1,9}(r[0-9]{1,2})?$")]
 Worker = Annotated[int, Path(description="Rank of a worker.", ge=0, lt=1_000_000)]
 Position = Annotated[int, Query(description="Start: 0, or `position` of the previous part.", ge=0, lt=2**60)]
 

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sweeps.compose.overrides import written_override
+from sweeps.constants import SEED
 from sweeps.search.significance import Group
 from sweeps.service.promotion.night import Night
 from sweeps.space.distributions import Point
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
-SEED = "seed"
-"""Path of the seed, the only difference between equal trainings."""
 DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")
 LONGEST_NAME = 120
 
@@ -36,6 +35,7 @@ def repeats_overrides(night: Night, contenders: Sequence[Point], count: int) -> 
         "search.default_first=false",
         "search.warm_start=[]",
         written_override("search.points", points),
+        "search.confirm=0",
         *(f"search.stop.{rule}=null" for rule in DISABLED_STOP_RULES),
         "tracking.report=false",
     ]

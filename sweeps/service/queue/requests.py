@@ -15,7 +15,7 @@ from sweeps.errors import ConfigError
 
 Word = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"^[^-\x00][^\x00]*$")]
 SweepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
-TrialId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+TrialId = Annotated[str, Field(pattern=r"^[0-9]{1,9}(r[0-9]{1,2})?$")]
 ModelName = Annotated[str, Field(pattern=r"^[^-/:\x00][^/:\x00]*$", max_length=200)]
 Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=200)]
 ConfName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=120)]

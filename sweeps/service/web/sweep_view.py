@@ -122,6 +122,7 @@ def _facts(row: Row, record: SweepRecord | None, mlflow: str | None) -> list[Fac
     if record is not None:
         goal = " and ".join(f"{mode} of {metric}" for metric, mode in zip(record.metrics, record.modes, strict=True))
         facts += [Fact("started", at=record.started), Fact("goal", goal)]
+        facts += [Fact("confirmation", record.confirmation.describe())] if record.confirmation is not None else []
         facts += [Fact("command", record.command, code=True)] if record.command else []
         facts += [Fact("experiment", record.experiment)] if record.experiment else []
         if mlflow is None:

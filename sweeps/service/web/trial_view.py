@@ -63,7 +63,7 @@ def trial_view(data: ReportData, trial: TrialRecord, runs: str | None) -> dict[s
     record = data.record
     best = {each.trial for each in record.front}
     place = next((number for number, each in enumerate(data.ranked, start=1) if each.trial == trial.trial), None)
-    ids = [each.trial for each in record.trials]
+    ids = [each.trial for each in record.all_trials]
     index = ids.index(trial.trial)
     return {
         "tiles": _tiles(data, trial, place),
