@@ -15,9 +15,6 @@ from sweeps.errors import StorageFull, mentions_full_disk
 from sweeps.search.not_pickled import NotPickled
 from sweeps.tracking.confirmation import Confirmation, Contender
 
-RECORDED_WITHIN_S = 1.0
-"""Maximum seconds to wait until the end of a repeat is recorded."""
-
 
 class RepeatSearcher(NotPickled, Searcher):
     """Suggests repeats as the race asks for them. It decides by what the session has recorded, so that a resumed
@@ -47,8 +44,9 @@ class RepeatSearcher(NotPickled, Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         state = self._session.state
-        if not self._live:  # else Tune asks again after a second
-            self._session.wait_for_ends(RECORDED_WITHIN_S)
+        # Without a trial that runs Tune would ask again only after a second.
+        if not self._live and not self._session.wait_for_ends():
+            self.ended_because = "the ends of repeats are not known"
         with state.lock:
             self._record()
             if self.ended_because is None and self._confirmer.is_over():

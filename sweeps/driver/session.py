@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 DRAIN_TIMEOUT_S = 0.5
+ENDS_WITHIN_S = 300.0
+"""Maximum seconds to wait for the ends of trials; the event loop takes milliseconds, unless it has failed."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +49,15 @@ class Session:
             self.lifecycle.process(self.lifecycle.queued())  # those that came after the cluster was gone
             self._publish()
 
-    def wait_for_ends(self, within_s: float = math.inf) -> None:
-        """Wait until the ends of trials are recorded, and in the session's state, after Tune has ended all."""
-        until = time.monotonic() + within_s
-        while self._thread.is_alive() and any(each.state == "running" for each in [*self.state.trials.values()]):
-            if time.monotonic() >= until:
-                return
+    def wait_for_ends(self) -> bool:
+        """Wait until the ends of trials are in the session's state, after Tune has ended all; returns whether they
+        are."""
+        until = time.monotonic() + ENDS_WITHIN_S
+        while any(each.state == "running" for each in [*self.state.trials.values()]):
+            if not self._thread.is_alive() or self.state.shutdown.status is not None or time.monotonic() >= until:
+                return False
             time.sleep(0.02)
+        return True
 
     def _run(self) -> None:
         import ray

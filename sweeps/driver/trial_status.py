@@ -21,8 +21,6 @@ class TrialStatus:
     trial: str
     parameters: dict[str, Any]
     state: State = "waiting"
-    repeat_of: str | None = None
-    """Trial that it repeats with another seed, to confirm the winner."""
     attempt: int = 0
     earlier_attempts: int = 0
     """Attempts in earlier sessions."""
@@ -62,6 +60,8 @@ class TrialStatus:
     """Cost of these resources for an hour."""
     ending: bool = False
     """Whether Tune has ended it, while events of its workers are still being recorded."""
+    repeat_of: str | None = None
+    """Trial that it repeats with another seed, to confirm the winner."""
 
     def resize(self, num_workers: int) -> None:
         """Take that it has another number of workers now, and so reserves other resources."""
