@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from continuing import verb, wait_for
+from processes import outputs
 from running import Done, points, run, start
 
 TRAIN = """
@@ -118,7 +119,7 @@ def test_a_driver_killed_while_it_confirms_goes_on_and_makes_no_repeat_twice(tmp
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         process = start(disturbed, "resume", "confirmed")
-    _, err = process.communicate(timeout=300)
+    _, err = outputs(process, 300)
     assert process.returncode == 0, err
     status, err, document = verb(disturbed, "show", "confirmed", "--json")
     assert document is not None
@@ -161,7 +162,7 @@ def test_a_sweep_that_is_stopped_while_it_confirms_says_so_and_names_the_best_of
     process = start(tmp_path, "run", *prepare(tmp_path), "search.confirm=2", "task.arguments.wait_s=2")
     wait_for(tmp_path, "confirmed", lambda record: record.repeats, process, within_s=300)
     status, err, document = verb(tmp_path, "stop", "confirmed", "--json")
-    process.communicate(timeout=100)
+    outputs(process, 100)
     assert status == 0, err
     status, _, document = verb(tmp_path, "show", "confirmed", "--json")
     assert document is not None
