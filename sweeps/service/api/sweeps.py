@@ -154,7 +154,7 @@ def plan(service: Serving, principal: Runner, body: RunBody) -> PlanDocument:
     return PlanDocument(plan=found.document, text=found.text)
 
 
-@router.get("/sweeps/{name}")
+@router.get("/sweeps/{name}", response_model_exclude_unset=True)
 def sweep(service: Serving, principal: Reader, name: Name) -> Sweep:
     """A sweep with its trials."""
     return Sweep.model_validate(service.records.sweep(principal, name).as_json())
