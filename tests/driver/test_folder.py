@@ -140,7 +140,7 @@ def test_trials_and_exploits_that_began_after_the_study_was_copied_are_removed_f
     for name in [*kept, *unknown]:
         store.write(f"trials/{name}", b"")
     plan: Any = SimpleNamespace(store=store, folder=tmp_path, name="mine")
-    earlier: Any = SimpleNamespace(trials=[SimpleNamespace(trial="0005")])  # of a study that was damaged
+    earlier: Any = SimpleNamespace(all_trials=[SimpleNamespace(trial="0005")])  # of a study that was damaged
     bring_reports(plan, earlier)
     assert sorted((store / "trials").names()) == sorted(kept)
     found = (tmp_path / "trials").rglob("*.jsonl")
