@@ -30,8 +30,6 @@ os.environ.update(
         "DO_NOT_TRACK": "1",
         # Otherwise tokenizers warn whenever a process that has used them forks.
         "TOKENIZERS_PARALLELISM": "false",
-        # By default Ray's workers are nicer than all other processes, and starve beside the other tests.
-        "RAY_worker_niceness": "0",
         # Text for a terminal is the same on every machine.
         "COLUMNS": "120",
         "NO_COLOR": "1",
