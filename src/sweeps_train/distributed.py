@@ -41,7 +41,7 @@ class Workers:
         elif "OMP_NUM_THREADS" not in os.environ:
             # By default each process uses all cores, and several on one machine would slow each other down.
             on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-            torch.set_num_threads(max(1, _cores() // on_this_machine))
+            torch.set_num_threads(max(1, usable_cores() // on_this_machine))
         return cls(rank, size, device)
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -136,7 +136,8 @@ class Workers:
         return indices[self.rank :: self.size]
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

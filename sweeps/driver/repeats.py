@@ -44,7 +44,7 @@ class RepeatSearcher(NotPickled, Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         state = self._session.state
-        # Without a trial that runs Tune would ask again only after a second.
+        # Tune asks again only after a second while no trial runs, so this waits here for the ends that decide.
         if not self._live and not self._session.wait_for_ends():
             self.ended_because = "the ends of repeats are not known"
         with state.lock:

@@ -228,7 +228,7 @@ class SweepRecord:
     repeats: list[TrialRecord] = field(default_factory=list)
     """Trials that repeat the best ones with other seeds, in the order of their ids."""
     confirmation: Confirmation | None = None
-    """What these have shown; None if the sweep does not confirm its winner."""
+    """Result of the repeats; None if the sweep does not confirm its winner."""
 
     @property
     def all_trials(self) -> list[TrialRecord]:
@@ -259,7 +259,9 @@ class SweepRecord:
         def settle(trials: list[TrialRecord]) -> list[TrialRecord]:
             return [replace(each, state=INTERRUPTED) if each.state == "running" else each for each in trials]
 
-        counts = {**self.counts, INTERRUPTED: self.counts["running"], "running": 0}
+        counts = self.counts
+        if running := counts.get("running"):  # none where only repeats had not ended
+            counts = {**counts, INTERRUPTED: running, "running": 0}
         return replace(
             self, counts=counts, trials=settle(self.trials), front=settle(self.front), repeats=settle(self.repeats)
         )

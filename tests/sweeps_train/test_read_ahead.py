@@ -53,6 +53,11 @@ def test_the_start_of_processes_is_not_judged() -> None:
     assert tuner.setting == ReadAhead(1, 2)
 
 
+def test_a_list_of_threads_for_nested_regions_is_read_by_its_first_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
+    assert read_ahead.processors_of_a_worker() == 4
+
+
 class SlowToRead(Dataset[Any]):
     """Images that draw random numbers, and take some time, when they are read."""
 

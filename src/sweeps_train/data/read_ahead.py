@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from sweeps_train.config.loader import Loader
+from sweeps_train.distributed import usable_cores
 
 WORTH_A_CHANGE = 0.05
 """Share of the steps' time that workers wait for their batches, above which more is read ahead."""
@@ -122,6 +123,5 @@ def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead,
 def processors_of_a_worker() -> int:
     """Processors that this worker may use: those that Ray has reserved for it, or its share of the machine's."""
     if reserved := os.environ.get("OMP_NUM_THREADS", ""):
-        return max(1, int(reserved))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        return max(1, int(reserved.partition(",")[0]))  # OpenMP takes a list, for nested regions
+    return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
