@@ -30,6 +30,12 @@ def outputs(process: subprocess.Popen[str], within_s: float, given: str | None =
     return out or "", err or ""
 
 
+def process_with(argument: str) -> int:
+    """Process id of the one process that has this argument on its command line."""
+    (found,) = [each.pid for each in psutil.process_iter(["cmdline"]) if argument in (each.info["cmdline"] or [])]
+    return int(found)
+
+
 def _killed(process: subprocess.Popen[str]) -> str:
     """Kill a process with its descendants; returns what it has printed."""
     family = []

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import boto3
-from recording import free_port, wait_until
+from recording import free_port
+from waiting import wait_until
 
 BUCKET = "bucket"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from recording import free_port, wait_until
+from recording import free_port
+from waiting import wait_until
 
 from sweeps.config.service import Service
 from sweeps.service.api.app import make_app

@@ -41,7 +41,7 @@ class Repeat:
 
 
 class Confirmer:
-    """Which repeats are next and which trial has won, which follow from the state of the sweep alone."""
+    """The rules of a confirmation: which repeats are next and which trial has won, from the sweep's state alone."""
 
     def __init__(self, state: SweepState, number: int):
         """
@@ -122,7 +122,7 @@ class Confirmer:
             yield each.value
 
     def _failed(self) -> dict[str, str]:
-        """Why contenders cannot win."""
+        """Contenders that cannot win, each with its reason."""
         found = {}
         for name in self.names:
             for each in self._repeats(name):

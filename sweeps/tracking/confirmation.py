@@ -40,14 +40,14 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """Which of the best trials is the winner, as far as repeats with other seeds tell."""
+    """The winner among the best trials, as far as repeats with other seeds tell."""
 
     contenders: tuple[Contender, ...]
     """The best trials, the first one first; of those that are left, the one with the best mean."""
     winner: str | None = None
     """Trial with the best mean; None if the confirmation has not ended, or no trial was confirmed."""
     reason: str | None = None
-    """Why there is no winner."""
+    """Text that says why there is no winner."""
     confidence: float = 0.95
     """Probability of the intervals, all together, and that the truly best contender is not excluded."""
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from recording import record_small_sweep, wait_until
+from recording import record_small_sweep
 from stores import RecordedStore
+from waiting import wait_until
 
 from sweeps.cli import run_command
 from sweeps.compose.search_path import ConfSearchPath

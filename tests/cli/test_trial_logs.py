@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, open_recorder, wait_until
+from recording import CONFIG, open_recorder
 from test_server_option import Serving
+from waiting import wait_until
 
 import sweeps
 from sweeps.cli import run_command

@@ -8,25 +8,24 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from processes import outputs
 from running import NO_PREFLIGHT, Done, start
+from waiting import wait_until
 
 from sweeps.tracking.reader import load_sweep
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     tokens = ("conf=digits", "train.max_steps=1000000", "search=random", NO_PREFLIGHT, "--name=endless")
-    process = start(tmp_path, "run", *tokens, "--json")
-    yield process
-    process.kill()
-    process.wait()
+    with start(tmp_path, "run", *tokens, "--json") as process:  # whose pipes are closed, however the test ends
+        yield process
+        process.kill()
 
 
 def test_ctrl_c_stops_cleanly_and_loses_nothing(endless: subprocess.Popen[str], tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def test_ctrl_c_stops_cleanly_and_loses_nothing(endless: subprocess.Popen[str], 
     assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
     assert endless.returncode == 130, err
     assert "Traceback" not in err
-    wait_until(lambda: not any(map(is_alive, family)), timeout_s=10)  # Ray ends them as the driver ends, and later
+    wait_until(lambda: not any(map(is_alive, family)), 30)  # Ray ends them as the driver ends, and later
     done = Done(tmp_path, 130, err, json.loads(out))
     assert done.document["status"] == "interrupted"
     assert done.document["counts"]["stopped"] == 1
@@ -68,10 +67,3 @@ def reported(store: str, sweep: str) -> int:
     except SweepsError:
         return 0
     return max((trial.steps // 22 for trial in trials), default=0)
-
-
-def wait_until(condition: Any, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from processes import outputs
-from recording import wait_until
 from running import SHORT, run, start
 from s3_server import BUCKET, s3_server
 from stores import make_store
+from waiting import wait_until
 
 from sweeps.storage.committed_folder import committed, fetch
 from sweeps.storage.object_store import ObjectStore

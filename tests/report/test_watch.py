@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from processes import outputs
 from recording import open_recorder
 from rich.console import Console
 from running import start
+from waiting import wait_until
 
 from sweeps.config.objectives import Objectives
 from sweeps.errors import TrackingUnreachable
@@ -41,14 +41,6 @@ def running(working_folder: Path) -> Recorder:
     recorder.update({"finished": 1, "running": 1}, [("0000", (0.1,), {"train.lr": 0.1})], {"wall_s": 3.0})
     wait_until(lambda: load_sweep(uri, "s").counts["finished"] == 1)
     return recorder
-
-
-def wait_until(condition: object, timeout_s: float = 30) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 def load(folder: Path) -> SweepRecord:

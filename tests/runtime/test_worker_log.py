@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from processes import outputs
+from waiting import wait_until
 
 from sweeps.runtime.log_writer import LARGEST, LEFT_OUT, BoundedFile, Writer
 from sweeps.runtime.native_stacks import explained, hang_error, last_start
@@ -50,13 +51,6 @@ def ran(code: str, *arguments: object) -> str:
 
 def logged(folder: Path) -> str:
     return (folder / "worker-1.log").read_text(encoding="utf-8", errors="replace")
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def lost() -> WorkerError:
@@ -117,7 +111,7 @@ with log.of_trial(sys.argv[1]):
 """
     with worker(code, tmp_path) as process:
         assert process.wait(60) == -signal.SIGKILL
-    wait_for(lambda: logged(tmp_path).endswith("line 19999\n"))
+    wait_until(lambda: logged(tmp_path).endswith("line 19999\n"))
     assert logged(tmp_path).count("\n") == 20_001
     error = explained(lost(), str(tmp_path))
     assert (
@@ -127,7 +121,7 @@ with log.of_trial(sys.argv[1]):
 
 def test_lines_are_in_the_file_while_the_worker_runs(tmp_path: Path) -> None:
     with worker("with log.of_trial(sys.argv[1]):\n    print('now')\n    sys.stdin.read()", tmp_path):
-        wait_for(lambda: (tmp_path / "worker-1.log").exists() and "now\n" in logged(tmp_path))
+        wait_until(lambda: (tmp_path / "worker-1.log").exists() and "now\n" in logged(tmp_path))
 
 
 def test_a_print_of_100_mb_keeps_its_beginning_and_its_end_and_says_what_is_left_out(tmp_path: Path) -> None:
@@ -222,7 +216,7 @@ def test_a_crash_leaves_its_native_stacks_and_the_line_of_the_users_code(tmp_pat
     code = "sys.path.insert(0, sys.argv[1])\nimport users\nwith log.of_trial(sys.argv[1]):\n    users.train()"
     with worker(code, tmp_path) as process:
         assert process.wait(60) == -signal.SIGSEGV
-    wait_for(lambda: "users.py" in logged(tmp_path))
+    wait_until(lambda: "users.py" in logged(tmp_path))
     error = explained(lost(), str(tmp_path))
     place = f"{tmp_path}/users.py:3 in train: ctypes.string_at(0)"
     assert error.described == f"worker 1 on vm crashed: Segmentation fault (at {place})"
@@ -233,10 +227,10 @@ def test_a_worker_that_hangs_in_native_code_with_the_gil_says_where(tmp_path: Pa
     (tmp_path / "users.py").write_text("import re\ndef train():\n    re.match('(a*)*b', 'a' * 40)\n")
     code = "sys.path.insert(0, sys.argv[1])\nimport users\nwith log.of_trial(sys.argv[1]):\n    users.train()"
     with worker(code, tmp_path) as process:
-        wait_for((tmp_path / "worker-1.log").exists)
+        wait_until((tmp_path / "worker-1.log").exists)
         time.sleep(0.5)
         os.kill(process.pid, STACKS_SIGNAL)
-        wait_for(lambda: "users.py" in logged(tmp_path))
+        wait_until(lambda: "users.py" in logged(tmp_path))
     told = hang_error("no report for 60 s: its workers hang", [("n", 1), ("n", 2)], ("vm", "vm"), str(tmp_path))
     place = f"{tmp_path}/users.py:3 in train: re.match('(a*)*b', 'a' * 40)"
     stacks = "all stacks are in logs/ of the trial's run"

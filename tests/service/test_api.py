@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from recording import record_small_sweep, wait_until
+from recording import record_small_sweep
 from serving import API, Api, serving
+from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.service.api.serialization import read_record, write_record

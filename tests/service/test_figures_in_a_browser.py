@@ -13,7 +13,8 @@ from web_server import WebServer, close, new_service
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
 from playwright.sync_api import Browser, Locator, Page, Route, expect  # noqa: E402 - after the line that may skip it
-from recording import CONFIG, open_recorder, wait_until  # noqa: E402
+from recording import CONFIG, open_recorder  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 from sweeps.tracking.recorder import Recorder  # noqa: E402
 from sweeps.trial_files import log_name, logs_folder  # noqa: E402

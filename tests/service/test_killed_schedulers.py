@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 
 import pytest
 from every_minute import every_firing
-from recording import wait_until
 from scheduled import at, defined, set_state
 from sqlalchemy import Engine, delete, event, func, select
+from waiting import wait_until
 
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing

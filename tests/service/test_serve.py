@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import requests
-from recording import wait_until
 from running import SHORT
+from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recording import wait_until
 from sqlalchemy import Engine
+from waiting import wait_until
 
 from sweeps.config.service import Queue
 from sweeps.errors import SweepsError, TrackingUnreachable

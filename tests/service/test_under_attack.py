@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from recording import wait_until
+from waiting import wait_until
 
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import open_database, writing

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from recording import record_small_sweep, wait_until
+from recording import record_small_sweep
+from waiting import wait_until
 from web_server import close, new_service
 
 from sweeps.errors import TrackingUnreachable

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from recording import CONFIG, open_recorder, wait_until
+from recording import CONFIG, open_recorder
 from serving import API, Api, serving
+from waiting import wait_until
 
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job

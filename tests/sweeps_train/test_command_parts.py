@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from waiting import wait_until
 
 from sweeps_train.command.checkpoints import CheckpointWatch
 from sweeps_train.command.command_line import command_line, words
@@ -262,22 +263,15 @@ time.sleep(60)
 """
 
 
-def wait_for(condition: Callable[[], bool], within_s: float = 10) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_program_is_ended_with_all_that_it_has_started(capfd: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
     program = Program([sys.executable, "-c", TREE], environment=dict(os.environ), grace_s=0.5, on_line=lines.append)
-    wait_for(lambda: len(lines) == 2)
+    wait_until(lambda: len(lines) == 2)
     assert program.poll() is None
     child = int(next(line for line in lines if line.isdecimal()))
     program.end()
     assert program.poll() == -signal.SIGTERM
-    wait_for(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
     out, err = capfd.readouterr()
     assert str(child) in out
     assert "error" in err
@@ -293,11 +287,11 @@ def test_a_program_is_ended_when_the_process_that_started_it_is_killed(tmp_path:
         "time.sleep(60)\n"
     )
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
-    wait_for((tmp_path / "started").exists)
+    wait_until((tmp_path / "started").exists)
     (program,) = [each for each in psutil.Process(worker.pid).children() if each.name() == "sleep"]
     worker.kill()
     worker.wait()
-    wait_for(lambda: not program.is_running() or program.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not program.is_running() or program.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_lines_that_a_progress_bar_overwrites_are_read_and_text_that_is_no_utf8_is_no_error() -> None:

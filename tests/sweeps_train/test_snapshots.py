@@ -8,20 +8,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
+from processes import process_with
 from safetensors.torch import load_file
 from training_runs import IMAGES as SMALL_IMAGES
-from training_runs import TEXT, configured, exits_of_workers, on_two_workers, run, write_prompts
+from training_runs import TEXT, configured, on_two_workers, run, write_prompts
+from waiting import wait_until
 
 from sweeps_train import integrity, machine_memory, resumption, saver, trainer
-from sweeps_train.checkpoint import complete_checkpoints, newest_intact
+from sweeps_train.checkpoint import newest_intact
 from sweeps_train.integrity import find_damage
 from sweeps_train.snapshots import connection, snapshot
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder
@@ -34,13 +34,6 @@ EVERY_STEP = {"max_steps": 4, "eval_every": 1, "lr": 1e-3}
 SHARDED = {"strategy": {"kind": "fsdp"}}
 IN_MEMORY = {"background": True}
 IMAGES = {**SMALL_IMAGES, "checkpoint": IN_MEMORY}
-
-
-def wait_until(condition: Callable[[], Any], within_s: float = 120) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def tensors_of(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -114,12 +107,6 @@ def test_two_workers_write_their_parts_of_the_same_files(tmp_path: Path) -> None
         assert overwritten == [True] * 6
     for kind in ("fsdp", "ddp"):
         assert_same(tmp_path / f"{kind}-True" / "step-00000004", tmp_path / f"{kind}-False" / "step-00000004")
-
-
-def holder_of(connected: HolderConnection) -> int:
-    folder = str(connected.folder)
-    (found,) = [each.pid for each in psutil.process_iter(["cmdline"]) if folder in (each.info["cmdline"] or [])]
-    return int(found)
 
 
 def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_for_it(
@@ -212,116 +199,7 @@ def test_a_snapshot_needs_room_in_the_memory_of_its_container(tmp_path: Path, mo
     assert "without a snapshot in memory: a snapshot takes 0.0 GiB of 0.0 GiB that are free" in note
 
 
-# --- workers that are killed ---------------------------------------------------------------------------------
-
-
-def recorded_run(folder: str, strategy: str) -> tuple[dict[int, Any], list[str]]:
-    """Losses by step, and the folders from which the state was read."""
-    read: list[str] = []
-    load = trainer.load_checkpoint
-
-    def loaded(path: Path, *arguments: Any) -> Any:
-        read.append(str(path))
-        return load(path, *arguments)
-
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(trainer, "load_checkpoint", loaded)
-        recorder = run(configured(IMAGES, train=LONGER, strategy={"kind": strategy}), Path(folder).absolute())
-    return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
-
-
-LONGER = {"max_steps": 8, "eval_every": 2, "lr": 1e-3}
-
-
-def undisturbed_fsdp() -> Any:
-    return recorded_run("undisturbed", "fsdp")
-
-
-def undisturbed_ddp() -> Any:
-    return recorded_run("undisturbed", "ddp")
-
-
-def continued_fsdp() -> Any:
-    return recorded_run("killed", "fsdp")
-
-
-def continued_ddp() -> Any:
-    return recorded_run("killed", "ddp")
-
-
-def killed_in_step(rank: int, strategy: str) -> None:
-    """Kill a worker in the step after that of the second checkpoint, which is complete by then."""
-    update = trainer.Trainer._update_weights
-
-    def killed(self: trainer.Trainer) -> bool:
-        if self.progress.step == 5:
-            wait_until((Path("killed") / "step-00000004").exists)
-            if self.workers.rank == rank:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return update(self)
-
-    trainer.Trainer._update_weights = killed  # type: ignore[method-assign] # in a process of its own
-    recorded_run("killed", strategy)
-
-
-def main_killed_in_step() -> None:
-    killed_in_step(0, "ddp")
-
-
-def other_killed_in_step() -> None:
-    killed_in_step(1, "fsdp")
-
-
-def killed_in_write() -> None:
-    """Kill the first worker when the holder has been told to write, but has not begun."""
-    send = HolderConnection._send
-
-    def killed(self: HolderConnection, message: dict[str, Any]) -> None:
-        if str(message.get("write", "")).endswith("step-00000004"):
-            os.kill(holder_of(self), signal.SIGSTOP)
-            Path("holder").write_text(str(holder_of(self)))
-            send(self, message)
-            os.kill(os.getpid(), signal.SIGKILL)
-        send(self, message)
-
-    HolderConnection._send = killed  # type: ignore[method-assign]
-    recorded_run("killed", "fsdp")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("killed", "undisturbed", "continued"),
-    [
-        pytest.param(main_killed_in_step, undisturbed_ddp, continued_ddp, id="main worker, ddp"),
-        pytest.param(other_killed_in_step, undisturbed_fsdp, continued_fsdp, id="other worker, fsdp"),
-    ],
-)
-def test_after_a_kill_workers_continue_from_memory_with_the_same_losses(
-    killed: Callable[[], Any], undisturbed: Callable[[], Any], continued: Callable[[], Any], tmp_path: Path
-) -> None:
-    (expected, _), _ = on_two_workers(undisturbed, tmp_path)
-    statuses, _ = exits_of_workers(2, killed, tmp_path)
-    assert -signal.SIGKILL in statuses
-    assert 0 not in statuses
-    results = on_two_workers(continued, tmp_path)
-    folder = holder_folder(tmp_path / "killed")
-    assert [read for _, read in results] == [[str(folder / "files")]] * 2
-    assert results[0][0] == {step: loss for step, loss in expected.items() if step >= 4}
-    assert not folder.exists()
-
-
-@pytest.mark.slow
-def test_the_snapshot_of_a_killed_worker_is_written_after_its_death(tmp_path: Path) -> None:
-    (expected, _), _ = on_two_workers(undisturbed_fsdp, tmp_path)
-    statuses, _ = exits_of_workers(2, killed_in_write, tmp_path)
-    assert statuses[0] == -signal.SIGKILL
-    root = tmp_path / "killed"
-    assert [path.name for path in complete_checkpoints(root)] == ["step-00000002"]
-    os.kill(int((tmp_path / "holder").read_text()), signal.SIGCONT)
-    wait_until(lambda: complete_checkpoints(root)[-1].name == "step-00000004")
-    assert find_damage(root / "step-00000004") is None
-    (losses, _), _ = on_two_workers(continued_fsdp, tmp_path)
-    assert losses == {step: loss for step, loss in expected.items() if step >= 4}
+# --- processes that end ---------------------------------------------------------------------------------------
 
 
 SCRIPT = """
@@ -363,7 +241,7 @@ def test_no_shared_memory_is_left_when_all_are_gone(number: signal.Signals, tmp_
 
 def test_the_shared_memory_of_a_holder_that_was_killed_is_freed_by_the_next_one(tmp_path: Path) -> None:
     killed = HolderConnection.to_new(tmp_path / "killed")
-    os.kill(holder_of(killed), signal.SIGKILL)
+    os.kill(process_with(str(killed.folder)), signal.SIGKILL)
     wait_until(lambda: not is_served(killed.folder))
     os.utime(killed.folder, (0, 0))
     other = HolderConnection.to_new(tmp_path / "other")

@@ -7,14 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from recording import (
-    CONFIG,
-    POINT,
-    Server,
-    artifact_files,
-    open_recorder,
-    wait_until,
-)
+from recording import CONFIG, POINT, Server, artifact_files, open_recorder
+from waiting import wait_until
 
 from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.held_checkpoints import hold

@@ -9,14 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from recording import (
-    CONFIG,
-    POINT,
-    Server,
-    history,
-    open_recorder,
-    wait_until,
-)
+from recording import CONFIG, POINT, Server, history, open_recorder
+from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.tracking.reader import list_sweeps, load_sweep

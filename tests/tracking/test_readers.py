@@ -11,15 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from recording import (
-    CONFIG,
-    POINT,
-    Server,
-    history,
-    open_recorder,
-    record_small_sweep,
-    wait_until,
-)
+from recording import CONFIG, POINT, Server, history, open_recorder, record_small_sweep
+from waiting import wait_until
 
 from sweeps import constants
 from sweeps.errors import UnknownName

@@ -14,18 +14,9 @@ import psutil
 import pytest
 from postgres import PASSWORD, Postgres
 from processes import outputs
-from recording import (
-    CONFIG,
-    POINT,
-    Server,
-    free_port,
-    held,
-    history,
-    open_recorder,
-    record_with_checkpoints,
-    wait_until,
-)
+from recording import CONFIG, POINT, Server, free_port, held, history, open_recorder, record_with_checkpoints
 from running import SHORT, start
+from waiting import wait_until
 
 from sweeps.retention.cleaning import clean, plan_cleaning
 from sweeps.retention.policy import Policy

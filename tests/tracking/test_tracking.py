@@ -10,15 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from recording import (
-    COMMAND,
-    CONFIG,
-    POINT,
-    history,
-    open_recorder,
-    record_small_sweep,
-    wait_until,
-)
+from recording import COMMAND, CONFIG, POINT, history, open_recorder, record_small_sweep
+from waiting import wait_until
 
 from sweeps import constants
 from sweeps.config.objectives import Objectives

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from processes import outputs
-from recording import Server, free_port, history, wait_until
+from recording import Server, free_port, history
 from running import start
+from waiting import wait_until
 
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.report_log import read_report_log

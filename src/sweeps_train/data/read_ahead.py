@@ -21,7 +21,7 @@ MOST_PREFETCH = 8
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """How much is read ahead."""
+    """Amount that is read ahead."""
 
     processes: int
     """Processes of each worker."""

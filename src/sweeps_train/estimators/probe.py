@@ -19,7 +19,7 @@ from sweeps_train.estimators.rows import Part, fold_splits, held_out_split
 
 MOST_ROWS = 2000
 ROUNDS = 2
-UNUSED = (re.compile(r"Parameters: \{ (.*?) \} are not used"), re.compile(r"Unknown parameter: (\w+)"))
+UNUSED = (re.compile(r"Parameters: \{ ([^{}]*) \} are not used"), re.compile(r"Unknown parameter: (\w+)"))
 """Texts in which XGBoost warns of arguments that it does not know, and LightGBM prints them."""
 
 

@@ -1,0 +1,136 @@
+"""Trainings whose workers are killed go on from the snapshot that is held outside them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import process_with
+from training_runs import IMAGES as SMALL_IMAGES
+from training_runs import configured, exits_of_workers, on_two_workers, run
+from waiting import wait_until
+
+from sweeps_train import trainer
+from sweeps_train.checkpoint import complete_checkpoints
+from sweeps_train.integrity import find_damage
+from sweeps_train.snapshots import connection
+from sweeps_train.snapshots.connection import HolderConnection, holder_folder
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory"),
+]
+
+IMAGES = {**SMALL_IMAGES, "checkpoint": {"background": True}}
+
+
+def recorded_run(folder: str, strategy: str) -> tuple[dict[int, Any], list[str]]:
+    """Losses by step, and the folders from which the state was read."""
+    read: list[str] = []
+    load = trainer.load_checkpoint
+
+    def loaded(path: Path, *arguments: Any) -> Any:
+        read.append(str(path))
+        return load(path, *arguments)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(trainer, "load_checkpoint", loaded)
+        recorder = run(configured(IMAGES, train=LONGER, strategy={"kind": strategy}), Path(folder).absolute())
+    return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
+
+
+LONGER = {"max_steps": 8, "eval_every": 2, "lr": 1e-3}
+
+
+def undisturbed_fsdp() -> Any:
+    return recorded_run("undisturbed", "fsdp")
+
+
+def undisturbed_ddp() -> Any:
+    return recorded_run("undisturbed", "ddp")
+
+
+def continued_fsdp() -> Any:
+    return recorded_run("killed", "fsdp")
+
+
+def continued_ddp() -> Any:
+    return recorded_run("killed", "ddp")
+
+
+def killed_in_step(rank: int, strategy: str) -> None:
+    """Kill a worker in the step after that of the second checkpoint, which is complete by then."""
+    update = trainer.Trainer._update_weights
+
+    def killed(self: trainer.Trainer) -> bool:
+        if self.progress.step == 5:
+            wait_until((Path("killed") / "step-00000004").exists)
+            if self.workers.rank == rank:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return update(self)
+
+    trainer.Trainer._update_weights = killed  # type: ignore[method-assign] # in a process of its own
+    recorded_run("killed", strategy)
+
+
+def main_killed_in_step() -> None:
+    killed_in_step(0, "ddp")
+
+
+def other_killed_in_step() -> None:
+    killed_in_step(1, "fsdp")
+
+
+def killed_in_write() -> None:
+    """Kill the first worker when the holder has been told to write, but has not begun."""
+    send = HolderConnection._send
+
+    def killed(self: HolderConnection, message: dict[str, Any]) -> None:
+        if str(message.get("write", "")).endswith("step-00000004"):
+            holder = process_with(str(self.folder))
+            os.kill(holder, signal.SIGSTOP)
+            Path("holder").write_text(str(holder))
+            send(self, message)
+            os.kill(os.getpid(), signal.SIGKILL)
+        send(self, message)
+
+    HolderConnection._send = killed  # type: ignore[method-assign]
+    recorded_run("killed", "fsdp")
+
+
+@pytest.mark.parametrize(
+    ("killed", "undisturbed", "continued"),
+    [
+        pytest.param(main_killed_in_step, undisturbed_ddp, continued_ddp, id="main worker, ddp"),
+        pytest.param(other_killed_in_step, undisturbed_fsdp, continued_fsdp, id="other worker, fsdp"),
+    ],
+)
+def test_after_a_kill_workers_continue_from_memory_with_the_same_losses(
+    killed: Callable[[], Any], undisturbed: Callable[[], Any], continued: Callable[[], Any], tmp_path: Path
+) -> None:
+    (expected, _), _ = on_two_workers(undisturbed, tmp_path)
+    statuses, _ = exits_of_workers(2, killed, tmp_path)
+    assert -signal.SIGKILL in statuses
+    assert 0 not in statuses
+    results = on_two_workers(continued, tmp_path)
+    folder = holder_folder(tmp_path / "killed")
+    assert [read for _, read in results] == [[str(folder / "files")]] * 2
+    assert results[0][0] == {step: loss for step, loss in expected.items() if step >= 4}
+    assert not folder.exists()
+
+
+def test_the_snapshot_of_a_killed_worker_is_written_after_its_death(tmp_path: Path) -> None:
+    (expected, _), _ = on_two_workers(undisturbed_fsdp, tmp_path)
+    statuses, _ = exits_of_workers(2, killed_in_write, tmp_path)
+    assert statuses[0] == -signal.SIGKILL
+    root = tmp_path / "killed"
+    assert [path.name for path in complete_checkpoints(root)] == ["step-00000002"]
+    os.kill(int((tmp_path / "holder").read_text()), signal.SIGCONT)
+    wait_until(lambda: complete_checkpoints(root)[-1].name == "step-00000004")
+    assert find_damage(root / "step-00000004") is None
+    (losses, _), _ = on_two_workers(continued_fsdp, tmp_path)
+    assert losses == {step: loss for step, loss in expected.items() if step >= 4}
