@@ -20,6 +20,7 @@ from sweeps_train.device_memory import is_crowded, limit_memory, usable_memory
 from sweeps_train.distributed import Workers
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.micro_batch_cache import MAX_AGE_S, recall, remember, remember_halved
+from sweeps_train.system import memory_limit
 from sweeps_train.tasks.image_classification import ImageClassification
 
 GIB = 2**30
@@ -106,14 +107,17 @@ class Gpu:
 
     def __init__(self, patched: pytest.MonkeyPatch):
         self.total, self.free, self.reserved, self.fraction = 80 * GIB, 79 * GIB, 0, 1.0
-        properties = SimpleNamespace(name="NVIDIA Test", total_memory=self.total)
-        patched.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+        self.name = "NVIDIA H100 80GB HBM3"
+        patched.setattr(torch.cuda, "get_device_properties", lambda device: self._properties())
         patched.setattr(torch.cuda, "mem_get_info", lambda device: (self.free, self.total))
         patched.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
         patched.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: self.fraction)
         patched.setattr(torch.cuda, "set_per_process_memory_fraction", self._limit)
         patched.setattr(device_memory, "worker_device", lambda: CUDA)
         patched.setattr(device_memory, "_share", None)
+
+    def _properties(self) -> SimpleNamespace:
+        return SimpleNamespace(name=self.name, total_memory=self.total)
 
     def _limit(self, fraction: float, device: torch.device) -> None:
         self.fraction = fraction
@@ -151,6 +155,17 @@ def test_half_a_gpu_has_half_the_budget_and_sizes_of_its_own(gpu: Gpu) -> None:
     assert gpu.fraction * gpu.total == pytest.approx(39.5 * GIB)  # CUDA's own half a GiB is not torch's
     assert usable_memory(CUDA) == pytest.approx(39.5 * GIB)
     assert recall(config, strategy) is None
+
+
+def test_a_slice_of_a_gpu_has_its_own_memory_and_sizes_of_its_own(gpu: Gpu) -> None:
+    config, strategy = auto(), on_gpu()
+    remember(config, strategy, 16)
+    gpu.name, gpu.total, gpu.free = "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB, 9 * GIB
+    assert recall(config, strategy) is None
+    assert micro_batch._memory_limit(config, strategy) == int(0.9 * 10 * GIB)
+    assert memory_limit(CUDA) == ("system/gpu_memory_limit_mib", 10 * 1024)
+    limit_memory(0.5)
+    assert usable_memory(CUDA) == pytest.approx(4.5 * GIB)
 
 
 def test_a_whole_gpu_is_not_limited(gpu: Gpu) -> None:
