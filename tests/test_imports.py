@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -73,8 +74,12 @@ class Sources:
         # `sweeps/__init__.py` keeps its full name, so that the package's own code is a part like any other.
         return ".".join(parts if len(parts) == 2 else [part for part in parts if part != "__init__"])
 
-    def imports(self) -> Iterator[tuple[str, str]]:
+    @cached_property
+    def imports(self) -> list[tuple[str, str]]:
         """Pairs of a module and the full name of something it imports: `ray.tune` for `from ray import tune`."""
+        return list(self._imports())
+
+    def _imports(self) -> Iterator[tuple[str, str]]:
         for module, path in self.paths.items():
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
                 if isinstance(node, ast.Import):
@@ -86,7 +91,7 @@ class Sources:
     def graph(self) -> dict[str, set[str]]:
         """The package's modules and those of its modules that each imports."""
         edges: dict[str, set[str]] = {module: set() for module in self.paths}
-        for module, imported in self.imports():
+        for module, imported in self.imports:
             if is_within(imported, self.package):
                 edges[module].add(self._defining_module(imported))
         return edges
@@ -144,8 +149,8 @@ def test_imports_go_down_the_layers_only(service: Sources) -> None:
 
 
 @pytest.mark.parametrize("package", ["sweeps", "src/sweeps_train"])
-def test_no_module_imports_itself_through_others(checkout: Path, package: str) -> None:
-    circle = circle_in(Sources(checkout / package).graph())
+def test_no_module_imports_itself_through_others(package: str, service: Sources, training: Sources) -> None:
+    circle = circle_in({"sweeps": service, "src/sweeps_train": training}[package].graph())
     assert circle is None
 
 
@@ -161,7 +166,7 @@ def test_no_part_of_the_service_imports_itself_through_others(service: Sources) 
 def test_only_what_runs_training_imports_the_training_library(service: Sources) -> None:
     wrong = [
         (module, imported)
-        for module, imported in service.imports()
+        for module, imported in service.imports
         if is_within(imported, "sweeps_train")
         and part_of(module) not in TRAINING
         and not (part_of(module) in TRAINING_SCHEMA and any(is_within(imported, each) for each in SCHEMA))
@@ -172,7 +177,7 @@ def test_only_what_runs_training_imports_the_training_library(service: Sources) 
 def test_the_training_library_knows_nothing_of_the_search(training: Sources) -> None:
     wrong = [
         (module, imported)
-        for module, imported in training.imports()
+        for module, imported in training.imports
         if any(is_within(imported, package) for package in NOT_FOR_WORKERS)
     ]
     assert lines(wrong) == []
@@ -185,7 +190,7 @@ def test_every_library_imported_is_asked_for(checkout: Path, service: Sources, t
     distributions = packages_distributions()
     missing = [
         (module, imported)
-        for module, imported in [*service.imports(), *training.imports()]
+        for module, imported in [*service.imports, *training.imports]
         if (root := imported.partition(".")[0]) not in sys.stdlib_module_names | {"sweeps", "sweeps_train"}
         and not asked_for & {canonicalize_name(name) for name in distributions.get(root, [root])}
     ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sweeps.constants import TAG_ENDED
 from sweeps.driver.cluster import joined_cluster
 from sweeps.driver.finish import close_record, finish
+from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.holding import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.provenance import record_provenance
 from sweeps.driver.requests import RequestHandler
@@ -63,7 +64,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     Raises:
         UserError: A mistake that only the tracking server or the cluster could show; nothing was started.
     """
-    config = plan.config
+    config, view = plan.config, GuardedView(view)
     plan.check_hub()
     make_folder(plan)
     began = time.monotonic()
@@ -106,7 +107,7 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     Raises:
         UserError: Another driver runs the sweep, or the tracking server or the cluster does not take it.
     """
-    config = plan.config
+    config, view = plan.config, GuardedView(view)
     with contextlib.chdir(plan.working_folder):
         with held(plan) as copy:
             began = time.monotonic()

@@ -35,6 +35,8 @@ class Session:
         self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None
         self._publish_at = 0.0
         self._closed = threading.Event()
+        self._error: Exception | None = None
+        """Error that has ended the event loop."""
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
 
     def start(self) -> None:
@@ -42,9 +44,15 @@ class Session:
         self._thread.start()
 
     def close(self) -> None:
-        """Take all events that were posted, and stop the event loop."""
+        """Take all events that were posted, and stop the event loop.
+
+        Raises:
+            Exception: The error that has ended it before.
+        """
         self._closed.set()
         self._thread.join()
+        if self._error is not None:
+            raise self._error
         with self._ended_by_full_storage():
             self.lifecycle.process(self.lifecycle.queued())  # those that came after the cluster was gone
             self._publish()
@@ -60,6 +68,13 @@ class Session:
         return True
 
     def _run(self) -> None:
+        try:
+            self._take_events()
+        except Exception as error:  # noqa: BLE001 - raised by `close`: a sweep that records nothing must not go on
+            self._error = error
+            self.state.shutdown.begin("interrupted")
+
+    def _take_events(self) -> None:
         import ray
 
         while True:

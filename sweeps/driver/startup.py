@@ -46,20 +46,17 @@ ANSWER_ON_CLUSTER_WITHIN_S = ANSWER_WITHIN_S + 20.0
 
 def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
     """Show what is about to start, before anything is known of the cluster."""
-    starting = getattr(view, "starting", None)  # a user's own view may lack it
-    if starting is None:
-        return
     if not resumed:
         search, fit_here = plan.config.search, plan.local_fit
         placement = "" if fit_here is None else f"; {fit_here.describe()}"
         how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
-        starting(f"{plan.name}: {search.num_trials} trials, {search.objectives}{placement}; {how}")
+        view.starting(f"{plan.name}: {search.num_trials} trials, {search.objectives}{placement}; {how}")
         notes = plan.notes
         for note in notes[:MAX_NOTES]:
-            starting(f"note: {note}")
+            view.starting(f"note: {note}")
         if len(notes) > MAX_NOTES:
-            starting(f"note: {len(notes) - MAX_NOTES} more; --dry-run shows all")
-    starting(f"{plan.name}: starting Ray and connecting to MLflow")
+            view.starting(f"note: {len(notes) - MAX_NOTES} more; --dry-run shows all")
+    view.starting(f"{plan.name}: starting Ray and connecting to MLflow")
 
 
 def place(plan: Plan, view: View, cluster: Connection) -> Fit:
@@ -75,13 +72,12 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
 
         unfit = unfit_nodes(config, str(plan.folder.parent) if plan.uri is None else config.output_dir)
         nodes = without_nodes(nodes, unfit)
-    starting = getattr(view, "starting", lambda _: None)  # a user's own view may lack it
     for finding in unfit.values():
-        starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
+        view.starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
     coming = nodes_to_come(config.cluster, nodes)
     if coming:
         has = f"{describe_resources(nodes)} on {len(nodes)} node{'s'[: len(nodes) > 1]}"
-        starting(f"{plan.name}: the cluster has {has}; its autoscaler may add {describe_nodes(coming)}")
+        view.starting(f"{plan.name}: the cluster has {has}; its autoscaler may add {describe_nodes(coming)}")
     try:
         trials = fit(config, plan.scalings, [*nodes, *coming])
     except DoesNotFit as error:

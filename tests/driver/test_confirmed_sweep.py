@@ -77,7 +77,8 @@ def outcome(done: Done) -> tuple[Any, ...]:
     return done.document["confirmation"], done.document["best"]["trial"], repeats, histories
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_lucky_winner_of_a_search_loses_to_the_trial_that_is_better_with_other_seeds(tmp_path: Path) -> None:
     done = run(tmp_path, *prepare(tmp_path), "search.confirm=2", "cluster.num_cpus=2")
     assert done.status == 0, done.err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import MagicMock
 
+import pytest
 import ray
 
 from sweeps.compose.search_path import ConfSearchPath
@@ -54,6 +56,19 @@ def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recor
     ends = [arguments for name, arguments in told.calls if name == "end"]
     assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
     assert session.state.counts()["failed"] == 1
+
+
+def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails() -> None:
+    told = _Told()
+    broker = MagicMock()
+    broker.drain.remote.side_effect = ValueError("a mistake of ours")
+    session = session_of(told, broker)
+    session.start()
+    session._thread.join(30)
+    assert session.state.shutdown.status == "interrupted"
+    assert broker.stop_all.remote.called
+    with pytest.raises(ValueError, match="a mistake of ours"):
+        session.close()
 
 
 def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:

@@ -15,7 +15,7 @@ from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
 from sweeps_train.frameworks.ray_train import _numbers
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 USERS = """
 import json, os, tempfile
@@ -69,15 +69,18 @@ search: {metric: loss, mode: min, default_first: false}
 """
 LEVELS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "misspells": 1.0, "good": 0.8}
 """Level of the loss by fault."""
-QUICK = ["none", "dies", "bad", "good"]
+QUICK = ["none", "bad", "good"]
 TARGET = "search.stop.target=0.755"
 """Reached at the last report of ``good``."""
 
 
 @pytest.fixture(
     scope="module",
-    params=[("warm", QUICK), pytest.param(("process", list(LEVELS)), marks=pytest.mark.slow)],
-    ids=["warm", "process"],
+    params=[
+        pytest.param(("warm", QUICK), id="warm"),
+        pytest.param(("warm", list(LEVELS)), marks=pytest.mark.slow, id="warm, all faults"),
+        pytest.param(("process", list(LEVELS)), marks=pytest.mark.slow, id="process"),
+    ],
 )
 def sweep(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -100,6 +103,7 @@ def sweep(
         f"scaling.isolation={isolation}",
         "cluster.num_cpus=2",
         NO_PREFLIGHT,
+        within_s=500,
     )
     return done, [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
 
@@ -164,12 +168,13 @@ def test_a_stopped_function_is_left_at_the_same_report_on_all_workers(sweep: Swe
 
 def test_a_slot_outlives_a_function_that_was_stopped_where_it_is_asked_to(sweep: Sweep) -> None:
     done, notes = sweep
-    pids = {fault: {note["pid"] for note in notes if note["fault"] == fault} for fault in QUICK}
+    pids = {fault: {note["pid"] for note in notes if note["fault"] == fault} for fault in LEVELS}
     warm = "isolation: warm" in Path(
         artifacts.download_artifacts(f"{done.parent().info.artifact_uri}/config.yaml")
     ).read_text(encoding="utf-8")
     assert (len(pids["bad"] & pids["good"]) == 2) is warm
-    assert (len(pids["none"] & pids["dies"]) > 0) is warm
+    if pids["dies"]:
+        assert (len(pids["none"] & pids["dies"]) > 0) is warm
 
 
 def test_mlflow_has_exactly_the_files_that_the_function_saved(sweep: Sweep) -> None:

@@ -236,6 +236,7 @@ def test_updates_are_written_at_most_once_a_second(uri: str) -> None:
     recorder.close("stopped")
 
 
+@pytest.mark.slow  # MLflow makes a database
 def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
     code = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"

@@ -1,0 +1,74 @@
+"""A sweep does not end, and loses nothing, when nobody can see it any more."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from running import NO_PREFLIGHT, SHORT, Done, start
+
+from sweeps.driver.guarded_view import GuardedView
+from sweeps.driver.live import PlainView
+from sweeps.report.terminal import plain_console
+
+
+def test_a_reader_that_has_gone_away_costs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    state: Any = SimpleNamespace(ended_count=lambda: 0, num_trials=4)
+    with os.fdopen(writer, "w", buffering=1) as stream:
+        view = PlainView(plain_console(file=stream))
+        view.starting("first: 4 trials")
+        view.event(state, "trial 0000 started")
+    print("the result")
+    assert capfd.readouterr().out == "the result\n"  # rich would have closed stdout
+
+
+def test_a_users_view_may_lack_the_start_and_may_fail_and_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Users:
+        seen = 0
+
+        def changed(self, state: Any) -> None:
+            self.seen += 1
+
+        def event(self, state: Any, text: str) -> None:
+            self.seen += 1
+            raise ValueError("a mistake of the user")
+
+    users: Any = Users()
+    state: Any = None
+    view = GuardedView(users)
+    view.starting("first: 4 trials")
+    view.event(state, "trial 0000 started")
+    view.changed(state)
+    view.event(state, "trial 0001 started")
+    assert users.seen == 3
+    assert [record.message for record in caplog.records] == [
+        "the progress of the sweep could not be shown; the sweep goes on"
+    ]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_progress_nobody_reads_any_more_ends_and_is_recorded_whole(tmp_path: Path) -> None:
+    """As `python -m sweeps run ... 2>&1 | head`, whose reader ends after some lines."""
+    process = start(
+        tmp_path, "run", "conf=digits", "search.num_trials=3", *SHORT, NO_PREFLIGHT, "--name=unseen", "--json"
+    )
+    assert process.stderr is not None
+    assert process.stdout is not None
+    process.stderr.readline()
+    process.stderr.close()
+    with process.stdout:
+        document = json.loads(process.stdout.read())
+    assert process.wait() == 0
+    done = Done(tmp_path, 0, "", document)
+    assert document["counts"]["finished"] + document["counts"]["pruned"] == 3
+    assert document["best"]["value"] > 0.5
+    for trial in done.trials():
+        steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/accuracy")]
+        assert steps == [*range(10, 10 * len(steps) + 1, 10)]
+        assert steps
