@@ -57,6 +57,15 @@ def groups_without_nodes() -> int:
     return sum(group.creator_job_id.hex() == own and group.state == PlacementGroupTableData.PENDING for group in groups)
 
 
+def unreserved_resources() -> dict[str, dict[str, float]]:
+    """Resources of each node that neither workers nor placement groups have reserved, by the node's id; without those
+    of which nothing is left."""
+    from ray._private.state import available_resources_per_node
+
+    resources: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return resources
+
+
 def draining_nodes() -> dict[str, float | None]:
     """Nodes that are about to leave the cluster, since a cloud, Kubernetes or a person has announced it: Unix time at
     which each one ends, by its id; None if nobody has said when."""

@@ -216,7 +216,8 @@ class Cluster:
     says, of this machine in a dry run, and of the cluster when a sweep starts."""
     check_nodes: Flag = False
     """Whether ``run`` and ``resume`` check the nodes first, as ``doctor`` does, and leave out those that fail a check
-    or are slow. Trials start when that is done."""
+    or are slow. Trials start when that is done. The nodes of a trial that failed as on a bad node are checked again;
+    meanwhile other trials are placed elsewhere, if there is room."""
     env: Annotated[list[str], Reach.ENVIRONMENT] = Field(default_factory=list)
     """Environment variables of this process that the workers on all nodes of a running cluster get: names, and
     beginnings of names followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of

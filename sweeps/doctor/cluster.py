@@ -51,6 +51,9 @@ def check_speed(probes: Probes) -> Iterator[Finding]:
         yield Finding("devices", "warning", name, "its devices are in use, so it was not measured", fix)
     before = set(probes.failures)
     seconds = {name: taken for name, taken in probes.matrix_products().items() if name not in probes.busy}
+    if in_doubt := slow_among(seconds):  # something else may have run there for a moment
+        again = probes.matrix_products(in_doubt)
+        seconds |= {name: min(taken, seconds[name]) for name, taken in again.items()}
     for name in set(probes.failures) - before:
         yield Finding(
             "speed", "failed", name, f"a matrix product {probes.failures[name]}", "take it out of the cluster"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def _examine_cluster(config: SweepConfig, folder: str, marker: str) -> Iterator[
 
 def _examine_nodes(
     config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node], *, may_be_busy: bool = False
-) -> Iterator[Finding]:
+) -> Generator[Finding]:
     from sweeps.doctor.cluster import check_nodes
     from sweeps.doctor.node_state import Look
     from sweeps.doctor.probes import Probes
@@ -81,7 +82,7 @@ def _examine_nodes(
 
 def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None = None) -> dict[str, Finding]:
     """Nodes of the connected cluster that should not train, by id, each with its first finding: those where a check
-    fails, and those that compute or communicate slowly.
+    fails, and those that compute or communicate slowly. The checks end when each node of ``only`` has a finding.
 
     Args:
         config: Config of the sweep.
@@ -99,10 +100,15 @@ def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None =
     if only is not None:
         others = [node for node in nodes if node.id not in only]
         nodes = [node for node in nodes if node.id in only] + others[:COMPARED_WITH]
-    with marked(folder) as marker:
-        findings = list(_examine_nodes(config, folder, marker, nodes, may_be_busy=only is not None))
+    asked = [node for node in nodes if only is None or node.id in only]
     unfit: dict[str, Finding] = {}
-    for finding in findings:
-        if finding.verdict == "failed" or (finding.verdict == "warning" and finding.check in SLOWNESS):
-            unfit.setdefault(finding.where, finding)
-    return {node.id: unfit[node.name] for node in nodes if node.name in unfit and (only is None or node.id in only)}
+    with (
+        marked(folder) as marker,
+        closing(_examine_nodes(config, folder, marker, nodes, may_be_busy=only is not None)) as findings,
+    ):
+        for finding in findings:
+            if finding.verdict == "failed" or (finding.verdict == "warning" and finding.check in SLOWNESS):
+                unfit.setdefault(finding.where, finding)
+            if only is not None and all(node.name in unfit for node in asked):
+                break  # a trial waits for this
+    return {node.id: unfit[node.name] for node in asked if node.name in unfit}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,9 +121,14 @@ class Probes:
                 offsets[name] = (there - began - took / 2, took / 2)
         return offsets
 
-    def matrix_products(self) -> dict[str, float]:
-        """Seconds of a matrix product on each node's slowest device."""
-        answers = {name: self._actors[name].matrix_product_s.remote() for name in self._answering()}
+    def matrix_products(self, only: Collection[str] | None = None) -> dict[str, float]:
+        """Seconds of a matrix product on each node's slowest device.
+
+        Args:
+            only: Names of the nodes to measure; default: all that answer.
+        """
+        measured = [name for name in self._answering() if only is None or name in only]
+        answers = {name: self._actors[name].matrix_product_s.remote() for name in measured}
         return {name: max(seconds) for name, seconds in self._collect(answers, MEASURED_WITHIN_S)}
 
     def measurable(self) -> list[str]:

@@ -172,7 +172,7 @@ class Capacity:
         except Exception as error:  # noqa: BLE001 - a check that fails must not end the sweep
             state.announce(f"the nodes of a failed trial could not be checked: {error}")
         finally:
-            self._broker.avoid.remote(self._avoided)
+            self._broker.avoid.remote(self._avoided, nodes)
 
 
 def _announced(ends: float | None) -> str:

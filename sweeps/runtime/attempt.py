@@ -142,14 +142,15 @@ class Attempt:
         """
         if self.end is None:
             self.phase = Phase.ENDED
-            self.end = replace(event, moved=self._reason_to_move(event), timestamp_ms=now_ms())
+            self.end = replace(event, moved=self.reason_to_move(event), timestamp_ms=now_ms())
             self.reports.end(self.end)
             self.request_stop(StopRequest.SAVE)
             self._has_ended.set()
             self._publish(self.end)
         return self.end
 
-    def _reason_to_move(self, end: Ended) -> str | None:
+    def reason_to_move(self, end: Ended) -> str | None:
+        """Reason for which the trial goes on with other workers after this end, which is no failure then."""
         if end.error is None:
             return self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]

@@ -9,7 +9,6 @@ can wait at once without polling. The state of each trial is in ``attempt``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,9 @@ from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import diagnose_hang, flight_records
+from sweeps.runtime.placement import Workers
 from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.suspects import SuspectedNodes
 from sweeps.worker_error import WorkerError
 
 ROOM_EVERY_S = 2.0
@@ -56,9 +57,7 @@ class Broker:
         self._leaving: dict[str, str] = {}
         """Nodes that are about to leave the cluster, and what is announced for each."""
         self._checks_nodes = False
-        self._checked = asyncio.Event()
-        """Set unless nodes are being checked."""
-        self._checked.set()
+        self._suspects = SuspectedNodes()
         self._elastic = ElasticWorkers(self._attempts, self._slots)
         self._room: asyncio.Task[None] | None = None
         """Makes room for workers that are being started."""
@@ -129,12 +128,11 @@ class Broker:
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
         """Ids of an attempt's nodes, if they are to be checked since one of them may be the reason of its failure."""
-        if not self._checks_nodes or not may_be_the_nodes(end):
+        if not self._checks_nodes or attempt.phase is Phase.ENDED or not may_be_the_nodes(end):
             return ()
-        nodes = self._slots[attempt.slot].nodes
-        if nodes:
-            self._checked.clear()
-        return nodes
+        if attempt.reason_to_move(end) is not None:
+            return ()  # its node was taken away
+        return self._suspects.add(self._slots[attempt.slot].nodes)
 
     async def assign(self, slot: str, assignment: Any) -> None:
         """Give a slot its next trial."""
@@ -149,21 +147,25 @@ class Broker:
         may start no trial for them until one that waits has ended."""
         while any(queue.is_starting for queue in self._slots.values()):
             await asyncio.sleep(ROOM_EVERY_S)
-            if any(queue.is_idle for queue in self._slots.values()):
+            if self._idle_slots():
                 waiting = await asyncio.to_thread(groups_without_nodes)
                 if waiting:
                     await self._free_idle_slots()
 
     async def _free_idle_slots(self) -> None:
-        for queue in [*self._slots.values()]:
-            if queue.is_idle:
-                await queue.close()
+        for queue in self._idle_slots():
+            await queue.close()
 
-    async def reserve(self, slot: str, avoid: Collection[str] = ()) -> bool:
+    def _idle_slots(self) -> list[SlotQueue]:
+        return [queue for queue in self._slots.values() if queue.is_idle]
+
+    async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
         """Keep a slot for the trial that it is given next; False if its workers are returning already, or if one is on
-        a node to avoid."""
+        a node to avoid, or on one that is being checked while others have room for the ``workers``."""
         queue = self._slots[slot]
         queue.reserve()
+        if workers is not None:
+            avoid = (*avoid, *await self._suspects.left_out(workers, avoid, [queue, *self._idle_slots()]))
         return not queue.is_closed and not set(queue.nodes) & set(avoid)
 
     async def nodes_to_avoid(self, trial: str, pool: str | None = None) -> tuple[str, ...]:
@@ -171,9 +173,14 @@ class Broker:
         checked, this waits for the result."""
         before = self._attempts.get(trial)
         if before is not None and before.end is not None and before.end.suspected:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._checked.wait(), CHECKED_WITHIN_S)
+            await self._suspects.wait(before.end.suspected, CHECKED_WITHIN_S)
         return self._avoided.get(pool, ())
+
+    async def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
+        """Ids of the nodes on which these workers are not to be placed at this moment: also of those that are being
+        checked, if others have room."""
+        avoided = self._avoided.get(workers.pool, ())
+        return (*avoided, *await self._suspects.left_out(workers, avoided, self._idle_slots()))
 
     async def close_slot(self, slot: str) -> None:
         """Give a slot no further trials, so that its workers return."""
@@ -330,10 +337,15 @@ class Broker:
         """Set what elastic trials share; see ``WorkerShares.set_room``."""
         self._elastic.set_room(places, expected)
 
-    async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]]) -> None:
-        """Place no further workers on some nodes, by pool; whatever nodes were being checked, this is the result."""
+    async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
+        """Place no further workers on some nodes.
+
+        Args:
+            nodes: Their ids, by pool.
+            checked: Ids of the nodes of a failed attempt that have been checked with this result.
+        """
         self._avoided = nodes
-        self._checked.set()
+        self._suspects.checked(checked)
 
     async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
         """Let the trials on some nodes save a checkpoint and go on elsewhere.
@@ -345,7 +357,8 @@ class Broker:
         self._move_from(nodes)
 
     async def check_nodes(self) -> None:
-        """Name the nodes of attempts that may have failed because of them; the next attempt waits for their check."""
+        """Name the nodes of attempts that may have failed because of them: the next attempt waits for their check, and
+        workers of other trials are placed elsewhere meanwhile, if there is room."""
         self._checks_nodes = True
 
     async def drain(self, timeout_s: float) -> list[Event]:

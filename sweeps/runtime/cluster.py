@@ -136,12 +136,23 @@ def alive_nodes() -> list[dict[str, float]]:
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [
-        {name: float(amount) for name, amount in node["Resources"].items()}
-        | {label(name, value): math.inf for name, value in node.get("Labels", {}).items()}
-        for node in nodes
-        if node["Alive"]
-    ]
+    return [_with_labels(node["Resources"], node) for node in nodes if node["Alive"]]
+
+
+def free_nodes() -> list[dict[str, float]]:
+    """Resources of each node of the connected cluster that nobody has reserved, and its labels."""
+    import ray
+
+    from sweeps.compat.ray_core import unreserved_resources
+
+    left = unreserved_resources()
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [_with_labels(left.get(node["NodeID"], {}), node) for node in nodes if node["Alive"]]
+
+
+def _with_labels(resources: Mapping[str, float], node: Mapping[str, Any]) -> dict[str, float]:
+    labels = {label(name, value): math.inf for name, value in node.get("Labels", {}).items()}
+    return {name: float(amount) for name, amount in resources.items()} | labels
 
 
 @contextlib.contextmanager

@@ -87,6 +87,30 @@ class Fit:
         return f"{self.needs}; {self.concurrent} at once{shared}"
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Workers of one trial that are to be placed."""
+
+    scaling: Scaling
+    """Their number, labels and placement."""
+    reserved: dict[str, float]
+    """Resources of each."""
+    pool: str | None = None
+    """Name of their pool; None without pools."""
+
+    def fit_on(self, nodes: Sequence[Resources]) -> bool:
+        """Whether all of them find room at the same time.
+
+        Args:
+            nodes: Resources of each node that are free.
+        """
+        try:
+            suitable = _labelled(self.scaling, nodes)
+            return _concurrent(self.scaling, [_fits_on(self.reserved, node) for node in suitable]) > 0
+        except DoesNotFit:
+            return False
+
+
 def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool = True) -> Fit:
     """Compute how many trials run at a time on these nodes.
 

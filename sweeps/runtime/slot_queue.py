@@ -41,6 +41,12 @@ class SlotQueue:
         return tuple(node for node, _ in self.handles.get("processes", ()))
 
     @property
+    def reserved_per_worker(self) -> dict[str, float]:
+        """Resources that each worker holds; none before they have started."""
+        reserved: dict[str, float] = self.handles.get("reserved", {})
+        return reserved
+
+    @property
     def is_starting(self) -> bool:
         """Whether it has a trial, and its workers have not started."""
         return bool(self._assignments) and "workers" not in self.handles and not self.is_closed

@@ -34,7 +34,7 @@ from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
 from sweeps.runtime.node_resources import avoiding
-from sweeps.runtime.placement import Fit
+from sweeps.runtime.placement import Fit, Workers
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
@@ -143,6 +143,7 @@ class Trial(tune.Trainable):
             accelerator_type=scaling.accelerator_type,
             labels=scaling.labels,
             avoid=ray.get(context.broker.nodes_to_avoid.remote(self._trial, pool)),
+            workers=Workers(scaling, reserved, pool),
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=scaling.hang_timeout_s,
             storage_path=context.ray_train_folder,

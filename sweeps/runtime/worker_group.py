@@ -13,7 +13,6 @@ import math
 import os
 import threading
 import time
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +29,7 @@ from sweeps.runtime.error_summary import summarize_error
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
 from sweeps.runtime.node_resources import avoiding
+from sweeps.runtime.placement import Workers
 from sweeps.runtime.termination import announce_sigterm
 from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError
@@ -60,6 +60,8 @@ class WorkerGroupSpec:
     """Labels that a node must have."""
     avoid: tuple[str, ...] = field(compare=False)
     """Ids of nodes on which no worker may be placed; a slot with workers elsewhere is kept when they change."""
+    workers: Workers = field(compare=False)
+    """The same, as far as the room on nodes depends on it."""
     environment: dict[str, str]
     """Environment variables of the workers' processes, besides those of all processes of the sweep."""
     hang_timeout_s: float
@@ -82,7 +84,7 @@ class SlotHolder:
             spec: Workers of the next trial.
             reuse: Whether slots outlive trials.
         """
-        if self._slot is not None and not (reuse and self._slot.spec == spec and self._slot.release(spec.avoid)):
+        if self._slot is not None and not (reuse and self._slot.spec == spec and self._slot.release(spec)):
             self.close()
 
     def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
@@ -121,7 +123,7 @@ class Slot:
                 storage_path=spec.storage_path,
                 # Retries are counted by trial, and get a new slot.
                 failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),  # type: ignore[call-arg]
-                callbacks=[_HandlesToBroker(name, broker)],  # type: ignore[list-item]
+                callbacks=[_HandlesToBroker(name, broker, spec)],  # type: ignore[list-item]
                 worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,
             ),
         )
@@ -141,11 +143,11 @@ class Slot:
         if not self._thread.is_alive():  # the workers died while they were idle
             self._end_attempt("the slot's workers died before the trial began")
 
-    def release(self, avoid: Collection[str]) -> bool:
+    def release(self, spec: WorkerGroupSpec) -> bool:
         """Ask the workers to stop their trial and wait for that; returns whether they can take another one.
 
         Args:
-            avoid: Ids of nodes on which the next trial may not run.
+            spec: Workers of the next trial, which differ only in the nodes that they avoid.
         """
         if self._attempt is None or not self._thread.is_alive():
             return False
@@ -153,7 +155,7 @@ class Slot:
             ended = self._stop_attempt()
             if ended is None or ended.error is not None or self._has_grown(ended.memory_mib):
                 return False
-            return bool(ray.get(self._broker.reserve.remote(self._name, avoid)))
+            return bool(ray.get(self._broker.reserve.remote(self._name, spec.avoid, spec.workers)))
         except ray.exceptions.RayError:
             return False
 
@@ -234,12 +236,20 @@ class Slot:
 
 
 class _HandlesToBroker(ControllerHooks):
-    """Runs in Train's controller: gives the broker the handles with which the slot can free what was started."""
+    """Runs in Train's controller: gives the broker the handles with which the slot can free what was started, and
+    places the workers on none of the nodes that are to be avoided when they are started."""
 
-    def __init__(self, slot: str, broker: Any):
-        self._slot, self._broker = slot, broker
+    def __init__(self, slot: str, broker: Any, spec: WorkerGroupSpec):
+        self._slot, self._broker, self._spec = slot, broker, spec
         self._asked: float | None = None
         """Time at which a placement group was last asked for."""
+
+    def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
+        """Labels of nodes on which the workers are placed now, each time that a placement group is asked for; None
+        where those of the slot's start hold."""
+        spec = self._spec
+        avoid: tuple[str, ...] = ray.get(self._broker.nodes_to_avoid_now.remote(spec.workers))
+        return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Tell the broker if the placement group that was asked for before has found no room: that is no hang."""
@@ -251,10 +261,11 @@ class _HandlesToBroker(ControllerHooks):
         self._send({"controller": current_controller()})
 
     def after_worker_group_start(self, worker_group: Any) -> None:
-        workers = worker_processes(worker_group)
+        workers, group = worker_processes(worker_group), placement_group(worker_group)
         self._send(
             {
-                "placement_group": placement_group(worker_group),
+                "placement_group": group,
+                "reserved": dict(group.bundle_specs[0]),
                 "workers": [worker.actor for worker in workers],
                 "locations": tuple(worker.location for worker in workers),
                 "processes": [(worker.node_id, worker.process_id) for worker in workers],

@@ -49,9 +49,14 @@ class Cluster:
             suspected=SimpleQueue(),
             announce=self.said.append,
         )
-        broker = SimpleNamespace(avoid=SimpleNamespace(remote=self.avoided.append))
+        self.checked: list[Any] = []
+        broker = SimpleNamespace(avoid=SimpleNamespace(remote=self._avoid))
         session: Any = SimpleNamespace(state=self.state, broker=broker)
         self.capacity = Capacity(plan, session, self.limiter)
+
+    def _avoid(self, nodes: dict[str | None, tuple[str, ...]], checked: tuple[str, ...] = ()) -> None:
+        self.avoided.append(nodes)
+        self.checked += [checked] if checked else []
 
     def hears(self, *texts: str) -> None:
         wait_until(lambda: any(all(text in line for text in texts) for line in self.said), texts)
@@ -108,6 +113,7 @@ def test_a_node_that_fails_a_check_after_a_failure_is_left_out(cluster: Cluster)
         cluster.state.suspected.put(("b", "gone"))
         cluster.hears("leaves out host b: does not share output_dir=/x; 1 trial at once")
     assert cluster.avoided[-1] == {None: ("b",)}
+    assert cluster.checked == [("b", "gone")], "the broker knows the failure by all of its nodes"
     assert cluster.limiter.max_concurrent == 1
 
 
@@ -117,7 +123,7 @@ def test_a_bad_node_is_used_on_if_no_trial_fits_on_the_others(cluster: Cluster) 
     with cluster.capacity:
         cluster.state.suspected.put(("a", "b"))
         cluster.hears("every host", "it is used on")
-        wait_until(lambda: bool(cluster.avoided), "the waiting trial is let go")
+        wait_until(lambda: cluster.checked == [("a", "b")], "the waiting trial is let go")
     assert cluster.avoided[-1] == {None: ()}
 
 
@@ -129,4 +135,4 @@ def test_a_check_that_fails_itself_lets_the_trial_go_on(cluster: Cluster, monkey
     with cluster.capacity:
         cluster.state.suspected.put(("b",))
         cluster.hears("could not be checked", "Read-only file system")
-        wait_until(lambda: bool(cluster.avoided), "the waiting trial is let go")
+        wait_until(lambda: cluster.checked == [("b",)], "the waiting trial is let go")

@@ -52,18 +52,27 @@ def test_a_node_that_joins_is_used_and_one_that_leaves_costs_only_its_own_trial(
 SLOW_TO_START = """
 import pathlib, time
 if "worker.py" in pathlib.Path("/proc/self/cmdline").read_text():  # of Ray's workers alone
-    time.sleep(60)
+    until = time.monotonic() + 400
+    while not pathlib.Path({go!r}).exists() and time.monotonic() < until:
+        time.sleep(0.2)
 """
 
 
 def test_slots_start_side_by_side_and_a_slow_node_does_not_hold_the_others(nodes: RayNodes, tmp_path: Path) -> None:
-    late = tmp_path / "late"
+    late, go = tmp_path / "late", tmp_path / "go"
     late.mkdir()
-    (late / "sitecustomize.py").write_text(SLOW_TO_START)
-    paths = f"{late}:{os.environ.get('PYTHONPATH', '')}"
+    (late / "sitecustomize.py").write_text(SLOW_TO_START.format(go=str(go)))
+    slow = {
+        "NODE": "1",
+        "PYTHONPATH": f"{late}:{os.environ.get('PYTHONPATH', '')}",
+        # Ray gives up a process that has not begun within 60 s, and starts no other one for the same worker.
+        "RAY_worker_register_timeout_seconds": "600",
+    }
     nodes.start(num_cpus=2, environment={"NODE": "0"})
-    nodes.start(num_cpus=1, environment={"NODE": "1", "PYTHONPATH": paths})
+    nodes.start(num_cpus=1, environment=slow)
     sweep = RunningSweep(tmp_path, nodes, "search.num_trials=3", "task.arguments.seconds=3")
+    sweep.wait_for(r"\[2/3\].* finished", within_s=360)
+    go.touch()
     document = sweep.finish()
     print(sweep.text)
     assert [trial["attempts"] for trial in document["trials"]] == [1, 1, 1]
@@ -117,6 +126,7 @@ def test_a_node_that_breaks_is_checked_after_the_failure_and_left_out(nodes: Ray
     sweep.wait_for("2 at once")
     left_out = sweep.wait_for(r"leaves out .* does not share output_dir.*; 1 trials? at once", within_s=240)
     document = sweep.finish()
+    print(sweep.text)
     assert document["counts"]["finished"] == 6
     assert sorted(trial["attempts"] for trial in document["trials"]) == [1, 1, 1, 1, 1, 2]
     again = next(at for at, line in sweep.events if "attempt 2" in line)

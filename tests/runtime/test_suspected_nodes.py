@@ -1,9 +1,10 @@
-"""Nodes of failed attempts: which failures may be theirs, how the next attempt waits for their check, and what is
-avoided; and workers that wait for room, which is no failure."""
+"""Nodes of failed attempts: which failures may be theirs, how the next attempt waits for their check, where others are
+placed meanwhile, and what is avoided; and workers that wait for room, which is no failure."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -11,11 +12,15 @@ from typing import Any
 
 import pytest
 
+from sweeps.config.execution import Scaling
 from sweeps.runtime import broker as broker_module
+from sweeps.runtime import suspects, worker_group
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.cost_meter import CostMeter
 from sweeps.runtime.events import Ended, Event, Report, Waiting
+from sweeps.runtime.node_resources import NODE_ID_LABEL, label
+from sweeps.runtime.placement import Workers
 from sweeps.runtime.report_log import ReportLog
 from sweeps.worker_error import WorkerError
 
@@ -51,6 +56,11 @@ def test_a_failure_may_be_the_nodes_if_a_device_the_network_or_a_worker_failed(e
     assert may_be_the_nodes(end) is expected
 
 
+def nodes_with(cpus: dict[str, float]) -> list[dict[str, float]]:
+    """Nodes by their ids, with so many free CPUs."""
+    return [{"CPU": amount, label(NODE_ID_LABEL, name): math.inf} for name, amount in cpus.items()]
+
+
 async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
     """Begin a trial on some nodes and lose a worker; returns the attempt's end."""
     await broker.begin("0000")
@@ -70,10 +80,120 @@ def test_the_next_attempt_waits_until_the_nodes_of_a_failure_were_checked() -> N
         waiting = asyncio.create_task(broker.nodes_to_avoid("0000"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        await broker.avoid({None: ("n2",)})
+        await broker.avoid({None: ()}, ("n1",))
+        await asyncio.sleep(0.05)
+        assert not waiting.done(), "that was the check of another failure"
+        await broker.avoid({None: ("n2",)}, ("n1", "n2"))
         assert await waiting == ("n2",)
 
     asyncio.run(scenario())
+
+
+def workers(**scaling: Any) -> Workers:
+    return Workers(Scaling(**scaling), {"CPU": 1.0})
+
+
+ONE = workers(num_workers=1)
+
+
+@pytest.mark.parametrize(
+    ("left", "wanted", "expected"),
+    [
+        ({"n1": 1, "n2": 0, "n3": 1}, ONE, ("n1", "n2")),
+        ({"n1": 1, "n2": 1, "n3": 0}, ONE, ()),  # the others are full
+        ({"n1": 1, "n2": 1, "n3": 1, "bad": 9}, workers(num_workers=2), ()),  # one worker finds room, not both
+        ({"n1": 1, "n2": 1, "n3": 1, "n4": 1}, workers(num_workers=2), ("n1", "n2")),
+        ({"n1": 1, "n3": 1, "n4": 1}, workers(num_workers=2, placement="STRICT_PACK"), ()),
+        ({"n1": 1, "n3": 9}, workers(num_workers=1, labels={"zone": "a"}), ()),
+    ],
+)
+def test_workers_are_placed_beside_nodes_whose_check_runs_if_others_have_room(
+    monkeypatch: pytest.MonkeyPatch, left: dict[str, float], wanted: Workers, expected: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(suspects, "free_nodes", lambda: nodes_with(left))
+
+    async def scenario() -> None:
+        broker = Broker()
+        await broker.check_nodes()
+        await broker.avoid({None: ("bad",)})
+        assert await broker.nodes_to_avoid_now(wanted) == ("bad",)
+        await lose(broker)
+        assert await broker.nodes_to_avoid_now(wanted) == ("bad", *expected)
+        await broker.avoid({None: ("bad", "n1")}, ("n1", "n2"))
+        assert await broker.nodes_to_avoid_now(wanted) == ("bad", "n1"), "the check is over"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("node", ["n1", "n3"])
+def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on_a_node_whose_check_runs(
+    monkeypatch: pytest.MonkeyPatch, node: str
+) -> None:
+    left: dict[str, float] = {"n1": 0, "n2": 0, "n3": 0}
+    monkeypatch.setattr(suspects, "free_nodes", lambda: nodes_with(left))
+
+    async def scenario() -> None:
+        broker = Broker()
+        await broker.check_nodes()
+        await lose(broker)
+        await broker.begin("0001")
+        await broker.assign("idle", Given("0001"))
+        await broker.slot_started("idle", {"processes": [(node, 1)], "workers": [], "reserved": {"CPU": 1.0}})
+        assert (await broker.next_assignment("idle", 0)).trial == "0001"
+        idle = asyncio.create_task(broker.next_assignment("idle", 1))
+        await asyncio.sleep(0.05)
+        assert await broker.nodes_to_avoid_now(ONE) == (("n1", "n2") if node == "n3" else ())
+        assert await broker.reserve("idle", (), ONE), "there is no room elsewhere, or it is elsewhere"
+        left["n3"] = 1
+        assert await broker.reserve("idle", (), ONE) is (node == "n3")
+        idle.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        await broker.check_nodes()
+        await broker.begin("0000")
+        await broker.assign("slot", Given("0000"))
+        await broker.slot_started("slot", {"processes": [("n1", 1)], "locations": ("a",), "workers": []})
+        await broker.nodes_leave({"n1": "leaves the cluster"})
+        await broker.end(failed("lost", "worker 0 on a was lost"))
+        (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
+        assert (end.moved is not None, end.suspected) == (True, ()), "nobody checks it, so nobody may wait for that"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("now", "expected"), [((), None), (("b",), None), (("b", "n1"), "!in(b,n1)")])
+def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
+    monkeypatch: pytest.MonkeyPatch, now: tuple[str, ...], expected: str | None
+) -> None:
+    monkeypatch.setattr(worker_group, "ray", SimpleNamespace(get=lambda answer: answer))
+    asked: list[Any] = []
+
+    def remote(*of: Any) -> tuple[str, ...]:
+        asked.append(of)
+        return now
+
+    broker = SimpleNamespace(nodes_to_avoid_now=SimpleNamespace(remote=remote))
+    spec = worker_group.WorkerGroupSpec(
+        num_workers=2,
+        use_gpu=True,
+        resources_per_worker={"CPU": 3.0},
+        placement="SPREAD",
+        accelerator_type="L4",
+        labels={"zone": "a"},
+        avoid=("b",),
+        workers=workers(num_workers=2),
+        environment={},
+        hang_timeout_s=1.0,
+        storage_path="",
+    )
+    told = worker_group._HandlesToBroker("slot", broker, spec).on_controller_start_worker_group()
+    assert told == (expected and {"zone": "a", NODE_ID_LABEL: expected})
+    assert asked == [(spec.workers,)]
 
 
 def test_without_checks_nothing_is_suspected_and_no_trial_waits() -> None:

@@ -1,0 +1,46 @@
+"""Nodes that compute slowly, as they are measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sweeps.doctor.cluster import check_speed
+from sweeps.doctor.finding import Finding
+
+
+class Measured:
+    """Processes on three nodes, with the seconds that the matrix products of each take."""
+
+    busy = ("d",)
+
+    def __init__(self, **seconds: list[float]):
+        self.seconds, self.asked = seconds, [*seconds]
+        self.failures: dict[str, str] = {}
+        self.measured: list[list[str]] = []
+
+    def matrix_products(self, only: Any = None) -> dict[str, float]:
+        names = [*self.asked] if only is None else [*only]
+        self.measured.append(names)
+        self.failures |= {name: "did not answer within 30 s" for name in names if not self.seconds[name]}
+        return {name: self.seconds[name].pop(0) for name in names if self.seconds[name]}
+
+    def measurable(self) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ([0.12], ("ok", "", "a matrix product takes 100 ms, on the slowest node 120 ms")),
+        ([0.4], ("warning", "b", "a matrix product takes 300 ms, 3.0 times the usual")),
+        ([], ("failed", "b", "a matrix product did not answer within 30 s")),
+    ],
+)
+def test_a_node_is_slow_only_if_it_is_so_twice(second: list[float], expected: tuple[str, str, str]) -> None:
+    probes: Any = Measured(a=[0.1], b=[0.3, *second], c=[0.1], d=[0.1])
+    findings = [each for each in check_speed(probes) if each.check == "speed"]
+    assert probes.measured == [["a", "b", "c", "d"], ["b"]]
+    assert isinstance(findings[0], Finding)
+    assert (findings[0].verdict, findings[0].where, findings[0].found) == expected

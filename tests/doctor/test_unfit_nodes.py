@@ -1,0 +1,52 @@
+"""Nodes that should not train, from the findings of the doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.doctor import doctor, probes
+from sweeps.doctor.finding import Finding
+from sweeps.doctor.probes import Node
+
+SEES_NOTHING = Finding("storage", "failed", "host b", "does not share output_dir=/x")
+SLOW = Finding("speed", "warning", "host b", "a matrix product takes 3 times the usual")
+OTHER = Finding("speed", "failed", "host a", "a matrix product fails")
+
+
+@pytest.mark.parametrize(
+    ("only", "expected", "looks_at"),
+    [
+        (None, {"b": SEES_NOTHING, "a": OTHER}, ["ok", "storage", "speed", "speed", "end"]),
+        (["b"], {"b": SEES_NOTHING}, ["ok", "storage", "end"]),  # a trial waits for the result
+        (["a", "b"], {"b": SEES_NOTHING, "a": OTHER}, ["ok", "storage", "speed", "speed", "end"]),
+        (["c"], {}, ["ok", "storage", "speed", "speed", "end"]),
+    ],
+)
+def test_each_unfit_node_has_its_first_finding_and_the_check_of_some_ends_when_all_of_them_are_unfit(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    only: list[str] | None,
+    expected: dict[str, Finding],
+    looks_at: list[str],
+) -> None:
+    looked: list[str] = []
+
+    def examined(*_: Any, **__: Any) -> Generator[Finding]:
+        try:
+            for finding in (Finding("ok", "ok", "", "3 answer"), SEES_NOTHING, SLOW, OTHER):
+                looked.append(finding.check)
+                yield finding
+        finally:
+            looked.append("end")
+
+    monkeypatch.setattr(probes, "cluster_nodes", lambda: [Node(each, f"host {each}", "", 0) for each in "abc"])
+    monkeypatch.setattr(doctor, "_examine_nodes", examined)
+    config = compose_sweep("digits", [], ConfSearchPath([])).config
+    assert doctor.unfit_nodes(config, str(tmp_path), only) == expected
+    assert looked == looks_at
