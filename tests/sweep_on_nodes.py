@@ -122,6 +122,10 @@ class RunningSweep:
 
     def nodes_of_trials(self) -> dict[str, set[int]]:
         """Numbers of the nodes on which each trial has reported."""
+        return {trial: {node for _, node in reports} for trial, reports in self.reports_of_trials().items()}
+
+    def reports_of_trials(self) -> dict[str, list[tuple[float, int]]]:
+        """Unix time of each trial's reports, and the number of the node from which they came."""
         client = MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
         (experiment,) = client.search_experiments(filter_string="name = 'waits'")
         found = {}
@@ -129,7 +133,7 @@ class RunningSweep:
             tags = run.data.tags
             if tags.get("sweeps.kind") == "trial" and tags["sweeps.sweep"] == self.name:
                 history = client.get_metric_history(run.info.run_id, "node")
-                found[tags["sweeps.trial"]] = {int(each.value) for each in history}
+                found[tags["sweeps.trial"]] = sorted((each.timestamp / 1000, int(each.value)) for each in history)
         return found
 
 

@@ -76,12 +76,14 @@ def test_slots_start_side_by_side_and_a_slow_node_does_not_hold_the_others(nodes
     document = sweep.finish()
     print(sweep.text)
     assert [trial["attempts"] for trial in document["trials"]] == [1, 1, 1]
-    (held,) = (trial for trial, used in sweep.nodes_of_trials().items() if used == {1})
+    reports = sweep.reports_of_trials()
+    (held,) = (trial for trial, each in reports.items() if {node for _, node in each} == {1})
     started = {each: sweep.wait_for(f"trial {each} started") for each in ("0000", "0001", "0002")}
     ended = {each: sweep.wait_for(rf"trial {each} finished") for each in started}
     others = started.keys() - {held}
     assert max(started[each] for each in others) < min(ended[each] for each in others), "not one after the other"
-    assert max(ended[each] for each in others) < started[held], "nobody waits for the slow node"
+    last_of_others = max(time for each in others for time, _ in reports[each])
+    assert last_of_others < reports[held][0][0], "nobody waits for the slow node"
 
 
 def test_two_sweeps_share_a_cluster_and_neither_holds_half_a_trial(nodes: RayNodes, tmp_path: Path) -> None:
