@@ -143,6 +143,9 @@ def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on_a_nod
         idle = asyncio.create_task(broker.next_assignment("idle", 1))
         await asyncio.sleep(0.05)
         assert await broker.nodes_to_avoid_now(ONE) == (("n1", "n2") if node == "n3" else ())
+        n3 = left.pop("n3")
+        assert await broker.nodes_to_avoid_now(ONE) == (), "a dead node has no room"
+        left["n3"] = n3
         assert await broker.reserve("idle", (), ONE), "there is no room elsewhere, or it is elsewhere"
         left["n3"] = 1
         assert await broker.reserve("idle", (), ONE) is (node == "n3")
