@@ -63,8 +63,9 @@ def dcp_save(state: State, folder: Path) -> Arm:
 
 
 def dcp_async_thread(state: State, folder: Path) -> Arm:
-    """The same, written by a thread."""
-    return _dcp_async(state, folder, AsyncCheckpointerType.THREAD, None)
+    """The same, written by a thread, which needs a process group of its own: two threads that use one wait for ever."""
+    group = dist.new_group(backend="gloo") if dist.is_initialized() else None
+    return _dcp_async(state, folder, AsyncCheckpointerType.THREAD, process_group=group)
 
 
 def dcp_async_process(state: State, folder: Path) -> Arm:
@@ -72,14 +73,16 @@ def dcp_async_process(state: State, folder: Path) -> Arm:
     options = StagingOptions(
         use_pinned_memory=False, use_shared_memory=True, use_async_staging=False, use_non_blocking_copy=False
     )
-    return _dcp_async(state, folder, AsyncCheckpointerType.PROCESS, DefaultStager(options))
+    stager = DefaultStager(options)
+    return _dcp_async(state, folder, AsyncCheckpointerType.PROCESS, stager.close, async_stager=stager)
 
 
-def _dcp_async(state: State, folder: Path, kind: AsyncCheckpointerType, stager: DefaultStager | None) -> Arm:
+def _dcp_async(
+    state: State, folder: Path, kind: AsyncCheckpointerType, close: Callable[[], None] = nothing, **arguments: Any
+) -> Arm:
     writing: list[Any] = []
 
     def save(number: int) -> None:
-        arguments: dict[str, Any] = {} if stager is None else {"async_stager": stager}
         writing[:] = [
             dcp.async_save(
                 state.tensors(), checkpoint_id=folder / f"async-{number}", async_checkpointer_type=kind, **arguments
@@ -90,7 +93,7 @@ def _dcp_async(state: State, folder: Path, kind: AsyncCheckpointerType, stager: 
         written = getattr(writing[0], "upload_completion", writing[0])
         written.result()
 
-    return Arm(save, wait, nothing if stager is None else stager.close)
+    return Arm(save, wait, close)
 
 
 def before(state: State, folder: Path) -> Arm:
