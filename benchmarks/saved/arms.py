@@ -115,6 +115,7 @@ def ours(state: State, folder: Path) -> Arm:
         supersede=lambda finished: None,
         note=lambda text: None,
         connection=None,
+        is_small=False,  # as in the sizes that are measured, which are all written in the background
     )
 
     def save(number: int) -> None:
