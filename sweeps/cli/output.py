@@ -76,9 +76,10 @@ def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepReco
 
 
 def print_dry_run(plan: Plan, *, as_json: bool) -> None:
-    """Print a plan with the warnings of its preflight, and the memory that its trials will need."""
+    """Print a plan with the warnings of its preflight, the memory that its trials will need, and their time."""
     from sweeps.plan.memory import local_room, questions_worth_asking
     from sweeps.plan.preflight import Preflight
+    from sweeps.report.earlier_sweeps import cost_by_earlier_sweeps
     from sweeps.report.plan_summary import plan_document, print_plan
 
     asked = questions_worth_asking(plan)
@@ -86,10 +87,11 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
     with Preflight(plan, asked, room) as preflight:
         warnings = preflight.result()
         memory = preflight.memory(room) if asked and plan.config.preflight.timeout_s else None
+    expected, cost = cost_by_earlier_sweeps(plan)
     if as_json:
-        print_json(plan_document(plan, warnings, memory))
+        print_json(plan_document(plan, warnings, memory, expected))
     else:
-        print_plan(plan, stdout, warnings, memory)
+        print_plan(plan, stdout, warnings, memory, cost)
 
 
 def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:

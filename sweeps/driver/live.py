@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sweeps.report.forecast import describe_forecast, time_left
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.terminal_echo import without_control_echo
@@ -128,6 +129,9 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
         lines.append(Text(summary, "bold", no_wrap=True, overflow="ellipsis"))
     if len(front) > MAX_FRONT:
         lines.append(Text(f"and {len(front) - MAX_FRONT} more on the Pareto front", "dim"))
+    if state.forecast is not None and state.shutdown.status is None and state.ended_count() < state.num_trials:
+        forecast = state.forecast.after(time.time() - state.forecast.at)
+        lines.extend(Text(each, no_wrap=True, overflow="ellipsis") for each in describe_forecast(forecast))
     lines.extend(Text(each, style="dim", no_wrap=True, overflow="ellipsis") for each in events)
     return Group(*lines)
 
@@ -142,14 +146,16 @@ def progress_text(state: SweepState) -> Text:
         if count:
             headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
     headline.append(f"{duration(state.wall_s)} gone")
-    remaining, repeats = state.remaining_s(), state.repeats
+    repeats = state.repeats
     if to_come := state.to_repeat + sum(not each.has_ended for each in repeats):
         done = len(repeats) + state.to_repeat - to_come
         headline.append(f", {done} of at least {done + to_come} repeats of the best done")
     elif ended >= state.num_trials:
         headline.append(", writing the last results to MLflow")
-    elif remaining is not None and state.shutdown.status is None:
-        headline.append(f", about {duration(remaining)} left")
+    elif (found := state.forecast) is not None and found.wall_s is not None and state.shutdown.status is None:
+        found = found.after(time.time() - found.at)
+        assert found.wall_s is not None
+        headline.append(f", {time_left(found.wall_s)}")
     return headline
 
 

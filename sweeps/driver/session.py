@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sweeps.driver.forecast import Forecaster
 from sweeps.driver.node_watch import NodeWatch
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_lifecycle import TrialLifecycle
@@ -33,6 +34,7 @@ class Session:
         self.worker_events = WorkerEvents(state, recorder)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, broker)
         self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None
+        self._forecaster = Forecaster(state, recorder)
         self._publish_at = 0.0
         self._closed = threading.Event()
         self._error: Exception | None = None
@@ -94,6 +96,7 @@ class Session:
                     if closing or time.monotonic() >= self._publish_at:
                         with self.state.lock:
                             self._publish()
+                    self._forecaster.look()
                 except StorageFull:
                     raise
                 except Exception:  # an error in what is shown must not end what is recorded

@@ -1,4 +1,4 @@
-"""State of a running sweep: its trials, the best of them, their counts, and how long it will take."""
+"""State of a running sweep: its trials, the best of them, and their counts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.usage import UsageMeter
 from sweeps.runtime.placement import Fit
 from sweeps.search.budget import exhausted_budget, remaining_s
+from sweeps.tracking.forecast import Forecast
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
@@ -68,6 +69,8 @@ class SweepState:
     """All trials by id, with those that repeat the best ones."""
     winner: str | None = None
     """Best trial by its repeats; None while it is not confirmed."""
+    forecast: Forecast | None = None
+    """Latest forecast; None before the first trial has ended."""
     to_repeat: int = 0
     """Number of repeats that are known to start."""
     started: float = field(default_factory=time.time)
@@ -84,7 +87,6 @@ class SweepState:
         self.trials |= {trial.trial: _status_of(trial) for trial in self.recorded_trials()}
         self.ledger = TimeLedger(self.earlier)
         self._usage = UsageMeter(self.earlier, self.ledger)
-        self._ended_before = self.ended_count()
 
     def announce(self, text: str) -> None:
         """Show an event in one line."""
@@ -111,7 +113,6 @@ class SweepState:
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
-            self._ended_before = self.ended_count()
 
     def extend(self, composition: Composition) -> None:
         """Continue with a longer plan."""
@@ -201,13 +202,6 @@ class SweepState:
     def time(self) -> dict[str, Any]:
         """See ``UsageMeter.summary``."""
         return self._usage.summary(self.trials.values(), self.started)
-
-    def remaining_s(self) -> float | None:
-        """Estimated seconds to the end, from the pace of this session; None before its first trial has ended."""
-        ended = self.ended_count()
-        if ended == self._ended_before:
-            return None
-        return (time.time() - self.started) / (ended - self._ended_before) * (self.num_trials - ended)
 
 
 def _status_of(trial: TrialRecord) -> TrialStatus:

@@ -33,6 +33,10 @@ class TrialStatus:
     """Step and value of the first objective in the reports of this session, thinned to at most ``MOST_POINTS``."""
     violation: str | None = None
     """The limit on a metric that the trial broke; it cannot be the best then."""
+    first_reported: tuple[float, float] | None = None
+    """Step, and seconds with workers, at its first metrics of this session; None before them."""
+    reported: tuple[float, float] | None = None
+    """The same at its latest metrics."""
     speed: str = ""
     error: str | None = None
     holds: dict[str, float] = field(default_factory=dict)
@@ -68,6 +72,28 @@ class TrialStatus:
         factor = num_workers / self.num_workers
         self.needs = {name: amount * factor for name, amount in self.needs.items()}
         self.hourly_cost, self.num_workers = self.hourly_cost * factor, num_workers
+
+    def held_until(self, moment: float) -> float:
+        """Return the seconds for which it had held workers.
+
+        Args:
+            moment: Unix time.
+        """
+        ended = [span for span in self.spans if span.ended is not None]
+        now = [self.spans[-1]] if self.spans and self.spans[-1].ended is None and self.state == "running" else []
+        return sum(max(0.0, (span.ended or moment) - span.held) for span in [*ended, *now])
+
+    def take_step(self, step: int, moment: float) -> None:
+        """Take metrics that its workers reported.
+
+        Args:
+            step: Number of optimizer steps done.
+            moment: Unix time.
+        """
+        self.step = step
+        self.reported = (float(step), self.held_until(moment))
+        if self.first_reported is None or self.first_reported[0] > step:
+            self.first_reported = self.reported
 
     def add_point(self, step: int, value: float) -> None:
         """Add a report to the curve. When it becomes long, every second point is dropped."""

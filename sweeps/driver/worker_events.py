@@ -166,7 +166,7 @@ class WorkerEvents:
             self._state.memory.observe_limits(event.metrics)
         if self._state.pools is not None and status.pool is not None:
             self._state.pools.observe(status.pool, event.metrics)
-        status.step = event.step
+        status.take_step(event.step, event.timestamp_ms / 1000)
         status.speed = _speed(event.metrics) or status.speed
         if status.training_since is not None:
             now = event.timestamp_ms / 1000

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
 
 from sweeps.config import SweepConfig
 from sweeps.config.search import Stop
 from sweeps.plan.plan import Plan
+from sweeps.report.formatting import duration
 from sweeps.runtime.reservation import reserved_per_trial
+from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
 from sweeps.search.schedulers.trial_length import trial_length
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.values import short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,8 @@ class Workload:
     """Rules that may end the sweep earlier."""
     hourly_cost: float | None = None
     """Cost of a trial for an hour, in the dearest of its pools; None without prices."""
+    repeats: tuple[int, int] = (0, 0)
+    """Fewest and most further trainings that confirm the winner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +55,8 @@ class PastSweep:
     wall_s: float
     steps: int
     """Optimizer steps of its longest trial; 0 if they were not counted."""
+    whole_s: float | None = None
+    """Mean seconds of a trial that was not stopped; None if each was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +66,28 @@ class ExpectedCost:
     wall_s: tuple[float, float]
     cost: tuple[float, float] | None
     """None without prices."""
+    gpu_hours: tuple[float, float] | None = None
+    """None if trials use no GPU."""
     sweeps: list[str] = field(default_factory=list)
     """Names of the earlier sweeps."""
+
+    def describe(self) -> str:
+        """Return the ranges in words: ``about 10m 00s to 12m 00s, 0.3 to 0.4 GPU-hours, as first took``."""
+        texts = [f"about {_between(*map(duration, self.wall_s))}"]
+        if self.gpu_hours is not None:
+            texts.append(f"{_between(*map(short, self.gpu_hours))} GPU-hours")
+        if self.cost is not None:
+            texts.append(f"cost {_between(*(f'{each:.2f}' for each in self.cost))}")
+        return f"{', '.join(texts)}, as {', '.join(self.sweeps)} took"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the ranges in the form of ``--json``."""
+        return {
+            "wall_s": list(self.wall_s),
+            "gpu_hours": None if self.gpu_hours is None else list(self.gpu_hours),
+            "cost": None if self.cost is None else list(self.cost),
+            "sweeps": self.sweeps,
+        }
 
 
 def workload_of(plan: Plan) -> Workload:
@@ -74,6 +103,7 @@ def workload_of(plan: Plan) -> Workload:
         concurrent=None if fit is None else fit.concurrent,
         stop=config.search.stop,
         hourly_cost=_hourly_cost(config, use_gpu=use_gpu),
+        repeats=(MIN_RUNS * config.search.confirm, MAX_RUNS * config.search.confirm),
     )
 
 
@@ -81,6 +111,7 @@ def past_of(record: SweepRecord) -> PastSweep | None:
     """Return the work of an earlier sweep; None if no trial of it has ended."""
     ended = [trial for trial in record.trials if trial.ended is not None]
     took = [seconds for trial in ended if (seconds := record.took(trial)) is not None]
+    whole = [seconds for trial in ended if trial.state == "finished" and (seconds := record.took(trial)) is not None]
     if not took or record.time.wall_s <= 0:
         return None
     return PastSweep(
@@ -89,6 +120,7 @@ def past_of(record: SweepRecord) -> PastSweep | None:
         trial_s=sum(took) / len(took),
         wall_s=record.time.wall_s,
         steps=max(trial.steps for trial in ended),
+        whole_s=fmean(whole) if whole else None,
     )
 
 
@@ -107,19 +139,34 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
     """
     if not past:
         return None
-    lengths = [each.trial_s * _times_longer(work, each) for each in past]
-    if work.concurrent is not None:
-        walls = [work.trials * length / work.concurrent for length in lengths]
-    else:  # as many at a time as then
-        walls = [each.wall_s / each.trials * work.trials * _times_longer(work, each) for each in past]
+    totals: list[float] = []  # seconds of all trainings, fewest and most repeats
+    walls: list[float] = []
+    for each in past:
+        longer = _times_longer(work, each)
+        searched, whole_s = work.trials * each.trial_s * longer, (each.whole_s or each.trial_s) * longer
+        # As many at a time as then, where only the cluster can tell.
+        search_s = each.wall_s / each.trials * work.trials * longer
+        concurrent = work.concurrent or max(1.0, searched / search_s)
+        for repeats in work.repeats:
+            totals.append(searched + repeats * whole_s)
+            walls.append(
+                (search_s if work.concurrent is None else searched / concurrent) + repeats * whole_s / concurrent
+            )
     if work.stop.wall_hours is not None:
         walls = [min(wall, work.stop.wall_hours * 3600) for wall in walls]
-    costs = [_cost(work, work.hourly_cost, length) for length in lengths] if work.hourly_cost is not None else []
+    costs = [_cost(work, work.hourly_cost, total) for total in totals] if work.hourly_cost is not None else []
+    gpus = work.per_trial.get("GPU", 0.0)
+    hours = [min(gpus * total / 3600, work.stop.gpu_hours or math.inf) for total in totals] if gpus else []
     return ExpectedCost(
         wall_s=(min(walls), max(walls)),
         cost=(min(costs), max(costs)) if costs else None,
+        gpu_hours=(min(hours), max(hours)) if hours else None,
         sweeps=[each.sweep for each in past],
     )
+
+
+def _between(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def _times_longer(work: Workload, past: PastSweep) -> float:
@@ -134,7 +181,7 @@ def _hourly_cost(config: SweepConfig, *, use_gpu: bool) -> float | None:
     return max(each.hourly_cost(reserved_per_trial(each, use_gpu=use_gpu)) for each in placed)
 
 
-def _cost(work: Workload, per_hour: float, trial_s: float) -> float:
-    """Cost of all trials, at most the budget."""
+def _cost(work: Workload, per_hour: float, total_s: float) -> float:
+    """Cost of all trainings, at most the budget."""
     limit = work.stop.cost.limit if work.stop.cost is not None else math.inf
-    return min(work.trials * trial_s * per_hour / 3600, limit)
+    return min(total_s * per_hour / 3600, limit)

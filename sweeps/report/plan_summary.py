@@ -13,7 +13,7 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.plan.memory import MemoryReport
 from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
-from sweeps.report.expected_cost import Workload, workload_of
+from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
 from sweeps.report.terminal import plain_console, plain_table
 from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
@@ -92,7 +92,12 @@ def _space_row(plan: Plan, path: str) -> SpaceRow:
     )
 
 
-def plan_document(plan: Plan, warnings: Sequence[str] = (), memory: MemoryReport | None = None) -> dict[str, Any]:
+def plan_document(
+    plan: Plan,
+    warnings: Sequence[str] = (),
+    memory: MemoryReport | None = None,
+    expected: ExpectedCost | None = None,
+) -> dict[str, Any]:
     """Document that ``--dry-run --json`` prints."""
     fit = plan.local_fit
     return {
@@ -101,6 +106,7 @@ def plan_document(plan: Plan, warnings: Sequence[str] = (), memory: MemoryReport
         "fixed": plan.composition.fixed,
         "first": plan.points.first(),
         "notes": [*plan.notes, *warnings, *(memory.notes if memory is not None else [])],
+        "expected": None if expected is None else expected.as_json(),
         "memory": None if memory is None else memory.as_json(),
         "trial": None
         if fit is None
@@ -116,7 +122,22 @@ def plan_text(plan: Plan) -> str:
     return printed.get()
 
 
-def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = (), memory: MemoryReport | None = None) -> None:
+def print_plan(
+    plan: Plan,
+    console: Console,
+    warnings: Sequence[str] = (),
+    memory: MemoryReport | None = None,
+    cost: str | None = None,
+) -> None:
+    """Print a plan.
+
+    Args:
+        plan: The plan.
+        console: The terminal.
+        warnings: Further notes.
+        memory: Memory that its trials will need, if that was measured.
+        cost: What it is expected to take, in words.
+    """
     console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
     console.print()
     table = plain_table("searched", "values", "when")
@@ -139,6 +160,8 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = (), memor
     if memory is not None:
         console.print(f"memory    {memory.summary}", markup=False, soft_wrap=True)
         warnings = [*warnings, *memory.notes]
+    if cost is not None:
+        console.print(f"time      {cost}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"folder    {plan.location}", markup=False, soft_wrap=True)
     console.print(f"MLflow    {redact_uri(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
     for note in (*plan.notes, *warnings):

@@ -12,6 +12,7 @@ from rich.text import Text
 from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.confirmation import COLUMNS, confirmation_rows
 from sweeps.report.folder import existing_report
+from sweeps.report.forecast import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.terminal import plain_table
 from sweeps.tracking.confirmation import Confirmation
@@ -214,4 +215,6 @@ def _print_headline(record: SweepRecord, console: Console) -> None:
         markup=False,
         highlight=False,
     )
+    for line in forecast_lines(record):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print()

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.errors import TrackingUnreachable
+from sweeps.report.forecast import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.tables import by_rank, trial_cells
@@ -21,7 +22,7 @@ from sweeps.tracking.values import short
 INTERVAL_S = 2.0
 SHARE_OF_TIME = 0.2
 """Maximum share of time spent on reading from MLflow; reading thousands of trials takes a server seconds."""
-OTHER_LINES = 9
+OTHER_LINES = 11
 """Number of lines on the screen that are not trials."""
 
 Load = Callable[[], SweepRecord]
@@ -103,6 +104,7 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
         lines.append(Text(text, "bold green", no_wrap=True, overflow="ellipsis"))
     if record.confirmation is not None:
         lines.append(Text(record.confirmation.describe(), no_wrap=True, overflow="ellipsis"))
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in forecast_lines(record)]
     shown = _shown_trials(record, max(3, console.height - OTHER_LINES))
     table, hidden = _table(record, shown, console.width)
     lines += [table] if hidden is None else [table, hidden]

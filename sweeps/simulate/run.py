@@ -102,13 +102,19 @@ def simulate(
         between: Answer for a point that the table does not have.
 
     Raises:
-        UserError: The table cannot be used for this sweep, or its scheduler changes trials while they train.
+        UserError: The table cannot be used for this sweep, its scheduler changes trials while they train, or its
+            winner is to be confirmed.
     """
     search = plan.config.search
     if search.copies_trials:
         raise ConfigError(
             f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
             "no curves; simulate asha, hyperband, freeze_thaw, median or none"
+        )
+    if search.confirm:
+        raise ConfigError(
+            f"search.confirm={search.confirm}: repeats train with other seeds, of which a table has no curves; "
+            "simulate with search.confirm=0"
         )
     curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
     _check_resource(plan, table, curves)

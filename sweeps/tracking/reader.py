@@ -11,7 +11,7 @@ from sweeps import constants
 from sweeps.errors import UnknownName
 from sweeps.redact import redact_uri
 from sweeps.suggestions import did_you_mean
-from sweeps.tracking import confirmation, failed_attempts, notes, spans
+from sweeps.tracking import confirmation, failed_attempts, forecast, notes, spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
@@ -19,6 +19,8 @@ from sweeps.tracking.values import from_text, number, numbers
 
 HEARTBEAT_TIMEOUT_S = 60.0
 """Seconds without a heartbeat after which a running sweep counts as interrupted."""
+ENDED = ("finished", "failed")
+"""Statuses of sweeps that have nothing left to do."""
 
 
 def list_sweeps(uri: str) -> list[SweepSummary]:
@@ -68,9 +70,10 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
     trials = [trial for trial in all_trials if trial.repeat_of is None]
     tags, now = parent.tags, time.time()
     best, by_id = _names(tags.get(constants.TAG_BEST_TRIAL, "")), {trial.trial: trial for trial in trials}
+    status = _status(parent, now)
     return SweepRecord(
         sweep=name,
-        status=_status(parent, now),
+        status=status,
         metrics=_names(tags.get(constants.TAG_METRIC, "")),
         modes=_names(tags.get(constants.TAG_MODE, "")),
         counts={state: sum(trial.state == state for trial in trials) for state in STATES},
@@ -86,6 +89,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         tags=tags,
         repeats=[trial for trial in all_trials if trial.repeat_of is not None],
         confirmation=confirmation.from_text(tags.get(constants.TAG_CONFIRMATION)),
+        forecast=None if status in ENDED else forecast.from_text(tags.get(constants.TAG_FORECAST)),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from sweeps.redact import redact_uri
 from sweeps.tracking.confirmation import Confirmation
 from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.forecast import Forecast
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
@@ -229,6 +230,8 @@ class SweepRecord:
     """Trials that repeat the best ones with other seeds, in the order of their ids."""
     confirmation: Confirmation | None = None
     """Result of the repeats; None if the sweep does not confirm its winner."""
+    forecast: Forecast | None = None
+    """Forecast of a sweep that has not ended; None of one that has, and before its first trial has ended."""
 
     @property
     def all_trials(self) -> list[TrialRecord]:
@@ -316,6 +319,7 @@ class SweepRecord:
             "trials": [trial.as_json() for trial in self.trials],
             "time": self.time.as_json(),
             **confirmed,
+            **({} if self.forecast is None else {"forecast": self.forecast.as_json()}),
         }
 
 

@@ -171,3 +171,26 @@ def test_a_sweep_that_is_stopped_while_it_confirms_says_so_and_names_the_best_of
     assert document["best"]["trial"] == "0001"
     assert document["confirmation"]["winner"] is None
     assert document["confirmation"]["reason"].startswith("the sweep was stopped; 0 repeats")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_budget_that_ends_while_the_winner_is_confirmed_leaves_it_unconfirmed(tmp_path: Path) -> None:
+    process = start(tmp_path, "run", *prepare(tmp_path), "search.confirm=2", "task.arguments.wait_s=3", "--json")
+    wait_for(tmp_path, "confirmed", lambda record: record.repeats, process, within_s=300)
+    status, err, _ = verb(tmp_path, "extend", "confirmed", "search.stop.wall_hours=0.0001")
+    assert status == 0, err
+    out, err = outputs(process, 200)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["status"] == "finished"
+    assert document["best"]["trial"] == "0001"
+    assert document["confirmation"]["winner"] is None
+    assert document["confirmation"]["reason"].startswith("search.stop.wall_hours=0.0001 is used up; ")
+    # With a larger budget it goes on, and makes no repeat twice.
+    status, err, document = verb(tmp_path, "extend", "confirmed", "search.stop.wall_hours=1", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["confirmation"]["winner"] == "0000"
+    made = [trial["trial"] for trial in document["repeats"]]
+    assert len(set(made)) == len(made)

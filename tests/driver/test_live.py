@@ -28,6 +28,7 @@ from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import make_plan
 from sweeps.report.formatting import duration
 from sweeps.report.terminal_echo import without_control_echo
+from sweeps.tracking.forecast import Forecast, Interval
 from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 
@@ -93,7 +94,7 @@ def test_several_objectives_have_a_column_each_and_name_the_pareto_front() -> No
 def test_no_time_is_left_when_all_trials_have_ended() -> None:
     made = sweep_state()
     made.num_trials = 2
-    made.started -= 60
+    made.forecast = Forecast(at=time.time(), wall_s=Interval(60, 90, 150))
     headline = drawn(made, 140)[0]
     assert "left" not in headline
     assert "writing the last results to MLflow" in headline

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sweeps.config.search import Cost, Stop
 from sweeps.plan.plan import make_plan
+from sweeps.report.earlier_sweeps import cost_by_earlier_sweeps
 from sweeps.report.expected_cost import PastSweep, Workload, expected_cost, workload_of
 
 WORK = Workload(
@@ -74,3 +76,39 @@ def test_the_work_of_a_plan_is_that_of_its_config() -> None:
     work = workload_of(plan)
     assert (work.trials, work.steps, work.num_workers, work.per_trial) == (16, 50, 2, {"CPU": 2.0})
     assert (work.concurrent, work.hourly_cost) == (2, None)
+
+
+def test_gpu_hours_are_those_that_all_trials_hold() -> None:
+    expected = expected_cost(WORK, [PAST])
+    assert expected is not None
+    assert expected.gpu_hours == (12 * 30 / 3600, 12 * 30 / 3600)
+    no_gpu = expected_cost(replace(WORK, per_trial={"CPU": 2.0}), [PAST])
+    assert no_gpu is not None
+    assert no_gpu.gpu_hours is None
+    limited = expected_cost(replace(WORK, stop=Stop(gpu_hours=0.01)), [PAST])
+    assert limited is not None
+    assert limited.gpu_hours == (0.01, 0.01)
+
+
+def test_repeats_of_the_best_are_whole_trainings_after_the_search() -> None:
+    confirmed = expected_cost(replace(WORK, repeats=(4, 10)), [replace(PAST, whole_s=90.0)])
+    assert confirmed is not None
+    assert confirmed.wall_s == pytest.approx((120.0 + 4 * 90 / 3, 120.0 + 10 * 90 / 3))
+    assert confirmed.gpu_hours == pytest.approx(((360 + 360) / 3600, (360 + 900) / 3600))
+    plan = make_plan(["conf=digits", "cluster.num_cpus=4", "search.confirm=3"], [], None, "")
+    assert workload_of(plan).repeats == (6, 15)
+
+
+def test_an_estimate_in_words_names_the_sweeps_it_is_from() -> None:
+    expected = expected_cost(WORK, [PAST, replace(PAST, sweep="second", trial_s=60.0)])
+    assert expected is not None
+    assert expected.describe() == "about 2m 00s to 4m 00s, 0.1 to 0.2 GPU-hours, as first, second took"
+
+
+def test_a_dry_run_without_an_earlier_sweep_says_what_is_missing(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    plan = make_plan(["conf=digits", "cluster.num_cpus=4", f"tracking.uri={uri}"], [], None, "")
+    expected, words = cost_by_earlier_sweeps(plan)
+    assert expected is None
+    assert words.startswith(f"not known: no sweep of conf=digits has ended in {uri}; with search.num_trials=1")
+    assert not (tmp_path / "mlflow.db").exists()  # to look starts nothing

@@ -21,6 +21,7 @@ from plotly.offline import get_plotlyjs
 from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.confirmation import COLUMNS, confirmation_rows
 from sweeps.report.figures.section import Section
+from sweeps.report.forecast import forecast_lines
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
 from sweeps.report.tables import mlflow_pages
@@ -54,6 +55,7 @@ def render(data: ReportData, sections: Sequence[Section]) -> str:
         errors=_errors(record.all_trials),
         confirmation_columns=COLUMNS,
         confirmation_rows=confirmation_rows(record),
+        forecast=forecast_lines(record),
         short=short,
         style=(ASSETS / "page.css").read_text(encoding="utf-8"),
         script=(ASSETS / "page.js").read_text(encoding="utf-8"),

@@ -6,13 +6,11 @@ import threading
 from collections import OrderedDict
 
 from sweeps.errors import SweepsError
+from sweeps.report.earlier_sweeps import MOST, USED
 from sweeps.report.expected_cost import PastSweep, past_of
 from sweeps.service.auth.principal import Principal
 from sweeps.service.record_cache import RecordCache
 
-MOST = 3
-"""Largest number of earlier sweeps, the newest ones."""
-ENDED = ("finished", "stopped")
 KEPT = 500
 """Number of sweeps whose work is kept in memory."""
 
@@ -31,7 +29,7 @@ class PastSweeps:
         found: list[PastSweep] = []
         try:
             for line in self._records.sweeps(principal).content:
-                if line.summary.conf == conf and line.summary.status in ENDED and len(found) < MOST:
+                if line.summary.conf == conf and line.summary.status in USED and len(found) < MOST:
                     past = self._past(principal, line.summary.sweep, line.summary.wall_s)
                     found += [past] if past is not None else []
         except SweepsError:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from sweeps.constants import TAG_DASHBOARD
 from sweeps.redact import redact_uri
-from sweeps.report.formatting import duration
+from sweeps.report.forecast import forecast_lines, time_left
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
 from sweeps.service.queue.jobs import Job
@@ -86,9 +86,10 @@ def _progress(row: Row, record: SweepRecord | None) -> str:
     if record.status != "running":
         return row.note
     text = f"{ended:,} of {record.planned:,} trials" if record.planned else f"{ended:,} trials"
-    if record.planned and 0 < ended < record.planned:
-        left = record.time.wall_s / ended * (record.planned - ended)
-        return f"{text}, at most about {duration(left)} left"
+    if record.forecast is not None and record.forecast.wall_s is not None:
+        left = record.forecast.after(time.time() - record.forecast.at).wall_s
+        assert left is not None
+        return f"{text}, {time_left(left)}"
     return text
 
 
@@ -123,6 +124,7 @@ def _facts(row: Row, record: SweepRecord | None, mlflow: str | None) -> list[Fac
         goal = " and ".join(f"{mode} of {metric}" for metric, mode in zip(record.metrics, record.modes, strict=True))
         facts += [Fact("started", at=record.started), Fact("goal", goal)]
         facts += [Fact("confirmation", record.confirmation.describe())] if record.confirmation is not None else []
+        facts += [Fact("forecast", line.removeprefix("forecast: ")) for line in forecast_lines(record)]
         facts += [Fact("command", record.command, code=True)] if record.command else []
         facts += [Fact("experiment", record.experiment)] if record.experiment else []
         if mlflow is None:

@@ -1,0 +1,123 @@
+"""Forecast of a running sweep, from the state of its driver."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from sweeps.constants import TAG_FORECAST
+from sweeps.report.forecast import describe_forecast
+from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
+from sweeps.search.forecast.forecast import SearchSoFar, forecast
+from sweeps.search.forecast.remaining_work import Course
+
+if TYPE_CHECKING:
+    from sweeps.driver.state import SweepState
+    from sweeps.driver.trial_status import TrialStatus
+    from sweeps.tracking.recorder import Recorder
+
+EVERY_S = 5.0
+"""Minimum seconds between two forecasts."""
+SHARE_OF_RUN = 0.01
+"""The same, as a share of the time that the sweep has run: each is written to its journal."""
+SHARE_OF_THREAD = 0.05
+"""Maximum share of the event loop's time in which forecasts are made."""
+QUARTERS = 4
+
+
+class Forecaster:
+    """Keeps the forecast in the sweep's state up to date, and records it."""
+
+    def __init__(self, state: SweepState, recorder: Recorder):
+        self._state, self._recorder = state, recorder
+        self._next_at = 0.0
+        self._made_of: tuple[object, ...] = ()
+        self._quarter: int | None = None
+
+    def look(self) -> None:
+        """Forecast anew, if it is time and trials have reported since."""
+        state = self._state
+        if time.monotonic() < self._next_at:
+            return
+        with state.lock:
+            if state.shutdown.status is not None or state.winner is not None:
+                return
+            made_of = tuple((each.trial, each.state, each.step) for each in state.trials.values())
+            if made_of == self._made_of or not any(each.has_ended for each in state.searched):
+                return
+            so_far = search_so_far(state)
+            wall_s, done = state.wall_s, state.ended_count() / max(1, state.num_trials)
+        began = time.monotonic()
+        found = forecast(so_far)
+        with state.lock:
+            state.forecast = found
+        self._recorder.attach({}, {TAG_FORECAST: json.dumps(found.as_json())})
+        now = time.monotonic()
+        self._made_of = made_of
+        self._next_at = now + max(EVERY_S, SHARE_OF_RUN * wall_s, (now - began) / SHARE_OF_THREAD)
+        self._announce(int(QUARTERS * done))
+
+    def _announce(self, quarter: int) -> None:
+        """Show the forecast as an event when another quarter of the trials has ended."""
+        before, self._quarter = self._quarter, quarter
+        if quarter >= QUARTERS or self._state.forecast is None or quarter <= (before or 0):
+            return
+        for line in describe_forecast(self._state.forecast):
+            self._state.announce(line)
+
+
+def search_so_far(state: SweepState) -> SearchSoFar:
+    """Trials, places and budgets of a sweep in the form from which a forecast is made."""
+    search, now = state.composition.config.search, time.time()
+    searched = [each for each in state.searched if each.state != "waiting" or each.spans]
+    lengths = [each.last_step for each in searched if each.last_step]
+    usual = median(lengths) if lengths else None
+    trials = [_course(state, each, usual, now) for each in searched]
+    seen = [each for each in searched if each.num_workers]
+    repeated = sum(each.has_ended for each in state.repeats)
+    confirmed = [max(0, runs * search.confirm - repeated) for runs in (MIN_RUNS, MAX_RUNS)]
+    return SearchSoFar(
+        trials=trials,
+        to_start=max(0, state.num_trials - len(searched)),
+        places=state.concurrent,
+        metric=state.objectives.metrics[0],
+        knows_length=usual is not None,
+        judged=len(state.objectives.metrics) == 1,
+        limit_s=state.budget_left_s(),
+        repeats=(confirmed[0], confirmed[1]),
+        workers=_mean([each.num_workers for each in seen], 1.0),
+        gpus=_mean([each.needs.get("GPU", 0.0) for each in seen], 0.0),
+        hourly_cost=_mean([each.hourly_cost for each in seen], 0.0),
+    )
+
+
+def _mean(values: list[float] | list[int], default: float) -> float:
+    return fmean(values) if values else default
+
+
+def _course(state: SweepState, status: TrialStatus, usual: float | None, now: float) -> Course:
+    """A trial's course; ``usual`` is the last step of most trials, None if they do not know theirs."""
+    whole = status.last_step or usual
+    held_s = status.held_until(now)
+    last = status.reported or (status.step, held_s)
+
+    def progress(step: float, seconds: float) -> float:
+        return seconds if whole is None else min(1.0, step / whole)
+
+    paused = status.state == "running" and bool(status.spans) and status.spans[-1].ended is not None
+    value = status.value if status.state != "failed" and status.violation is None else None
+    sign = 1.0 if state.objectives.modes[0] == "min" else -1.0
+    first = status.first_reported
+    known = [] if whole is None else [(step, value) for step, value in status.curve if math.isfinite(value)]
+    return Course(
+        progress=1.0 if status.state == "finished" and whole is not None else progress(*last),
+        held_s=last[1] if last[0] or whole is None else 0.0,
+        # Of trials that pause, most do not go on.
+        state="ended" if status.has_ended or paused else "running",
+        loss=None if value is None or not math.isfinite(value) else sign * value,
+        first=None if first is None or first[0] >= last[0] else (progress(*first), first[1]),
+        curve=[(progress(step, 0.0), sign * value) for step, value in known],
+    )

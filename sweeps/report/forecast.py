@@ -1,0 +1,52 @@
+"""Forecast of a sweep in words."""
+
+from __future__ import annotations
+
+import time
+
+from sweeps.report.formatting import duration
+from sweeps.tracking.forecast import LEVEL, Forecast, Interval
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.values import short
+
+
+def forecast_lines(record: SweepRecord) -> list[str]:
+    """Return the forecast of a sweep that has not ended, in sentences; none of one that has."""
+    if record.forecast is None:
+        return []
+    if record.status != "running":
+        return [f"when it is resumed: {line}" for line in describe_forecast(record.forecast)]
+    return describe_forecast(record.forecast.after(time.time() - record.forecast.at))
+
+
+def describe_forecast(forecast: Forecast) -> list[str]:
+    """Return a forecast in sentences: the cost of the rest, what stopping now would give up, and what is missing."""
+    lines = []
+    if forecast.wall_s is not None:
+        texts = [time_left(forecast.wall_s), *_amounts(forecast)]
+        lines.append(f"forecast: {'; '.join(texts)} ({LEVEL:.0%} intervals)")
+    if forecast.improvement is not None and forecast.chance is not None:
+        found = forecast.improvement
+        if forecast.chance < 0.005:
+            lines.append("stopping now would probably give up nothing")
+        else:
+            lines.append(
+                f"stopping now would probably give up {short(found.middle)} of {forecast.metric} "
+                f"({short(found.low)} to {short(found.high)}); "
+                f"the best becomes better with a probability of {forecast.chance:.0%}"
+            )
+    return [*lines, *(f"forecast: {text}" for text in forecast.missing)]
+
+
+def time_left(wall_s: Interval) -> str:
+    """Return the time to the end in words: ``about 10m 00s to 20m 00s left``."""
+    low, high = duration(wall_s.low), duration(wall_s.high)
+    return f"about {low if low == high else f'{low} to {high}'} left"
+
+
+def _amounts(forecast: Forecast) -> list[str]:
+    """GPU hours or worker hours, and the cost."""
+    hours = forecast.gpu_hours or forecast.worker_hours
+    kind = "GPU" if forecast.gpu_hours is not None else "worker"
+    texts = [] if hours is None else [f"{short(hours.low)} to {short(hours.high)} {kind}-hours"]
+    return texts if forecast.cost is None else [*texts, f"cost {forecast.cost.low:.2f} to {forecast.cost.high:.2f}"]

@@ -1,0 +1,83 @@
+"""Forecast of a sweep that has not ended, as it is recorded on the parent run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+LEVEL = 0.8
+"""Probability of the intervals."""
+
+
+class Interval(NamedTuple):
+    """A forecast of one number."""
+
+    low: float
+    middle: float
+    high: float
+
+    def scaled(self, factor: float) -> Interval:
+        """Return the forecast of a multiple of the number."""
+        return Interval(self.low * factor, self.middle * factor, self.high * factor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What the rest of a sweep will probably cost, and what stopping now would probably give up."""
+
+    at: float
+    """Unix time at which it was made."""
+    wall_s: Interval | None = None
+    """Seconds to the end; None while too little is known."""
+    worker_hours: Interval | None = None
+    """Hours of workers that trials will still hold."""
+    gpu_hours: Interval | None = None
+    """GPU hours that trials will still hold; None if they use none."""
+    cost: Interval | None = None
+    """Cost of these, in the currency of the prices; None without prices."""
+    metric: str = ""
+    """Name of the objective."""
+    improvement: Interval | None = None
+    """How much better its best value will become; its middle is the mean. None while too little is known."""
+    chance: float | None = None
+    """Probability that it becomes better at all."""
+    missing: tuple[str, ...] = ()
+    """Texts that say why a part is not known."""
+
+    def after(self, seconds: float) -> Forecast:
+        """Return the forecast with the seconds to the end that are left later on.
+
+        Args:
+            seconds: Seconds since it was made, in which the sweep ran.
+        """
+        if self.wall_s is None or seconds <= 0:
+            return self
+        return replace(self, wall_s=Interval(*(max(0.0, each - seconds) for each in self.wall_s)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the forecast in the form of ``--json``."""
+        return {
+            "at": self.at,
+            "level": LEVEL,
+            **{
+                name: None if (found := getattr(self, name)) is None else found._asdict()
+                for name in ("wall_s", "worker_hours", "gpu_hours", "cost", "improvement")
+            },
+            "metric": self.metric,
+            "chance": self.chance,
+            "missing": list(self.missing),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Forecast:
+        """Return the forecast from the values of ``as_json``."""
+        values = {name: Interval(**each) if isinstance(each, dict) else each for name, each in document.items()}
+        del values["level"]
+        return cls(**{**values, "missing": tuple(values["missing"])})
+
+
+def from_text(text: str | None) -> Forecast | None:
+    """Return the forecast in a tag; None if there is none."""
+    return Forecast.from_json(json.loads(text)) if text else None

@@ -1,0 +1,169 @@
+"""Forecasts of a sweep that runs, as its driver makes, shows and records them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from continuing import ONE_AT_ONCE, SEARCH, verb, wait_for
+from processes import outputs
+from running import NO_PREFLIGHT, start
+
+from sweeps.constants import TAG_FORECAST
+from sweeps.driver.forecast import Forecaster, search_so_far
+from sweeps.driver.live import progress_table
+from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.state import SweepState
+from sweeps.driver.trial_status import State, TrialStatus
+from sweeps.plan.plan import make_plan
+from sweeps.report.terminal import plain_console
+from sweeps.tracking.forecast import from_text
+from sweeps.tracking.spans import Span
+
+
+def sweep(*overrides: str) -> SweepState:
+    plan = make_plan(["conf=digits", "cluster.num_cpus=4", "search.num_trials=20", *overrides], [], None, "")
+    return SweepState("digits-1", plan.composition, MagicMock(), 2, Shutdown(None))
+
+
+def trial(number: int, state: State, step: int, seconds: float, value: float | None = None) -> TrialStatus:
+    """A trial of 100 steps that has held workers for some seconds."""
+    now = time.time()
+    ended = None if state == "running" else now
+    found = TrialStatus(f"{number:04}", {"train.lr": 0.1}, state, attempt=1, last_step=100, num_workers=2)
+    found.spans = [Span(held=now - seconds, trained=now - seconds, ended=ended)]
+    if step:
+        found.take_step(step, now)
+    if value is not None:
+        found.values = (value,)
+        found.add_point(step, value)
+    return found
+
+
+def add(state: SweepState, *trials: TrialStatus) -> SweepState:
+    state.trials |= {each.trial: each for each in trials}
+    return state
+
+
+def six(state: SweepState) -> SweepState:
+    return add(state, *(trial(number, "finished", 100, 50.0, 0.5 + number / 10) for number in range(6)))
+
+
+def test_trials_are_as_far_as_their_steps_and_as_good_as_their_values() -> None:
+    state = add(
+        sweep(),
+        trial(0, "finished", 100, 50.0, 0.9),
+        trial(1, "pruned", 10, 5.0, 0.4),
+        trial(2, "failed", 50, 25.0, 0.95),
+        trial(3, "running", 20, 10.0, 0.7),
+        TrialStatus("0004", {}),  # suggested, and not started
+    )
+    found = search_so_far(state)
+    assert [(round(each.progress, 2), each.state, each.loss) for each in found.trials] == [
+        (1.0, "ended", -0.9),  # digits: a larger accuracy is better
+        (0.1, "ended", -0.4),
+        (0.5, "ended", None),
+        (0.2, "running", -0.7),
+    ]
+    assert [round(each.held_s) for each in found.trials] == [50, 5, 25, 10]
+    assert (found.to_start, found.places, found.workers, found.gpus) == (16, 2, 2.0, 0.0)
+
+
+def test_a_trial_that_breaks_a_limit_or_pauses_is_taken_as_such() -> None:
+    broken, paused = trial(0, "finished", 100, 50.0, 0.9), trial(1, "running", 10, 5.0, 0.4)
+    broken.violation, paused.spans = "too large", [Span(held=0, trained=0, ended=5)]
+    one, other = search_so_far(add(sweep(), broken, paused)).trials
+    assert one.loss is None
+    assert other.state == "ended"  # most paused trials do not go on
+
+
+def test_repeats_that_have_ended_are_not_forecast_again() -> None:
+    state = six(sweep("search.confirm=3"))
+    assert search_so_far(state).repeats == (6, 15)
+    repeat = trial(0, "finished", 100, 50.0, 0.9)
+    repeat.trial, repeat.repeat_of = "0000r1", "0000"
+    assert search_so_far(add(state, repeat)).repeats == (5, 14)
+    assert search_so_far(state).to_start == 14
+
+
+def test_a_budget_bounds_the_forecast() -> None:
+    state = six(sweep("search.stop.wall_hours=0.01"))
+    assert search_so_far(state).limit_s == pytest.approx(36, abs=1)
+
+
+def test_the_forecast_is_recorded_shown_and_not_made_again_without_news() -> None:
+    state, recorder = six(sweep()), MagicMock()
+    forecaster = Forecaster(state, recorder)
+    forecaster.look()
+    (_, tags), _ = recorder.attach.call_args
+    found = from_text(tags[TAG_FORECAST])
+    assert found == state.forecast
+    assert found is not None
+    assert found.wall_s is not None
+    assert found.wall_s.middle == pytest.approx(14 * 50 / 2, rel=0.05)
+    forecaster._next_at = 0.0
+    forecaster.look()
+    assert recorder.attach.call_count == 1
+    add(state, trial(6, "finished", 100, 50.0, 0.3))
+    forecaster.look()
+    assert recorder.attach.call_count == 2
+    console = plain_console(width=200, record=True)
+    console.print(progress_table(state, [], 200))
+    shown = console.export_text()
+    assert " left" in shown.splitlines()[0]
+    assert "stopping now would probably give up" in shown
+
+
+def test_nothing_is_forecast_before_a_trial_has_ended_and_after_the_end() -> None:
+    recorder = MagicMock()
+    Forecaster(add(sweep(), trial(0, "running", 20, 10.0, 0.7)), recorder).look()
+    confirmed = six(sweep())
+    confirmed.winner = "0000"
+    Forecaster(confirmed, recorder).look()
+    assert not recorder.attach.called
+
+
+def test_logs_have_the_forecast_at_each_quarter_of_the_trials() -> None:
+    state = six(sweep())
+    forecaster = Forecaster(state, MagicMock())
+    forecaster.look()
+    lines = [call.args[1] for call in state.view.event.call_args_list]  # type: ignore[attr-defined]
+    assert [line.split()[0] for line in lines] == ["forecast:", "stopping"]
+    forecaster._next_at = 0.0
+    add(state, trial(6, "finished", 100, 50.0, 0.3))  # 7 of 20: still the second quarter
+    forecaster.look()
+    assert len(state.view.event.call_args_list) == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_running_sweep_shows_its_forecast_and_the_next_one_is_estimated_from_it(tmp_path: Path) -> None:
+    longer = ("search.num_trials=10", "train.max_steps=1500", "train.eval_every=100", NO_PREFLIGHT)
+    command = ("run", *SEARCH, *longer, *ONE_AT_ONCE, "--name=forecast", "tracking.report=false")
+    process = start(tmp_path, *command)
+
+    def is_forecast(record: Any) -> bool:
+        return record.forecast is not None and record.forecast.improvement is not None
+
+    wait_for(tmp_path, "forecast", is_forecast, process, within_s=400)
+    _, err, document = verb(tmp_path, "show", "forecast", "--json")
+    assert document is not None, err
+    if document["status"] == "running":  # it may have ended meanwhile
+        found = document["forecast"]
+        assert 0 <= found["wall_s"]["low"] <= found["wall_s"]["middle"] <= found["wall_s"]["high"]
+        assert found["worker_hours"]["high"] > 0
+        assert 0 <= found["chance"] <= 1
+    _, err = outputs(process, 400)
+    assert process.returncode == 0, err
+    assert "stopping now would probably give up" in err
+    _, _, document = verb(tmp_path, "show", "forecast", "--json")
+    assert document is not None
+    assert "forecast" not in document
+    dry = start(tmp_path, *command[:-2], "--name=next", "--dry-run", "--json")
+    planned = json.loads(outputs(dry, 200)[0])["expected"]
+    assert planned["sweeps"] == ["forecast"]
+    assert 0.3 < planned["wall_s"][0] / document["time"]["wall_s"] < 2
