@@ -51,12 +51,12 @@ class Forecaster:
             so_far = search_so_far(state)
             wall_s, done = state.wall_s, state.ended_count() / max(1, state.num_trials)
         began = time.monotonic()
+        self._made_of, self._next_at = made_of, began + EVERY_S  # also if it fails: the event loop logs that
         found = forecast(so_far)
         with state.lock:
             state.forecast = found
         self._recorder.attach({}, {TAG_FORECAST: json.dumps(found.as_json())})
         now = time.monotonic()
-        self._made_of = made_of
         self._next_at = now + max(EVERY_S, SHARE_OF_RUN * wall_s, (now - began) / SHARE_OF_THREAD)
         self._announce(int(QUARTERS * done))
 
