@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What the rest of a sweep will probably cost, and what stopping now would probably give up."""
+    """Probable cost of the rest of a sweep, and what stopping now would probably give up."""
 
     at: float
     """Unix time at which it was made."""
@@ -40,7 +40,7 @@ class Forecast:
     metric: str = ""
     """Name of the objective."""
     improvement: Interval | None = None
-    """How much better its best value will become; its middle is the mean. None while too little is known."""
+    """Improvement of its best value that is still to come; its middle is the mean. None while too little is known."""
     chance: float | None = None
     """Probability that it becomes better at all."""
     missing: tuple[str, ...] = ()
@@ -73,9 +73,9 @@ class Forecast:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Forecast:
         """Return the forecast from the values of ``as_json``."""
-        values = {name: Interval(**each) if isinstance(each, dict) else each for name, each in document.items()}
-        del values["level"]
-        return cls(**{**values, "missing": tuple(values["missing"])})
+        values: dict[str, Any] = {name: each for name, each in document.items() if name != "level"}
+        intervals = {name: Interval(**each) for name, each in values.items() if isinstance(each, dict)}
+        return cls(**(values | intervals | {"missing": tuple(values["missing"])}))
 
 
 def from_text(text: str | None) -> Forecast | None:

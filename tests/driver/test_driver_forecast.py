@@ -92,6 +92,7 @@ def test_repeats_that_have_ended_are_not_forecast_again() -> None:
 
 def test_a_budget_bounds_the_forecast() -> None:
     state = six(sweep("search.stop.wall_hours=0.01"))
+    state.count_usage()
     assert search_so_far(state).limit_s == pytest.approx(36, abs=1)
 
 

@@ -109,7 +109,7 @@ def test_a_search_without_further_trials_gives_up_nothing() -> None:
 
 
 def test_random_points_improve_as_often_and_by_as_much_as_forecast() -> None:
-    """Of N points that are drawn alike and n further ones, the best is among the latter with probability n/(N+n)."""
+    """The best of N points and n further ones that are drawn alike is among the latter with probability n/(N+n)."""
     random, held, raised, truths, means = np.random.default_rng(0), [], [], [], []
     for seed in range(60):
         values = ((random.random((60, 5)) - 0.5) ** 2).sum(axis=1)

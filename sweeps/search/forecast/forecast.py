@@ -16,8 +16,8 @@ from sweeps.tracking.forecast import LEVEL, Forecast, Interval
 
 DRAWS = 400
 WIDER_WORK, SPREAD = 1.35, 0.05
-"""How the draws' intervals of time and work are widened on a logarithmic scale: by a factor, and by so much in both
-directions, since the next trials differ from those so far in ways that no trial has shown yet."""
+"""Factor and term by which the draws' intervals of time and work are widened in both directions on a logarithmic scale,
+since the next trials differ from those so far in ways that no trial has shown yet."""
 DRAWN_LEVEL = 0.91
 """Probability of the draws in the interval of the improvement: this many of them held the truth as often as ``LEVEL``
 says, since samplers learn and further trials become better than those so far."""

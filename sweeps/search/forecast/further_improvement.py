@@ -74,7 +74,7 @@ class _Unfinished:
     index: int
     """Its place among the trials."""
     drops: Sequence[float]
-    """By how much each of those became better; empty if none has got further."""
+    """Improvement of each of those; empty if none has got further."""
     rest: float
     """Logarithm of the factor by which its progress can still grow."""
 
@@ -102,9 +102,9 @@ def _final_values(
     finals = np.array([math.inf if each.loss is None else each.loss for each in trials])
     for each in unfinished:
         if each.drops:
-            finals[each.index] -= each.drops[random.integers(len(each.drops))]
+            finals[each.index] -= each.drops[int(random.integers(len(each.drops)))]
         elif slopes:  # none has got further: as all did on their way, up to some point
-            finals[each.index] -= slopes[random.integers(len(slopes))] * each.rest * random.random()
+            finals[each.index] -= slopes[int(random.integers(len(slopes)))] * each.rest * random.random()
     return finals
 
 

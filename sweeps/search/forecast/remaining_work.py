@@ -210,7 +210,8 @@ class Ends:
         passed = FIRST_DECISION + np.log(np.maximum(progress, began.min()) / began.min())
         weights = self.weights / self.weights.mean(axis=1, keepdims=True)
         events, exposure = weights @ stopped, weights @ passed
-        return np.maximum(self._random.gamma(np.maximum(events, 1e-6)), 1e-9) / np.maximum(exposure, 1e-3)
+        found: Floats = np.maximum(self._random.gamma(np.maximum(events, 1e-6)), 1e-9) / np.maximum(exposure, 1e-3)
+        return found
 
 
 def _choose(weights: Floats, count: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
