@@ -27,14 +27,12 @@ def describe_forecast(forecast: Forecast) -> list[str]:
         lines.append(f"forecast: {'; '.join(texts)} ({LEVEL:.0%} intervals)")
     if forecast.improvement is not None and forecast.chance is not None:
         found = forecast.improvement
-        if forecast.chance < 0.005:
-            lines.append("stopping now would probably give up nothing")
-        else:
-            lines.append(
-                f"stopping now would probably give up {short(found.middle)} of {forecast.metric} "
-                f"({short(found.low)} to {short(found.high)}); "
-                f"the best becomes better with a probability of {forecast.chance:.0%}"
-            )
+        gain = f"{short(found.middle)} of {forecast.metric} ({short(found.low)} to {short(found.high)})"
+        chance = f"; the best becomes better with a probability of {forecast.chance:.0%}"
+        lines.append(
+            f"stopping now would probably give up {gain if found.high > 0 else 'nothing'}"
+            f"{chance if forecast.chance >= 0.005 else ''}"
+        )
     return [*lines, *(f"forecast: {text}" for text in forecast.missing)]
 
 

@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from sweeps.tracking.reader import load_sweep
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(480)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_ctrl_c_stops_cleanly_and_loses_nothing(endless: subprocess.Popen[str], tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db"
-    wait_until(lambda: reported(store, "endless") >= 3)
+    wait_until(lambda: reported(store, "endless") >= 3, 300)
     family = psutil.Process(endless.pid).children(recursive=True)
     assert len(family) > 3
     endless.send_signal(signal.SIGINT)

@@ -53,6 +53,10 @@ def test_the_cost_of_the_rest_and_the_improvement_are_a_sentence_each() -> None:
 def test_an_improvement_that_is_not_expected_is_said_to_be_nothing() -> None:
     none = replace(FORECAST, improvement=Interval(0, 0, 0), chance=0.0)
     assert describe_forecast(none)[1] == "stopping now would probably give up nothing"
+    rare = replace(FORECAST, improvement=Interval(0, 0.002, 0), chance=0.17)
+    assert describe_forecast(rare)[1] == (
+        "stopping now would probably give up nothing; the best becomes better with a probability of 17%"
+    )
 
 
 def test_what_is_missing_is_said() -> None:

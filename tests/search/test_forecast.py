@@ -126,6 +126,17 @@ def test_random_points_improve_as_often_and_by_as_much_as_forecast() -> None:
     assert 0.5 < float(np.mean(means)) / float(np.mean(truths)) < 2
 
 
+@pytest.mark.parametrize("least", [-1.0, 0.0], ids=["accuracy", "loss"])
+def test_no_accuracy_above_1_and_no_loss_below_0_is_forecast(least: float) -> None:
+    values = [0.019, 0.045, 0.067, 0.075, 0.45, 0.61, 0.69, 0.89, 0.92]  # far from each other, and near the bound
+    found = forecast(search([whole(least + value) for value in values], to_start=20))
+    assert found.improvement is not None
+    assert 0 < found.improvement.middle <= found.improvement.high <= 0.019 + 1e-9
+    free = forecast(search([whole(least - 5 + value) for value in values], to_start=20))
+    assert free.improvement is not None
+    assert free.improvement.high > 0.02
+
+
 def test_a_running_trial_goes_on_to_improve_as_others_did() -> None:
     trials = [Course(progress=1.0, held_s=60.0, state="ended", loss=2.0, curve=[(0.1, 3.0), (1.0, 2.0)])] * 8
     running = Course(progress=0.1, held_s=6.0, state="running", loss=2.5, curve=[(0.1, 2.5)])

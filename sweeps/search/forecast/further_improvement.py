@@ -55,16 +55,25 @@ def further_improvement(
     """
     if sum(each.state == "ended" and each.loss is not None for each in trials) < FEWEST:
         return None
-    best = min(each.loss for each in trials if each.loss is not None)
+    losses = [each.loss for each in trials if each.loss is not None]
+    best, bound = min(losses), _bound(losses)
     unfinished = _unfinished(trials, random)
     slopes = [slope for each in trials if (slope := each.slope()) is not None]
     gains = np.zeros(len(to_start))
     for draws in np.array_split(random.permutation(len(to_start)), min(IMPUTATIONS, len(to_start))):
-        finals = _final_values(trials, unfinished, slopes, random)
+        finals = np.maximum(_final_values(trials, unfinished, slopes, random), bound)
         lowest = min(best, float(finals.min()))
-        further = _lowest_of_new(finals, to_start[draws], random)
+        further = np.maximum(_lowest_of_new(finals, to_start[draws], random), bound)
         gains[draws] = best - np.minimum(lowest, further)
     return gains
+
+
+def _bound(losses: Sequence[float]) -> float:
+    """Value below which no trial is expected, as far as those so far tell: losses and errors are not negative, and
+    accuracies (here as negative losses) are at most 1."""
+    if min(losses) >= 0:
+        return 0.0
+    return -1.0 if min(losses) >= -1 and max(losses) <= 0 else -math.inf
 
 
 @dataclass(frozen=True)
