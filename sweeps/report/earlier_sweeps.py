@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
-from sweeps.redact import redact_uri
-from sweeps.report.expected_cost import ExpectedCost, PastSweep, expected_cost, past_of, workload_of
+from sweeps.report.expected_cost import ExpectedCost, PastSweep, cost_in_words, expected_cost, past_of, workload_of
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
 MOST = 3
@@ -35,9 +34,4 @@ def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:
     except UserError as error:
         return None, f"not known: {error}"
     expected = expected_cost(workload_of(plan), past)
-    if expected is not None:
-        return expected, expected.describe()
-    return None, (
-        f"not known: no sweep of conf={conf} has ended in {redact_uri(uri)}; with search.num_trials=1 one trial shows "
-        "it, and `extend` goes on from there"
-    )
+    return expected, cost_in_words(plan, expected)

@@ -11,6 +11,7 @@ from typing import Any
 from sweeps.config import SweepConfig
 from sweeps.config.search import Stop
 from sweeps.plan.plan import Plan
+from sweeps.redact import redact_uri
 from sweeps.report.formatting import duration
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
@@ -162,6 +163,17 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
         cost=(min(costs), max(costs)) if costs else None,
         gpu_hours=(min(hours), max(hours)) if hours else None,
         sweeps=[each.sweep for each in past],
+    )
+
+
+def cost_in_words(plan: Plan, expected: ExpectedCost | None) -> str:
+    """Say what a planned sweep is expected to cost, or what is missing to know it."""
+    if expected is not None:
+        return expected.describe()
+    conf, store = plan.composition.conf, redact_uri(plan.config.tracking.uri)
+    return (
+        f"not known: no sweep of conf={conf} has ended in {store}; with search.num_trials=1 one trial shows it, and "
+        "`extend` goes on from there"
     )
 
 

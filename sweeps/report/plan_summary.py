@@ -114,11 +114,11 @@ def plan_document(
     }
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: Plan, cost: str | None = None) -> str:
     """Text that ``print_plan`` prints, for a client of the service."""
     console = plain_console(file=io.StringIO(), width=WIDTH)
     with console.capture() as printed:
-        print_plan(plan, console)
+        print_plan(plan, console, cost=cost)
     return printed.get()
 
 

@@ -20,6 +20,7 @@ from sweeps.service.database.engine import open_database
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
+from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.poller import Poller
 from sweeps.service.promotion import night as nights
 from sweeps.service.promotion.preparation import prepare
@@ -77,8 +78,16 @@ class AppContext:
         )
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
+        self.past_sweeps = PastSweeps(self.records)
         self.commands = Commands(
-            config, self.config_dirs, self.database, self.clock, self.runner, self.records, self.planner
+            config,
+            self.config_dirs,
+            self.database,
+            self.clock,
+            self.runner,
+            self.records,
+            self.planner,
+            self.past_sweeps,
         )
         self.saved_schedules = SavedSchedules(self.output_dir / FOLDER)
         self.scheduler = Scheduler(

@@ -27,6 +27,7 @@ from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.auth.priorities import check_priority
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
+from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.queue import jobs
 from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.jobs import Job
@@ -59,18 +60,19 @@ class Commands:
         runner: JobRunner,
         records: RecordCache,
         planner: Planner,
+        past_sweeps: PastSweeps,
     ) -> None:
         self._config, self._config_dirs = config, config_dirs
         self._engine, self._clock, self._runner, self._records = engine, clock, runner, records
         self._plans = Plans(config, tuple(config_dirs))
-        self._planner = planner
+        self._planner, self._past_sweeps = planner, past_sweeps
         self._stops = DriverStops()
 
     # --- new sweeps --------------------------------------------------------------------------------------------
 
     def plan(self, principal: Principal, request: Run) -> Planned:
         """Plan a ``run`` without starting it."""
-        return self._plan(principal, self._plans.run, request)
+        return self._plan(principal, self._plans.run, request, self._past_sweeps.of(principal, request.conf))
 
     def run(self, principal: Principal, request: Run, *, project: str | None = None, priority: int = 0) -> Job:
         """Queue a new sweep."""
@@ -81,7 +83,8 @@ class Commands:
     def plan_retraining(self, principal: Principal, request: Retrain) -> Planned:
         """Plan a ``retrain`` without starting it."""
         record = self._record(principal, request.sweep)
-        plan = self._plan(principal, self._plans.retrain, record, request)
+        past = self._past_sweeps.of(principal, record.conf)
+        plan = self._plan(principal, self._plans.retrain, record, request, past)
         if not request.no_register:
             self._check_model(principal, request.register_as or record.conf)
         return plan

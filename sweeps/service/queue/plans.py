@@ -18,6 +18,7 @@ from sweeps.plan.plan import Plan, new_plan
 from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
+from sweeps.report.expected_cost import PastSweep, cost_in_words, expected_cost, workload_of
 from sweeps.report.plan_summary import PlanPreview, plan_document, plan_preview, plan_text
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.promotion.checks import check_nights
@@ -54,17 +55,19 @@ class Plans:
         access, uri, output_dir = self.config.access, self.config.tracking_uri, self.config.output_dir
         return ConfigPolicy(access, tracking_uri=uri, output_dir=output_dir, config_dirs=self.config_dirs)
 
-    def run(self, sweep_exists: SweepExists, request: Run) -> Planned:
-        """Plan a ``run``."""
+    def run(self, sweep_exists: SweepExists, request: Run, past: Sequence[PastSweep]) -> Planned:
+        """Plan a ``run``; ``past`` are earlier sweeps of its config."""
         approve = self._check_request(sweep_exists, request.conf, request.overrides)
         search_path = ConfSearchPath(self.config_dirs)
         composition = compose_sweep(request.conf, with_output_dir(self.config, request.overrides), search_path)
         command = f"python -m sweeps {' '.join(request.arguments())}"
         plan = new_plan(composition, request.name, command, approve=approve)
-        return replace(_planned(plan), preview=plan_preview(plan))
+        return replace(_planned(plan, past), preview=plan_preview(plan))
 
-    def retrain(self, sweep_exists: SweepExists, record: SweepRecord, request: Retrain) -> Planned:
-        """Plan a ``retrain``."""
+    def retrain(
+        self, sweep_exists: SweepExists, record: SweepRecord, request: Retrain, past: Sequence[PastSweep]
+    ) -> Planned:
+        """Plan a ``retrain``; ``past`` are earlier sweeps of the config."""
         approve = self._check_request(sweep_exists, None, request.overrides)
         trial = choose(record, request.trial)
         command = f"python -m sweeps {' '.join(request.arguments())}"
@@ -73,7 +76,7 @@ class Plans:
         if not request.no_register:
             model = request.register_as or record.conf
             check_registration(plan.config, model, request.alias, merged=request.merged)
-        return _planned(plan)
+        return _planned(plan, past)
 
     def reproduce(self, sweep_exists: SweepExists, request: Reproduce) -> Planned:
         """Plan a ``reproduce``, with the differences between now and the recorded run."""
@@ -120,5 +123,7 @@ def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:
     return [*overrides, f"output_dir='{quoted}'"]
 
 
-def _planned(plan: Plan) -> Planned:
-    return Planned(plan.name, plan_document(plan), plan_text(plan))
+def _planned(plan: Plan, past: Sequence[PastSweep]) -> Planned:
+    expected = expected_cost(workload_of(plan), past)
+    cost = cost_in_words(plan, expected)
+    return Planned(plan.name, plan_document(plan, expected=expected), plan_text(plan, cost))

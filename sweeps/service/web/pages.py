@@ -22,7 +22,6 @@ from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.web.error_pages import Answered
 from sweeps.service.web.figure_cache import FigureCache
-from sweeps.service.web.past_sweeps import PastSweeps
 from sweeps.service.web.rendering import addresses, answer
 from sweeps.service.web.rows import Row, rows_of
 from sweeps.service.web.sweep_view import ExternalSites
@@ -42,7 +41,6 @@ class Pages:
     def __init__(self, service: AppContext) -> None:
         self.service = service
         self.figures = FigureCache()
-        self.past = PastSweeps(service.records)
         self.conf_names = ConfNames(service.config_dirs)
         config = service.config
         server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
@@ -132,7 +130,11 @@ class Visit:
 
     def expected_cost(self, conf: str, preview: PlanPreview | None) -> ExpectedCost | None:
         """Expected time and cost of a planned sweep; None if there is no plan, or no earlier sweep of the config."""
-        return None if preview is None else expected_cost(preview.work, self.pages.past.of(self.principal, conf))
+        return (
+            None
+            if preview is None
+            else expected_cost(preview.work, self.pages.service.past_sweeps.of(self.principal, conf))
+        )
 
     def unknown(self, name: str) -> Response:
         """Page for a sweep that does not exist or is not visible; it does not say which."""
