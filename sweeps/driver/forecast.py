@@ -115,7 +115,7 @@ def _course(state: SweepState, status: TrialStatus, usual: float | None, now: fl
     return Course(
         progress=1.0 if status.state == "finished" and whole is not None else progress(*last),
         held_s=last[1] if last[0] or whole is None else 0.0,
-        # Of trials that pause, most do not go on.
+        # A paused trial counts as ended: most of them are never continued.
         state="ended" if status.has_ended or paused else "running",
         loss=None if value is None or not math.isfinite(value) else sign * value,
         first=None if first is None or first[0] >= last[0] else (progress(*first), first[1]),

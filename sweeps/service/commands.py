@@ -76,7 +76,7 @@ class Commands:
 
     def run(self, principal: Principal, request: Run, *, project: str | None = None, priority: int = 0) -> Job:
         """Queue a new sweep."""
-        plan = self.plan(principal, request)
+        plan = self._plan(principal, self._plans.run, request, ())  # nobody asks for its expected time
         placed = request.model_copy(update={"overrides": with_output_dir(self._config, request.overrides)})
         return self._submit(principal, placed, plan.name, project, priority)
 

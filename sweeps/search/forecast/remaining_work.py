@@ -37,7 +37,7 @@ class Course:
     held_s: float
     """Seconds for which it had held workers at its last report; 0 before its first one."""
     state: str
-    """``ended``, ``running`` with workers held, or ``waiting`` to go on."""
+    """``ended`` or ``running``."""
     loss: float | None = None
     """Best value so far, or its negative if a larger one is better; None if it has none, or one that does not count."""
     first: tuple[float, float] | None = None
