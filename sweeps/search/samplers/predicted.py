@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -49,6 +50,7 @@ class PredictedSampler(StudyViewSampler):
         self._enough, self._seed = enough, seed
         self.trust: dict[int, float] = {}
         """Share of the variance at the highest rung that each rung's values explain, by step."""
+        self._draws: dict[int, float] = {}
 
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         trials = study.get_trials(deepcopy=False)
@@ -58,8 +60,9 @@ class PredictedSampler(StudyViewSampler):
         if end is None:
             self.trust = {}
             return trials
-        self.trust = {end: 1.0} | {rung: predict(links, rung, end, 0.0).explained for rung in links if rung < end}
-        return [shown for trial in trials if (shown := self._shown(trial, links, end)) is not None]
+        lines = {rung: _Line.between(links, rung, end) for rung in sorted(links, reverse=True) if rung < end}
+        self.trust = {end: 1.0} | {rung: line.explained for rung, line in lines.items()}
+        return [shown for trial in trials if (shown := self._shown(trial, lines, end)) is not None]
 
     def _end(self, reporting: Sequence[FrozenTrial], links: dict[int, Link[int]]) -> int | None:
         """The highest rung that enough trials have reached and that is predicted from the lower ones; None if too few
@@ -68,8 +71,8 @@ class PredictedSampler(StudyViewSampler):
         reached = {rung: sum(rung in trial.intermediate_values for trial in reporting) for rung in rungs}
         return max((rung for rung, count in reached.items() if count >= self._enough), default=None)
 
-    def _shown(self, trial: FrozenTrial, links: dict[int, Link[int]], end: int) -> FrozenTrial | None:
-        """A trial as the sampler shall see it; None if it shall not."""
+    def _shown(self, trial: FrozenTrial, lines: dict[int, _Line], end: int) -> FrozenTrial | None:
+        """A trial as the sampler shall see it; None if it shall not. ``lines`` begin with the highest rung."""
         values = trial.intermediate_values
         # A paused trial, shown as a running one, would keep TPE away from its point for as long as it waits.
         waits = trial if trial.state is TrialState.RUNNING and not is_paused(trial) else None
@@ -77,14 +80,35 @@ class PredictedSampler(StudyViewSampler):
             return None
         if end in values:
             return completed(trial, values[end])
-        rung = max((rung for rung in links if rung in values and rung < end), default=None)
+        rung = next((rung for rung in lines if rung in values), None)
         if rung is None:
             return waits
-        value, _, explained = predict(links, rung, end, values[rung])
-        if explained < 0.5 and waits is not None:  # its own later values will tell more
+        line = lines[rung]
+        if line.explained < 0.5 and waits is not None:  # its own later values will tell more
             return waits
-        is_shown = random.Random(f"{self._seed}/{trial.number}/trust").random() <= explained
-        return completed(trial, value) if is_shown else waits
+        is_shown = self._draw(trial.number) <= line.explained
+        return completed(trial, line.intercept + line.slope * values[rung]) if is_shown else waits
+
+    def _draw(self, number: int) -> float:
+        """The random number of a trial, from 0 to 1; always the same."""
+        if number not in self._draws:
+            self._draws[number] = random.Random(f"{self._seed}/{number}/trust").random()
+        return self._draws[number]
+
+
+class _Line(NamedTuple):
+    """Prediction of the value at the highest rung from that at another one, over the rungs between."""
+
+    intercept: float
+    slope: float
+    explained: float
+    """Share of the variance at the highest rung that it explains."""
+
+    @classmethod
+    def between(cls, links: dict[int, Link[int]], rung: int, end: int) -> _Line:
+        """The line from a rung to the highest one."""
+        at_zero, at_one = predict(links, rung, end, 0.0), predict(links, rung, end, 1.0)
+        return cls(at_zero.value, at_one.value - at_zero.value, at_zero.explained)
 
 
 def _rungs(trials: Sequence[FrozenTrial]) -> list[int]:

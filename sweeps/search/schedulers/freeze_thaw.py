@@ -59,8 +59,12 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """Values of each trial by rung (larger is better), in the order in which trials began."""
         self._seconds: dict[str, float] = {}
         """Seconds of training for a unit of the resource, by trial."""
+        self._usual_seconds = math.nan
+        """Median of them."""
         self._live: set[str] = set()
         self._worth: Worth | None = None
+        self._worths: dict[str, float] = {}
+        """Worth of continuing each trial, as far as it was asked for since the last change."""
         self._left_s = math.inf
         """Seconds that were left of the budget when the last decision was made."""
         for name, event in self._decisions.events:
@@ -85,6 +89,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _apply(self, trial: str | None, event: Mapping[str, Any]) -> None:
         assert trial is not None
         self._paused.discard(trial)
+        self._worths.clear()
         match event["event"]:
             case "added":
                 self._curves.setdefault(trial, {})
@@ -93,6 +98,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 self._curves[trial][float(event["rung"])] = float(event["value"])
                 if "left_s" in event:
                     self._seconds[trial], self._left_s = float(event["seconds"]), float(event["left_s"])
+                    self._usual_seconds = float(np.median([*self._seconds.values()]))
                 self._worth = measure_worth([*self._curves.values()], self._rungs())
                 if event["event"] == "done":
                     self._longest = self._longest or float(event["rung"])
@@ -138,7 +144,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if self._left_s == math.inf or self._longest is None or not self._seconds:
             return True
         if trial is None:
-            return float(np.median([*self._seconds.values()])) * self._longest <= self._left_s
+            return self._usual_seconds * self._longest <= self._left_s
         return self._seconds[trial] * (self._longest - max(self._curves[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
@@ -146,6 +152,12 @@ class FreezeThaw(NotPickled, PausingScheduler):
         return self._fits(trial), self._worth_of(trial), -int(trial)
 
     def _worth_of(self, trial: str) -> float:
+        """Worth of continuing a trial, which changes only with a decision."""
+        if trial not in self._worths:
+            self._worths[trial] = self._measured_worth_of(trial)
+        return self._worths[trial]
+
+    def _measured_worth_of(self, trial: str) -> float:
         """Worth of continuing a trial. Where that is unknown: infinite among the best 1/eta of its rung, else -1."""
         curve = self._curves[trial]
         known = self._worth.of(curve) if self._worth is not None and curve else None
@@ -237,7 +249,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         waiting = sorted(self._paused, key=self._priority, reverse=True)
         if not self._fits(None):
             return waiting
-        return [name for name in waiting if self._worth_of(name) > self._least()]
+        least = self._least()
+        return [name for name in waiting if self._worth_of(name) > least]
 
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """The paused trials that are worth more than a new one, the most promising first. When no new ones will be
