@@ -37,6 +37,8 @@ class Composition:
     """Unresolved config for each combination of the searched groups' options."""
     fixed: list[str] = field(default_factory=list)
     """Paths that an override removed from the space by giving them one value."""
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    """Unresolved values by dotted path that each stage of ``search.stages`` changes."""
 
     def variant(self, parameters: Mapping[str, Any]) -> Variant:
         """Return the options of the searched groups that a trial has."""
@@ -57,11 +59,7 @@ class Composition:
         plain = _with_plain_values(raw, values)
         if plain is not None:
             return plain
-        variant = OmegaConf.create(raw)
-        for path, value in values.items():
-            _copy_referenced_sections(variant, path)
-            OmegaConf.update(variant, path, value, merge=False, force_add=True)
-        return resolve(variant)
+        return resolve(_with_values(raw, values))
 
     def trial(self, parameters: Mapping[str, Any]) -> SweepConfig:
         """Return the checked config of a trial.
@@ -93,6 +91,28 @@ class Composition:
         raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
         return replace(self, config=read_config(resolve(config)), variants=raw)
 
+    def in_stage(self, number: int) -> Composition:
+        """Return the sweep of a stage's trials: cheaper ones, in the same space.
+
+        Args:
+            number: Number of the stage, from 1.
+
+        Raises:
+            ConfigError: Its changes do not make a valid config.
+        """
+        search, changes = self.config.search, self.stages[number - 1]
+        # Points of a person come in the first stage, and later if they were among the best.
+        own = replace(
+            search,
+            num_trials=search.stages[number - 1].num_trials,
+            points=search.points if number == 1 else [],
+            stages=[],
+            confirm=0,
+        )
+        config = replace(self.trial(changes), search=own, space=self.config.space, tracking=self.config.tracking)
+        variants = {key: _unresolved_with(raw, changes) for key, raw in self.variants.items()}
+        return replace(self, config=config, variants=variants, stages=[])
+
     def without_scheduler(self) -> Composition:
         """Return the same sweep, whose trials all train to their end."""
         config = replace(self.config, search=replace(self.config.search, scheduler=NoScheduler(kind="none")))
@@ -115,6 +135,7 @@ class Composition:
             "searched_groups": self.searched_groups,
             "variants": [{"options": dict(key), "config": raw} for key, raw in self.variants.items()],
             "fixed": self.fixed,
+            **({"stages": self.stages} if self.stages else {}),
         }
 
     @classmethod
@@ -131,6 +152,7 @@ class Composition:
             searched_groups=document["searched_groups"],
             variants={tuple(sorted(each["options"].items())): each["config"] for each in document["variants"]},
             fixed=document["fixed"],
+            stages=document.get("stages", []),
         )
 
     def as_yaml(self, parameters: Mapping[str, Any] | None = None) -> str:
@@ -208,6 +230,18 @@ def _copied(value: Any) -> Any:
             raise _NeedsOmegaConf
         return value
     raise _NeedsOmegaConf
+
+
+def _with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfig:
+    config = OmegaConf.create(dict(raw))
+    for path, value in values.items():
+        _copy_referenced_sections(config, path)
+        OmegaConf.update(config, path, value, merge=False, force_add=True)
+    return config
+
+
+def _unresolved_with(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    return cast("dict[str, Any]", OmegaConf.to_container(_with_values(raw, values)))
 
 
 def _copy_referenced_sections(config: DictConfig, path: str) -> None:

@@ -19,6 +19,7 @@ from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_integer, options_of
+from sweeps.compose.stages import stage_changes
 from sweeps.errors import ConfigError, SweepsError, UnknownName
 from sweeps.suggestions import did_you_mean
 
@@ -80,6 +81,17 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             if combination != own:
                 raw, _ = _compose(conf, with_options(arguments, combination), search_path)
             variants[tuple(sorted(combination.items()))] = {**raw, "space": {}}
+        stages = [
+            stage_changes(
+                f"search.stages.{index}",
+                stage,
+                base,
+                groups,
+                search_path.options,
+                lambda options, values: _compose(conf, [*with_options(arguments, options), *values], search_path)[0],
+            )
+            for index, stage in enumerate(config.search.stages)
+        ]
     return Composition(
         conf=conf,
         config=config,
@@ -87,6 +99,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         searched_groups=sorted(searched),
         variants=variants,
         fixed=[path for path in fixed if path not in space],
+        stages=stages,
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.space import Finite
+from sweeps.config.stages import Stage
 from sweeps.config.warm_start import OtherTrials, WarmStart
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Import, Reach, Text
@@ -362,6 +363,10 @@ class Search:
     confirm: Annotated[int, Field(ge=0)] = 0
     """Number of best trials that are trained again with other seeds after the search, two to five times each, so that
     the winner is not one of luck; its mean has a confidence interval then. 0: none."""
+    stages: Annotated[list[Stage], Field(max_length=10)] = Field(default_factory=list)
+    """Cheaper trainings that come before those of the sweep, in this order: with fewer steps, a smaller model or
+    shorter sequences. The best points of each are trained first in the next one, and the sampler learns from its trials
+    as far as the orders are measured to agree."""
     avoid_failures: Flag = True
     """Whether to avoid regions of the space in which trials failed repeatedly (out of memory, diverged)."""
 

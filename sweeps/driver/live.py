@@ -46,7 +46,7 @@ class PlainView:
         self._console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True)
 
     def event(self, state: SweepState, text: str) -> None:
-        done = f"{state.ended_count()}/{state.num_trials}"
+        done = state.progress
         line = f"{time.strftime('%H:%M:%S')} [{done}] {text}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -141,8 +141,8 @@ def progress_text(state: SweepState) -> Text:
     headline = Text(no_wrap=True, overflow="ellipsis")
     headline.append(f"{state.sweep}  ", style="bold")
     ended = state.ended_count()
-    headline.append(f"{ended}/{state.num_trials} trials  ")
-    for name, count in state.counts().items():
+    headline.append(f"{state.progress} trials  ")
+    for name, count in state.counts_of(state.stage).items():
         if count:
             headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
     headline.append(f"{duration(state.wall_s)} gone")
@@ -160,14 +160,16 @@ def progress_text(state: SweepState) -> Text:
 
 
 def shown_trials(state: SweepState) -> list[TrialStatus]:
-    """All trials that run, and the best of the others, as many as fit on a screen; the best first, as in ``show``."""
+    """All trials of the present stage or search that run, and the best of the others, as many as fit on a screen; the
+    best first, as in ``show``."""
+    shown = [*state.trials_of(state.stage), *state.repeats]
     front = {status.trial for status in state.front()}
     sign = 1 if state.objectives.modes[0] == "min" else -1
 
     def rank(status: TrialStatus) -> tuple[bool, bool, float, str]:
         return status.value is None, status.trial not in front, sign * (status.value or 0.0), status.trial
 
-    ranked = sorted((each for each in state.trials.values() if each.state != "waiting"), key=rank)
+    ranked = sorted((each for each in shown if each.state != "waiting"), key=rank)
     running = [each for each in ranked if each.state == "running"]
     others = [each for each in ranked if each.state != "running"]
     chosen = {each.trial for each in [*running, *others][:MAX_ROWS]}

@@ -10,13 +10,14 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.constants import NUMBER, ORIGIN_PREFIX, REASON, STEP
 from sweeps.driver.session import Session
 from sweeps.driver.trial_status import State
+from sweeps.plan.stage import PlannedStage, study_file
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import was_stopped
 from sweeps.search.schedulers.pbt import Exploit
 from sweeps.search.searcher import STOPPED_BY_USER, OptunaSearcher
 from sweeps.search.study import rebuild_trial
-from sweeps.search.study_version import STUDY_FILE
+from sweeps.search.trial_ids import trial_id, trial_number
 from sweeps.space.distributions import Lookup, Space
 
 STATES: dict[TrialState, State] = {
@@ -26,11 +27,12 @@ STATES: dict[TrialState, State] = {
 }
 
 
-def reconcile(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None:
+def reconcile(searcher: OptunaSearcher, lookup: Lookup, session: Session, stage: PlannedStage | None = None) -> None:
     """Restore trials that the study has lost from the record, and record the ends of trials that only the study has."""
-    _restore(searcher, lookup, session)
+    of_stage = None if stage is None else stage.number
+    _restore(searcher, lookup, session, stage)
     for unfinished in searcher.unfinished:
-        session.state.reopen(f"{unfinished.number:04}")
+        session.state.reopen(trial_id(unfinished.number, of_stage))
     searcher.prune_unfinished(was_stopped)
     for trial in searcher.study.get_trials(deepcopy=False):
         for exploit in _exploits(trial, searcher.space, lookup):
@@ -38,12 +40,14 @@ def reconcile(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> Non
     for trial in searcher.study.get_trials(deepcopy=False, states=tuple(STATES)):
         if NUMBER in trial.user_attrs:
             reason = trial.user_attrs.get(REASON)
+            point = searcher.space.sample(trial, lookup)
             session.lifecycle.catch_up(
-                f"{trial.user_attrs[NUMBER]:04}",
-                searcher.space.sample(trial, lookup),
+                trial_id(trial.user_attrs[NUMBER], of_stage),
+                point if stage is None else stage.parameters(point),
                 "stopped" if reason == STOPPED_BY_USER else STATES[trial.state],
                 reason,
                 max(reported_values(trial), default=0) if trial.state == TrialState.PRUNED else None,
+                of_stage,
             )
 
 
@@ -61,21 +65,24 @@ def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Expl
         before = parameters
 
 
-def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None:
+def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:
     """Add recorded trials to the study that a damage of its file has removed. Stopped ones are added as unfinished: the
     record does not say who stopped them."""
     known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
     states: dict[str, TrialState] = {name: state for state, name in STATES.items()}
-    recorded = [trial for trial in session.state.recorded_trials() if trial.repeat_of is None]
-    lost = [trial for trial in recorded if int(trial.trial) not in known]
+    of_stage = None if stage is None else stage.number
+    recorded = [
+        trial for trial in session.state.recorded_trials() if trial.repeat_of is None and trial.stage == of_stage
+    ]
+    lost = [trial for trial in recorded if trial_number(trial.trial) not in known]
     for trial in lost:
         reports = session.worker_events.reports(trial.trial)
         restored = rebuild_trial(
             searcher.space,
             lookup,
             searcher.objectives,
-            number=int(trial.trial),
-            point=trial.params,
+            number=trial_number(trial.trial),
+            point={path: value for path, value in trial.params.items() if path in searcher.space.distributions},
             results=[{**report.metrics, STEP: report.step, "training_iteration": report.step} for report in reports],
             state=states.get(trial.state, TrialState.RUNNING),
             values=trial.all_values() or None,
@@ -84,4 +91,4 @@ def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None
         searcher.restore_trial(restored)
     if lost:
         names = ", ".join(trial.trial for trial in lost)
-        session.state.announce(f"{STUDY_FILE} had lost the trials {names}; they were restored from the record")
+        session.state.announce(f"{study_file(stage)} had lost the trials {names}; they were restored from the record")

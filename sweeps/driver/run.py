@@ -48,6 +48,7 @@ from sweeps.tracking.record import SweepRecord
 if TYPE_CHECKING:
     from ray.tune import Tuner
 
+    from sweeps.runtime.trainable import TrialContext
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.search.schedulers.concurrency import PauseAwareLimiter
     from sweeps.tracking.recorder import Recorder
@@ -209,6 +210,7 @@ def _search(plan: Plan, session: Session) -> str:
     from sweeps.driver.confirmation import begin_confirmation, begin_unconfirmed, end_confirmation
     from sweeps.driver.reconcile import reconcile
     from sweeps.driver.repeats import RepeatSearcher
+    from sweeps.driver.stages import record_stages
     from sweeps.driver.tuner import build_repeats_tuner, build_searcher, build_tuner
     from sweeps.runtime.trainable import TrialContext
     from sweeps.search.schedulers.concurrency import PauseAwareLimiter
@@ -230,11 +232,17 @@ def _search(plan: Plan, session: Session) -> str:
     session.start()
     try:
         while True:
-            searcher = build_searcher(plan, session)
-            reconcile(searcher, plan.points.lookup, session)
             begin_unconfirmed(plan, session)
-            limiter = PauseAwareLimiter(searcher, state.concurrent, restart_together=plan.config.search.pauses_trials)
-            extended = _tune(plan, session, signals, limiter, build_tuner(plan, session, limiter, context))
+            extended, ended_because = _train_stages(plan, session, signals, context)
+            if ended_because is None:
+                plan = extended
+                searcher = build_searcher(plan, session)
+                reconcile(searcher, plan.points.lookup, session)
+                pauses = plan.config.search.pauses_trials
+                limiter = PauseAwareLimiter(searcher, state.concurrent, restart_together=pauses)
+                extended = _tune(plan, session, signals, limiter, build_tuner(plan, session, limiter, context))
+                ended_because = searcher.ended_because
+                record_stages(plan, session)
             if plan.config.search.confirm and extended is plan:
                 confirmer = begin_confirmation(plan, session)
                 if not shutdown.interrupts_trials() and not confirmer.is_over():
@@ -253,11 +261,40 @@ def _search(plan: Plan, session: Session) -> str:
         raise shutdown.storage_full
     if shutdown.status is not None:
         return shutdown.status
-    if (ended_because := shutdown.budget_spent or searcher.ended_because) is not None:
+    if (ended_because := shutdown.budget_spent or ended_because) is not None:
         session.recorder.attach({}, {TAG_ENDED: ended_because})
         if state.ended_count() < state.num_trials:
             state.announce(ended_because)
     return "finished" if state.counts()["finished"] else "failed"
+
+
+def _train_stages(
+    plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext
+) -> tuple[Plan, str | None]:
+    """Let Tune run the trials of the stages that are not over, one stage after another.
+
+    Returns:
+        The plan, as it was extended meanwhile, and the reason for which the search ends before its last stage; None
+        if it goes on.
+    """
+    from sweeps.driver.reconcile import reconcile
+    from sweeps.driver.stages import begin_stage, end_stage, is_over
+    from sweeps.driver.tuner import build_searcher, build_tuner
+    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+
+    for stage in plan.stages:
+        if is_over(plan, stage):
+            continue
+        begin_stage(plan, session, stage)
+        staged = plan.in_stage(stage.number)
+        searcher = build_searcher(staged, session)
+        reconcile(searcher, staged.points.lookup, session, stage)
+        pauses = staged.config.search.pauses_trials
+        limiter = PauseAwareLimiter(searcher, session.state.concurrent, restart_together=pauses)
+        plan = _tune(plan, session, signals, limiter, build_tuner(staged, session, limiter, context))
+        if (ended_because := end_stage(plan, session, stage, searcher.ended_because)) is not None:
+            return plan, ended_because
+    return plan, None
 
 
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:

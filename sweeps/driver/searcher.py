@@ -7,24 +7,26 @@ from typing import Any
 
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import LAST_DELIVERED, NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, POOL, TRIAL
+from sweeps.constants import LAST_DELIVERED, NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, POOL, STAGE, TRIAL
 from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.retries import AlikeFailures, failure_reason
 from sweeps.driver.session import Session
 from sweeps.errors import StorageFull, mentions_full_disk
+from sweeps.plan.stage import PlannedStage
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.not_pickled import NotPickled
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.pbt import Exploit
 from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.trial_ids import trial_id as name_of
 
 
 class SweepSearcher(NotPickled, OptunaSearcher):
     """Gives every point a number, which names the trial for people."""
 
-    def __init__(self, session: Session, *args: Any, **options: Any) -> None:
+    def __init__(self, session: Session, *args: Any, stage: PlannedStage | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._session = session
+        self._session, self._stage = session, stage
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
         self.alike = AlikeFailures(self._has_reports)
@@ -67,7 +69,15 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         if not isinstance(point, dict):
             return point
         delivered = {LAST_DELIVERED: max(self._running[trial_id].reports, default=0)} if resumes else {}
-        return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point, **delivered, **self._last_exploit(trial_id)}
+        number = self.number(trial_id)
+        if (stage := self._stage) is not None:
+            return {
+                TRIAL: name_of(number, stage.number),
+                PARAMETERS: stage.parameters(point),
+                STAGE: stage.number,
+                **delivered,
+            }
+        return {TRIAL: name_of(number), PARAMETERS: point, **delivered, **self._last_exploit(trial_id)}
 
     def _last_exploit(self, trial_id: str) -> dict[str, Any]:
         """Parameters and origin that a resumed trial last took over from another one."""

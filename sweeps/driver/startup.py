@@ -24,6 +24,7 @@ from sweeps.runtime.cluster import Connection
 from sweeps.runtime.gpu_memory import cluster_gpu_memory
 from sweeps.runtime.node_resources import without_nodes
 from sweeps.runtime.placement import Fit, fit, memory_per_worker
+from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Space
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
@@ -51,6 +52,8 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
         placement = "" if fit_here is None else f"; {fit_here.describe()}"
         how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
         view.starting(f"{plan.name}: {search.num_trials} trials, {search.objectives}{placement}; {how}")
+        for stage in plan.stages:
+            view.starting(f"{plan.name}: before them {stage.describe()}")
         notes = plan.notes
         for note in notes[:MAX_NOTES]:
             view.starting(f"note: {note}")
@@ -184,7 +187,12 @@ def adapt_study(plan: Plan) -> None:
         from sweeps.search.study import rewrite_in_space
 
         earlier_space = Space(before.config.space)
-        rewrite_in_space(plan.folder, plan.name, earlier_space, plan.space, plan.points.lookup, reopen=longer)
+        spaces = earlier_space, plan.space, plan.points.lookup
+        for file in (stage.study_file for stage in plan.stages):
+            if (plan.folder / file).exists():
+                rewrite_in_space(plan.folder, plan.name, *spaces, reopen=False, file=file)
+        if (plan.folder / STUDY_FILE).exists():  # not while the first stage is trained
+            rewrite_in_space(plan.folder, plan.name, *spaces, reopen=longer)
 
 
 def estimate_memory(
@@ -197,7 +205,8 @@ def estimate_memory(
     memory = MemoryEstimate(plan.space, config.search.limits, {} if trials.pools else memory_per_worker(trials, nodes))
     known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start if sweep.runs}
     if earlier is not None:
-        known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.all_trials]
+        own = [*earlier.trials, *earlier.repeats]  # those of a stage may need less
+        known[plan.name] = [(trial.run_id, trial.params) for trial in own]
     for sweep, points in known.items():
         metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep})
         for run, point in points:

@@ -21,6 +21,7 @@ from sweeps.tracking.forecast import Forecast
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
+    from sweeps.plan.stage import PlannedStage
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.tracking.record import SweepRecord, TrialRecord
 
@@ -71,6 +72,8 @@ class SweepState:
     """Best trial by its repeats; None while it is not confirmed."""
     forecast: Forecast | None = None
     """Latest forecast; None before the first trial has ended."""
+    stage: PlannedStage | None = None
+    """Stage of the search whose trials are trained now; None: those of the sweep itself."""
     to_repeat: int = 0
     """Number of repeats that are known to start."""
     started: float = field(default_factory=time.time)
@@ -98,8 +101,18 @@ class SweepState:
 
     @property
     def searched(self) -> list[TrialStatus]:
-        """The trials of the search, without those that repeat the best ones."""
-        return [each for each in self.trials.values() if each.repeat_of is None]
+        """The trials of the search, without those of its stages and those that repeat the best ones."""
+        return self.trials_of(None)
+
+    def trials_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
+        """The trials of a stage of the search, or of the search after its stages."""
+        number = stage.number if stage is not None else None
+        return [each for each in self.trials.values() if each.repeat_of is None and each.stage == number]
+
+    @property
+    def planned_now(self) -> int:
+        """Number of trials of the stage that is trained now, or of the search after its stages."""
+        return self.num_trials if self.stage is None else self.stage.num_trials
 
     @property
     def repeats(self) -> list[TrialStatus]:
@@ -155,9 +168,13 @@ class SweepState:
 
     def candidates(self) -> list[TrialStatus]:
         """The trials that may be the best. Pruned ones count, since their values are those of a real checkpoint."""
+        return self.candidates_of(None)
+
+    def candidates_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
+        """The trials that may be the best of a stage, or of the search after its stages."""
         return [
             status
-            for status in self.searched
+            for status in self.trials_of(stage)
             if status.values is not None and status.state != "failed" and status.violation is None
         ]
 
@@ -166,9 +183,13 @@ class SweepState:
         return ", ".join(f"{metric} {value:.4g}" for metric, value in zip(self.objectives.metrics, values, strict=True))
 
     def counts(self) -> dict[str, int]:
-        """Number of trials of the search in each state."""
+        """Number of trials of the search in each state, without those of its stages."""
+        return self.counts_of(None)
+
+    def counts_of(self, stage: PlannedStage | None) -> dict[str, int]:
+        """Number of trials in each state, of a stage or of the search after its stages."""
         counts = dict.fromkeys(("finished", "pruned", "failed", "running", "stopped"), 0)
-        for status in self.searched:
+        for status in self.trials_of(stage):
             if status.state in counts:
                 counts[status.state] += 1
         return counts
@@ -177,22 +198,29 @@ class SweepState:
         """Number of trials of the search that have ended."""
         return sum(status.has_ended for status in self.searched)
 
+    @property
+    def progress(self) -> str:
+        """Trials that have ended of those that are planned, in the present stage or the search: ``stage 1: 3/30``."""
+        ended = sum(status.has_ended for status in self.trials_of(self.stage))
+        return f"{'' if self.stage is None else f'stage {self.stage.number}: '}{ended}/{self.planned_now}"
+
     def unfinished_count(self, *, is_over: bool) -> int:
         """Number of trials and repeats that run, wait, or have still to be suggested.
 
         Args:
             is_over: Whether the search suggests no further trials.
         """
-        searched = len(self.searched)
-        known = searched if is_over else max(searched, self.num_trials)
-        return known - self.ended_count() + self.to_repeat + sum(not status.has_ended for status in self.repeats)
+        searched = self.trials_of(self.stage)
+        known = len(searched) if is_over else max(len(searched), self.planned_now)
+        ended = sum(status.has_ended for status in searched)
+        return known - ended + self.to_repeat + sum(not status.has_ended for status in self.repeats)
 
     def _more_to_come(self) -> bool:
         """Whether a trial will start that does not run."""
         if self.shutdown.interrupts_trials():
             return False
         waits = any(each.state == "waiting" for each in self.trials.values())
-        return waits or self.to_repeat > 0 or len(self.searched) < self.num_trials
+        return waits or self.stage is not None or self.to_repeat > 0 or len(self.searched) < self.num_trials
 
     @property
     def wall_s(self) -> float:
@@ -212,6 +240,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         trial.params,
         "waiting" if unfinished else cast("State", trial.state),
         repeat_of=trial.repeat_of,
+        stage=trial.stage,
         attempt=0 if unfinished else trial.attempts,
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,

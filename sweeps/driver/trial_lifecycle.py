@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
-from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STAGE, STOPPED, TRIAL
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
@@ -69,9 +69,10 @@ class TrialLifecycle:
         """
         trial, parameters, pool = config[TRIAL], config[PARAMETERS], config.get(POOL)
         repeat_of: str | None = config.get(REPEAT_OF)
+        stage: int | None = config.get(STAGE)
         state = self._state
         with state.lock:
-            status = state.trials.setdefault(trial, TrialStatus(trial, parameters, repeat_of=repeat_of))
+            status = state.trials.setdefault(trial, TrialStatus(trial, parameters, repeat_of=repeat_of, stage=stage))
             after_pause = status.state == "running" and status.attempt == attempt
             status.state, status.attempt, status.ending = "running", attempt, False
             own = state.composition.trial(parameters).in_pool(pool)
@@ -86,7 +87,7 @@ class TrialLifecycle:
             status.assigned, status.training_since = time.time(), None
             attempt += status.earlier_attempts
             # Within the lock, so that events of its workers find the trial's run.
-            self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool, repeat_of)
+            self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool, repeat_of, stage)
             self._worker_events.take_early(trial)
         if state.earlier is not None and status.attempt == 1:
             # Workers post again the reports that Tune has not received: the trial may be stopped before the later ones.
@@ -94,7 +95,7 @@ class TrialLifecycle:
             self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if judged else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         where = f" in pool {pool}" if pool is not None else ""
-        memory = state.memory.describe(parameters) if state.memory is not None else ""
+        memory = state.memory.describe(parameters) if state.memory is not None and stage is None else ""
         details = "; ".join(part for part in (describe(parameters), memory) if part)
         self.queue(Line(f"trial {trial} started{again}{where}{f': {details}' if details else ''}"))
 
@@ -107,7 +108,7 @@ class TrialLifecycle:
             status = self._state.trials[trial]
             if status.state == "waiting" and state in ("pruned", "stopped"):  # paused since an earlier session
                 if state == "pruned":
-                    self.catch_up(trial, status.parameters, state, None, None)
+                    self.catch_up(trial, status.parameters, state, None, None, status.stage)
                 return
             status.ending = True
         if state == "pruned":
@@ -167,7 +168,13 @@ class TrialLifecycle:
         ray.get(self._broker.stop_for_good.remote(trial))
 
     def catch_up(
-        self, trial: str, parameters: dict[str, Any], state: State, error: str | None, last_step: int | None
+        self,
+        trial: str,
+        parameters: dict[str, Any],
+        state: State,
+        error: str | None,
+        last_step: int | None,
+        stage: int | None = None,
     ) -> None:
         """Record the end of a trial in an earlier session, whose driver died before it had recorded that.
 
@@ -177,13 +184,14 @@ class TrialLifecycle:
             state: How it ended.
             error: Why it failed.
             last_step: Last step that counts; default: all count.
+            stage: Number of the stage of the search that it is of.
         """
-        status = self._state.trials.setdefault(trial, TrialStatus(trial, parameters))
+        status = self._state.trials.setdefault(trial, TrialStatus(trial, parameters, stage=stage))
         if status.state != "waiting":
             return
         status.earlier_attempts = max(1, status.earlier_attempts)
         own_config = self._state.composition.as_yaml(parameters)
-        self._recorder.trials.start(trial, parameters, own_config, status.earlier_attempts)
+        self._recorder.trials.start(trial, parameters, own_config, status.earlier_attempts, stage=stage)
         self._worker_events.take_report_log(trial, last_step)
         self._finish(Finished(trial, state, error))
 

@@ -66,6 +66,8 @@ class TrialStatus:
     """Whether Tune has ended it, while events of its workers are still being recorded."""
     repeat_of: str | None = None
     """Trial that it repeats with another seed, to confirm the winner."""
+    stage: int | None = None
+    """Number of the stage of the search that it is of; None: the search after its stages."""
 
     def resize(self, num_workers: int) -> None:
         """Take that it has another number of workers now, and so reserves other resources."""

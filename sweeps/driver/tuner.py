@@ -19,12 +19,14 @@ from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
+from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.study import clear_half_sampled, open_study_storage
-from sweeps.search.study_version import STUDY_FILE, migrate_study
+from sweeps.search.study_version import migrate_study
+from sweeps.search.trial_ids import trial_id
 
 TUNE_FOLDER = "tune"
 """Folder in the sweep's one for files that Tune writes while it runs."""
@@ -33,6 +35,7 @@ TUNE_FOLDER = "tune"
 def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
     """Build the tuner that runs a plan's search."""
     config, searcher = plan.config, cast("SweepSearcher", limiter.searcher)
+    stage = None if plan.stage is None else plan.stage.number
     scheduler = build_scheduler(
         plan.composition,
         plan.space,
@@ -44,6 +47,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
             searcher.study,
             on_report=searcher.on_trial_result,
             interrupted=session.state.shutdown.interrupts_trials,
+            named=lambda number: trial_id(number, stage),
         ),
         num_trials=lambda: searcher.num_trials or config.search.num_trials,
         remaining_s=session.state.budget_left_s,
@@ -93,19 +97,21 @@ def _tuner(
 
 def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
     """Build the searcher on the study in the sweep's folder, with its sampler and the points that come first."""
-    storage, damage = open_study_storage(plan.folder / STUDY_FILE)
+    file, memory = plan.folder / study_file(plan.stage), session.state.memory if plan.stage is None else None
+    storage, damage = open_study_storage(file)
     if damage is not None:
         session.state.announce(damage)
     resumed = session.state.earlier is not None
-    if resumed and clear_half_sampled(plan.folder / STUDY_FILE, storage, plan.name):
-        storage, _ = open_study_storage(plan.folder / STUDY_FILE)
+    if resumed and clear_half_sampled(file, storage, plan.name):
+        storage, _ = open_study_storage(file)
     searcher = SweepSearcher(
         session,
         plan.space,
         storage=storage,
         study_name=plan.name,
         enough=_stop_rule(plan, session),
-        **searcher_options(plan, session.state.memory),
+        stage=plan.stage,
+        **searcher_options(plan, memory),
     )
     migrate_study(searcher.study)
     return searcher
@@ -113,7 +119,9 @@ def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
 
 def _stop_rule(plan: Plan, session: Session) -> Callable[[optuna.Study], str | None]:
     """A function that returns the reason to start no further trial, if there is one. The rules may change while the
-    sweep runs."""
+    sweep runs. Those about values are for the sweep's own trials, and not for those of a stage before."""
     state = session.state
+    if plan.stage is not None:
+        return lambda study: state.shutdown.budget_spent
     enough = stop_rule(plan, lambda: state.stop)
     return lambda study: state.shutdown.budget_spent or enough(study)

@@ -161,7 +161,7 @@ class WorkerEvents:
     def _take_log(self, status: TrialStatus, event: Log) -> None:
         metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
         self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms)
-        if self._state.memory is not None:
+        if self._state.memory is not None and status.stage is None:  # a stage's trials may need less
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
             self._state.memory.observe_limits(event.metrics)
         if self._state.pools is not None and status.pool is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +16,7 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.plan.stage import PlannedStage, planned_stages
 from sweeps.provenance.secrets import redacted
 from sweeps.runtime.node_resources import local_resources
 from sweeps.runtime.placement import Fit, fit
@@ -71,6 +72,10 @@ class Plan:
     """Additional tags of its MLflow run."""
     uri: str | None = None
     """URI of the sweep's folder, if it is in an object store."""
+    stage: PlannedStage | None = None
+    """Stage of ``search.stages`` that this is the plan of; None: the sweep."""
+    stages: tuple[PlannedStage, ...] = ()
+    """Stages that come before: all of a sweep's, or those before this one."""
 
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
@@ -81,6 +86,11 @@ class Plan:
     def config(self) -> SweepConfig:
         """Typed config of the sweep."""
         return self.composition.config
+
+    @property
+    def compositions(self) -> list[Composition]:
+        """Composed config of each stage before, and of the sweep itself."""
+        return [*(self.composition.in_stage(each.number) for each in self.stages), self.composition]
 
     @property
     def location(self) -> str:
@@ -134,6 +144,35 @@ class Plan:
             search.modes[0],
         )
 
+    def in_stage(self, number: int) -> Plan:
+        """Return the plan of a stage's search: the same sweep with cheaper trials.
+
+        Args:
+            number: Number of the stage, from 1.
+        """
+        composition = self.composition.in_stage(number)
+        return replace(self, composition=composition, stage=self.stages[number - 1], stages=self.stages[: number - 1])
+
+    @property
+    def results_of_stages(self) -> list[EarlierSweep]:
+        """Trials of the stages before that are over, the latest stage first; of each the best first."""
+        from sweeps.search.samplers.saved_trials import saved_earlier
+
+        saved = [saved_earlier(self.folder, stage.results_file) for stage in reversed(self.stages)]
+        return [each for earlier in saved for each in earlier or ()]
+
+    def first_points(self) -> list[dict[str, Any]]:
+        """Points that are trained before the sampler chooses: the config's own values, those of a person, and the best
+        of earlier sweeps; after a stage the best of that instead of the last two."""
+        from sweeps.search.samplers.transfer import distinct_best, points_to_retry
+
+        before = self.results_of_stages
+        if not before:
+            return [*self.points.first(), *(dict(each) for each in points_to_retry(self.warm_start, self.space))]
+        default = self.points.default()[0] if self.config.search.default_first else None
+        kept = distinct_best(before[0], self.stages[-1].keep)
+        return [*([] if default is None or default in kept else [default]), *map(dict, kept)]
+
     def check_point(self, point: Mapping[str, Any]) -> None:
         """
         Raises:
@@ -147,8 +186,11 @@ class Plan:
         """Models and data sets of the Hugging Face hub that trials load; none without a check before the first one."""
         if not self.config.preflight.timeout_s:
             return []
-        trials = configs_of_trials(self.composition, self.space, lookup_in(self.composition), ("model", "data"))
-        return hub_names(config for _, config in trials)
+        return hub_names(
+            config
+            for each in self.compositions
+            for _, config in configs_of_trials(each, self.space, lookup_in(each), ("model", "data"))
+        )
 
     def check_hub(self) -> None:
         """Ask the Hugging Face hub whether the user may load what trials need; not for trials on a cluster, whose nodes
@@ -238,13 +280,16 @@ def new_plan(
         uri=uri,
         tags=tags or {},
         working_folder=Path.cwd(),
+        stages=planned_stages(composition),
     )
-    check_targets(composition.config)
-    check_arguments(composition, space, lookup_in(composition))
-    check_command(composition, space, lookup_in(composition))
+    for each in plan.compositions:
+        check_targets(each.config)
+        check_arguments(each, space, lookup_in(each))
+        check_command(each, space, lookup_in(each))
     if where == "elsewhere":
         return plan
-    check_data(composition.config)
+    for each in plan.compositions:
+        check_data(each.config)
     _check_address(composition.config.cluster.address)
     _ = plan.local_fit
     if uri is None and (where == "here" or not plan.folder.exists()):

@@ -14,6 +14,7 @@ from sweeps.files import write_json
 from sweeps.folder import driver_was_killed, is_held
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
+from sweeps.plan.stage import planned_stages
 from sweeps.search.study_version import check_study
 from sweeps.storage.location import is_remote, working_copy
 from sweeps.storage.object_store import checked_store
@@ -100,6 +101,7 @@ def reopened(
         folder=folder,
         working_folder=working_folder,
         uri=stored_at,
+        stages=planned_stages(composition),
     )
 
 

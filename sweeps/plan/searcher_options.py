@@ -15,7 +15,7 @@ from sweeps.search.advisors.memory import MemoryEstimate
 from sweeps.search.advisors.priors import PriorAdvisor
 from sweeps.search.expected_improvement import ExpectedImprovement
 from sweeps.search.samplers.build import build_sampler, shuffled
-from sweeps.search.samplers.transfer import EarlierTrials, points_to_retry
+from sweeps.search.samplers.transfer import EarlierTrials
 from sweeps.search.stop_rules import stop_reason, too_little_improvement
 
 
@@ -26,15 +26,18 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
         plan: The sweep's plan.
         memory: Estimate of the trials' memory, which may refuse points.
     """
-    search, seed = plan.config.search, plan.config.seed
+    search = plan.config.search
+    # Otherwise random points of the search would be those of its stages once more.
+    seed = plan.config.seed if plan.stage is None else (plan.config.seed + plan.stage.number) % 2**32
     is_grid = search.sampler.kind == "grid"
-    earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], seed) if plan.warm_start else None
+    sources = [*plan.results_of_stages, *plan.warm_start]
+    earlier = EarlierTrials(sources, plan.space, search.modes[0], seed) if sources else None
     return {
         "metric": search.metrics,
         "mode": search.modes,
         "sampler": build_sampler(search.sampler, seed, plan.space, earlier),
         "num_trials": search.num_trials,
-        "points": [*plan.points.first(), *points_to_retry(plan.warm_start, plan.space)],
+        "points": plan.first_points(),
         "grid": shuffled(plan.points.grid(), seed) if is_grid else None,
         "duplicates": search.duplicates,
         "limits": search.limits,

@@ -42,6 +42,8 @@ class Workload:
     """Cost of a trial for an hour, in the dearest of its pools; None without prices."""
     repeats: tuple[int, int] = (0, 0)
     """Fewest and most further trainings that confirm the winner."""
+    stages: tuple[Workload, ...] = ()
+    """Work of each stage before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,8 @@ class ExpectedCost:
     """None if trials use no GPU."""
     sweeps: list[str] = field(default_factory=list)
     """Names of the earlier sweeps."""
+    stages: list[ExpectedCost] = field(default_factory=list)
+    """Parts of the stages before the search."""
 
     def describe(self) -> str:
         """Return the ranges in words: ``about 10m 00s to 12m 00s, 0.3 to 0.4 GPU-hours, as first took``."""
@@ -79,6 +83,10 @@ class ExpectedCost:
             texts.append(f"{_between(*map(short, self.gpu_hours))} GPU-hours")
         if self.cost is not None:
             texts.append(f"cost {_between(*(f'{each:.2f}' for each in self.cost))}")
+        texts += [
+            f"{_between(*map(duration, each.wall_s))} of it for stage {number}"
+            for number, each in enumerate(self.stages, start=1)
+        ]
         return f"{', '.join(texts)}, as {', '.join(self.sweeps)} took"
 
     def as_json(self) -> dict[str, Any]:
@@ -88,6 +96,7 @@ class ExpectedCost:
             "gpu_hours": None if self.gpu_hours is None else list(self.gpu_hours),
             "cost": None if self.cost is None else list(self.cost),
             "sweeps": self.sweeps,
+            **({"stages": [each.as_json() for each in self.stages]} if self.stages else {}),
         }
 
 
@@ -105,6 +114,7 @@ def workload_of(plan: Plan) -> Workload:
         stop=config.search.stop,
         hourly_cost=_hourly_cost(config, use_gpu=use_gpu),
         repeats=(MIN_RUNS * config.search.confirm, MAX_RUNS * config.search.confirm),
+        stages=() if plan.stage is not None else tuple(workload_of(plan.in_stage(each.number)) for each in plan.stages),
     )
 
 
@@ -113,13 +123,14 @@ def past_of(record: SweepRecord) -> PastSweep | None:
     ended = [trial for trial in record.trials if trial.ended is not None]
     took = [seconds for trial in ended if (seconds := record.took(trial)) is not None]
     whole = [seconds for trial in ended if trial.state == "finished" and (seconds := record.took(trial)) is not None]
+    staged = sum(record.took(trial) or 0.0 for trial in record.staged)
     if not took or record.time.wall_s <= 0:
         return None
     return PastSweep(
         sweep=record.sweep,
         trials=len(took),
         trial_s=sum(took) / len(took),
-        wall_s=record.time.wall_s,
+        wall_s=record.time.wall_s * (sum(took) / (sum(took) + staged) if staged else 1.0),
         steps=max(trial.steps for trial in ended),
         whole_s=fmean(whole) if whole else None,
     )
@@ -144,9 +155,10 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
     walls: list[float] = []
     for each in past:
         longer = _times_longer(work, each)
-        searched, whole_s = work.trials * each.trial_s * longer, (each.whole_s or each.trial_s) * longer
+        trials = sum(part.trials * _times_longer(part, each) for part in (*work.stages, work))  # as long as its own
+        searched, whole_s = trials * each.trial_s, (each.whole_s or each.trial_s) * longer
         # As many at a time as then, where only the cluster can tell.
-        search_s = each.wall_s / each.trials * work.trials * longer
+        search_s = each.wall_s / each.trials * trials
         concurrent = work.concurrent or max(1.0, searched / search_s)
         for repeats in work.repeats:
             totals.append(searched + repeats * whole_s)
@@ -163,6 +175,7 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
         cost=(min(costs), max(costs)) if costs else None,
         gpu_hours=(min(hours), max(hours)) if hours else None,
         sweeps=[each.sweep for each in past],
+        stages=[found for part in work.stages if (found := expected_cost(part, past)) is not None],
     )
 
 

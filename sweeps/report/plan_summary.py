@@ -152,6 +152,9 @@ def print_plan(
     search, fit = plan.config.search, plan.local_fit
     console.print()
     console.print(f"sweep     {plan.name}: {search.num_trials} trials, {plan.config.search.objectives}", markup=False)
+    for stage in plan.stages:
+        number, _, text = stage.describe().partition(": ")
+        console.print(f"{number}   {text}", markup=False, highlight=False, soft_wrap=True)
     if search.confirm:
         console.print(f"confirm   {describe_confirmation(search.confirm)}", markup=False, soft_wrap=True)
     console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)

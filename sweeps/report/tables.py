@@ -18,6 +18,7 @@ from sweeps.report.terminal import plain_table
 from sweeps.tracking.confirmation import Confirmation
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
+from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import describe_no_best, parameter_names
 from sweeps.tracking.time_account import describe_rest
 from sweeps.tracking.values import short
@@ -58,9 +59,13 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
     if len(record.metrics) > 1:
         console.print()
         console.print(f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}", highlight=False)
+    if record.stages:
+        console.print()
+    for line in describe_stages(record.stages):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if record.confirmation is not None:
         _print_confirmation(record, record.confirmation, console)
-    for trial in record.trials:
+    for trial in [*record.staged, *record.trials]:
         if trial.violation:
             console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
         if trial.error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -59,6 +59,14 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
     }
 
 
+def _special(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a row about a trial that is not one of the search itself."""
+    if "repeat_of" in document:
+        yield "repeats", f"trial {document['repeat_of']}, with another seed"
+    if "stage" in document:
+        yield "stage", f"{document['stage']}, before the search"
+
+
 def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:
     """Print a trial.
 
@@ -72,8 +80,8 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
     table.add_column(overflow="fold")
     steps = f"{document['state']} after {document['steps']:,} steps"
     table.add_row("trial", f"{document['trial']} of {document['sweep']}: {steps}")
-    if "repeat_of" in document:
-        table.add_row("repeats", f"trial {document['repeat_of']}, with another seed")
+    for row in _special(document):
+        table.add_row(*row)
     values = document["value"] if isinstance(document["value"], list) else [document["value"]]
     for metric, value in zip(document["metric"], values, strict=False):
         table.add_row(metric, "" if value is None else f"{value:.6g}")

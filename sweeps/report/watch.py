@@ -16,6 +16,7 @@ from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.tables import by_rank, trial_cells
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
 
@@ -102,6 +103,7 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     if (best := record.best) is not None and best.value is not None:
         text = f"best {record.metric} {best.value:.5g}: trial {best.trial}, {describe(best.params)}"
         lines.append(Text(text, "bold green", no_wrap=True, overflow="ellipsis"))
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in describe_stages(record.stages)]
     if record.confirmation is not None:
         lines.append(Text(record.confirmation.describe(), no_wrap=True, overflow="ellipsis"))
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in forecast_lines(record)]

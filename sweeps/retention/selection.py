@@ -78,7 +78,7 @@ def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
 
 def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
     kept = {trial.trial for trial in best_trials(record, keep_best)}
-    worst_first = [*record.repeats, *_by_goodness(record)]
+    worst_first = [*record.staged, *record.repeats, *_by_goodness(record)]
     return [trial for trial in worst_first if trial.trial not in kept and trial.state != "running"]
 
 

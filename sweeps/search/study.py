@@ -109,7 +109,9 @@ def rebuild_trial(
     return study.get_trials()[0]
 
 
-def rewrite_in_space(folder: Path, name: str, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> None:
+def rewrite_in_space(
+    folder: Path, name: str, before: Space, after: Space, lookup: Lookup, *, reopen: bool, file: str = STUDY_FILE
+) -> None:
     """Rewrite a study for a wider space, as a whole or not at all; its trials keep their numbers.
 
     Samplers only learn from trials that were sampled from the same ranges.
@@ -121,8 +123,9 @@ def rewrite_in_space(folder: Path, name: str, before: Space, after: Space, looku
         after: The wider space.
         lookup: Returns the config's own value at a path.
         reopen: Mark complete trials as running, since trials have become longer.
+        file: Name of the study's file in the folder.
     """
-    _rewrite(folder / STUDY_FILE, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
+    _rewrite(folder / file, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
 
 
 def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:

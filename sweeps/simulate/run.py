@@ -102,8 +102,8 @@ def simulate(
         between: Answer for a point that the table does not have.
 
     Raises:
-        UserError: The table cannot be used for this sweep, its scheduler changes trials while they train, or its
-            winner is to be confirmed.
+        UserError: The table cannot be used for this sweep, its scheduler changes trials while they train, it has
+            stages, or its winner is to be confirmed.
     """
     search = plan.config.search
     if search.copies_trials:
@@ -115,6 +115,11 @@ def simulate(
         raise ConfigError(
             f"search.confirm={search.confirm}: repeats train with other seeds, of which a table has no curves; "
             "simulate with search.confirm=0"
+        )
+    if search.stages:
+        raise ConfigError(
+            f"search.stages: has {len(search.stages)}, whose trainings differ from the sweep's, and a table has no "
+            "curves of them; simulate with search.stages=[]"
         )
     curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
     _check_resource(plan, table, curves)

@@ -11,7 +11,7 @@ from sweeps import constants
 from sweeps.errors import UnknownName
 from sweeps.redact import redact_uri
 from sweeps.suggestions import did_you_mean
-from sweeps.tracking import confirmation, failed_attempts, forecast, notes, spans
+from sweeps.tracking import confirmation, failed_attempts, forecast, notes, spans, stages
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
@@ -67,7 +67,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         raise UnknownName(f"there is no sweep {name!r} in {where}{did_you_mean(name, known)}")
     parent = parents[0]
     all_trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)
-    trials = [trial for trial in all_trials if trial.repeat_of is None]
+    trials = [trial for trial in all_trials if trial.repeat_of is None and trial.stage is None]
     tags, now = parent.tags, time.time()
     best, by_id = _names(tags.get(constants.TAG_BEST_TRIAL, "")), {trial.trial: trial for trial in trials}
     status = _status(parent, now)
@@ -88,6 +88,8 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         planned=_count(tags, constants.TAG_PLANNED),
         tags=tags,
         repeats=[trial for trial in all_trials if trial.repeat_of is not None],
+        staged=[trial for trial in all_trials if trial.stage is not None],
+        stages=stages.from_text(tags.get(constants.TAG_STAGES)),
         confirmation=confirmation.from_text(tags.get(constants.TAG_CONFIRMATION)),
         forecast=None if status in ENDED else forecast.from_text(tags.get(constants.TAG_FORECAST)),
     )
@@ -179,6 +181,7 @@ def _trial(run: RawRun) -> TrialRecord:
         notes=notes.from_text(tags.get(constants.TAG_NOTES, "[]")),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
         repeat_of=tags.get(constants.TAG_REPEAT_OF),
+        stage=_count(tags, constants.TAG_STAGE),
     )
 
 

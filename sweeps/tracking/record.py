@@ -14,6 +14,7 @@ from sweeps.tracking.forecast import Forecast
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
+from sweeps.tracking.stages import StageResult
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import finite, short
 
@@ -70,6 +71,8 @@ class TrialRecord:
     """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
     repeat_of: str | None = None
     """Id of the trial that it repeats with another seed, to confirm the winner."""
+    stage: int | None = None
+    """Number of the stage of the search that it is of; None: the search after its stages."""
 
     def __repr__(self) -> str:
         """Short text for notebooks and lists, such as ``<trial 0007: finished, 0.31, train.lr=0.002>``."""
@@ -96,6 +99,7 @@ class TrialRecord:
             "steps": self.steps,
             "attempts": self.attempts,
             **({"repeat_of": self.repeat_of} if self.repeat_of is not None else {}),
+            **({"stage": self.stage} if self.stage is not None else {}),
         }
 
 
@@ -230,13 +234,17 @@ class SweepRecord:
     """Trials that repeat the best ones with other seeds, in the order of their ids."""
     confirmation: Confirmation | None = None
     """Result of the repeats; None if the sweep does not confirm its winner."""
+    staged: list[TrialRecord] = field(default_factory=list)
+    """Trials of the stages of the search, in the order of their ids."""
+    stages: tuple[StageResult, ...] = ()
+    """Result of each stage that has begun, and of its comparison with what followed."""
     forecast: Forecast | None = None
     """Forecast of a sweep that has not ended; None of one that has, and before its first trial has ended."""
 
     @property
     def all_trials(self) -> list[TrialRecord]:
-        """The trials of the search, then their repeats."""
-        return [*self.trials, *self.repeats]
+        """The trials of the search's stages, those of the search itself, then their repeats."""
+        return [*self.staged, *self.trials, *self.repeats]
 
     @property
     def metric(self) -> str:
@@ -266,7 +274,12 @@ class SweepRecord:
         if running := counts.get("running"):  # none where only repeats had not ended
             counts = {**counts, INTERRUPTED: running, "running": 0}
         return replace(
-            self, counts=counts, trials=settle(self.trials), front=settle(self.front), repeats=settle(self.repeats)
+            self,
+            counts=counts,
+            trials=settle(self.trials),
+            front=settle(self.front),
+            repeats=settle(self.repeats),
+            staged=settle(self.staged),
         )
 
     def elapsed(self, moment: float) -> float:
@@ -319,8 +332,12 @@ class SweepRecord:
             "trials": [trial.as_json() for trial in self.trials],
             "time": self.time.as_json(),
             **confirmed,
+            **({} if not self.stages else {"stages": [self._stage_as_json(each) for each in self.stages]}),
             **({} if self.forecast is None else {"forecast": self.forecast.as_json()}),
         }
+
+    def _stage_as_json(self, result: StageResult) -> dict[str, Any]:
+        return {**result.as_json(), "trials": [each.as_json() for each in self.staged if each.stage == result.stage]}
 
 
 def one_or_all(names: tuple[str, ...]) -> str | list[str]:

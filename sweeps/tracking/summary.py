@@ -9,6 +9,7 @@ from typing import Any
 
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.values import finite, short
 
 PARAMS_IN_NAME = 4
@@ -91,6 +92,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
         if sweep.confirmation is not None:
             lines.append(f"With other seeds: {sweep.confirmation.describe()}")
         lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
+    lines += [f"{line[:1].upper()}{line[1:]}." for line in describe_stages(sweep.stages)]
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
     return "\n\n".join(line for line in lines if line)

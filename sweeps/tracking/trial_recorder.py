@@ -84,6 +84,7 @@ class TrialRecorder:
         attempt: int,
         pool: str | None = None,
         repeat_of: str | None = None,
+        stage: int | None = None,
     ) -> None:
         """Record that a trial has started. If it had started before, its run continues.
 
@@ -94,12 +95,15 @@ class TrialRecorder:
             attempt: Number of the attempt, from 1.
             pool: Pool in which it runs, if the sweep has pools.
             repeat_of: Trial that it repeats with another seed, which is among its values.
+            stage: Number of the stage of the search that it is of.
         """
         tags: dict[str, str] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
         if pool is not None:
             tags[constants.TAG_POOL] = pool
         if repeat_of is not None:
             tags |= {constants.TAG_REPEAT_OF: repeat_of, constants.TAG_SEED: to_text(params[constants.SEED])}
+        if stage is not None:
+            tags[constants.TAG_STAGE] = str(stage)
         with self._lock:
             trial = self._trials.get(trial_id)
             if trial is not None:

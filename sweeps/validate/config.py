@@ -43,7 +43,8 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         ConfigError: With every mistake, one a line.
     """
     if approve is not None:
-        approve(composition)
+        for each in (composition, *map(composition.in_stage, range(1, 1 + len(composition.stages)))):
+            approve(each)
     mistakes = _Mistakes()
     config, lookup = composition.config, lookup_in(composition)
     mistakes.collect(check_training, config)
@@ -58,9 +59,25 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         if not mistakes.lines:  # a constraint is computed with valid trials
             for line in InitialPoints(composition, space, Constraints(composition), lookup).mistakes():
                 mistakes.add(line)
+        if not mistakes.lines:  # which every stage would have, too
+            for number in range(1, 1 + len(composition.stages)):
+                mistakes.collect(_check_stage, composition, number)
     mistakes.raise_any()
     assert space is not None
     return space
+
+
+def _check_stage(composition: Composition, number: int) -> None:
+    """Check the sweep of a stage's trials.
+
+    Raises:
+        ConfigError: With every mistake that the sweep itself does not have, one a line.
+    """
+    try:
+        check_sweep(composition.in_stage(number))
+    except ConfigError as error:
+        lines = str(error).split("\n")
+        raise ConfigError("\n".join(f"search.stages.{number - 1}: {line}" for line in lines)) from None
 
 
 def check_training(config: SweepConfig) -> None:

@@ -28,6 +28,7 @@ from sweeps.space.distributions import Lookup, Space, contains, describe, grid_v
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_metrics
 from sweeps.validate.pools import pool_mistakes
+from sweeps.validate.stages import stage_mistakes, stage_notes
 from sweeps.validate.warm_start import warm_start_mistakes
 from sweeps_train.command.placeholders import config_values
 from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask
@@ -74,6 +75,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
     yield from _objectives(config.search)
     yield from _sampler(config.search, space, lookup)
     yield from _confirm(config.search, space)
+    yield from stage_mistakes(config.search)
     yield from _stop(config)
     yield from _priors(space)
     yield from warm_start_mistakes(config.search, space, lookup)
@@ -112,6 +114,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             f"search.confirm={search.confirm}: the program is not given {{seed}}, so its repeats differ only if it "
             "draws its seed itself; use {seed} in task.command"
         )
+    yield from stage_notes(search)
     yield from _wrong_direction(composition.config)
     yield from _high_learning_rate(composition.config)
     for path in space:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ EARLIER = "digits-20261120-021500"
 BASE_MODEL = CHECKOUT / "src" / "sweeps_train" / "models" / "tiny_llama"
 OF_LOOP = ("train.max_steps=4", "train.eval_every=2", "train.log_every=2")
 """Overrides that make a training of the built-in loop short."""
+OF_SEVERAL_TRIALS = ("search.num_trials=", "search.confirm=")
+"""Overrides that one trial cannot have; ``tests/driver/test_confirmed_sweep.py`` confirms winners."""
 WITH_LOOP = ("digits", "llm_lora", "tabular", "shapes", "winner.yaml", "trial7.yaml")
 """Confs of the built-in loop."""
 
@@ -65,7 +68,8 @@ def sweep(folder: Path, cluster: dict[str, str], *tokens: str) -> int:
     """Run a sweep with one short trial, and return how many have a value."""
     conf = next(token.removeprefix("conf=") for token in tokens if token.startswith("conf="))
     kept = [str(BASE_MODEL) if token == "PATH" else token for token in tokens]
-    kept = [token.replace("=PATH", f"={BASE_MODEL}") for token in kept if not token.startswith("search.num_trials=")]
+    kept = [token.replace("=PATH", f"={BASE_MODEL}") for token in kept if not token.startswith(OF_SEVERAL_TRIALS)]
+    kept = [re.sub(r"\b(num_trials|keep): \d+", r"\1: 1", token) for token in kept]  # of a stage
     short = OF_LOOP if conf in WITH_LOOP else ()
     address = () if any(token.startswith("cluster=") for token in kept) else ("cluster.address=auto",)
     more = (*address, "search.num_trials=1", "tracking.report=false", NO_PREFLIGHT, "--json")

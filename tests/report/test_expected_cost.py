@@ -112,3 +112,16 @@ def test_a_dry_run_without_an_earlier_sweep_says_what_is_missing(tmp_path: Path)
     assert expected is None
     assert words.startswith(f"not known: no sweep of conf=digits has ended in {uri}; with search.num_trials=1")
     assert not (tmp_path / "mlflow.db").exists()  # to look starts nothing
+
+
+def test_stages_add_the_work_of_their_trials_in_proportion_to_their_steps() -> None:
+    staged = replace(WORK, stages=(replace(WORK, trials=20, steps=50.0),))
+    expected = expected_cost(staged, [PAST])
+    assert expected is not None
+    assert expected.wall_s == (120.0 + 20 * 30 / 4 / 3, 120.0 + 20 * 30 / 4 / 3)
+    assert [each.wall_s for each in expected.stages] == [(50.0, 50.0)]
+    assert expected.describe() == "about 2m 50s, 0.142 GPU-hours, 50s of it for stage 1, as first took"
+    stages = "search.stages=[{overrides: ['train.max_steps=50'], num_trials: 20}]"
+    work = workload_of(make_plan(["conf=digits", "train.max_steps=200", "cluster.num_cpus=4", stages], [], None, ""))
+    assert [(each.trials, each.steps, each.stages) for each in work.stages] == [(20, 50, ())]
+    assert (work.trials, work.steps) == (16, 200)

@@ -34,6 +34,11 @@ TASK = "{kind: command, command: 'true {lr}', options: {}, arguments: {lr: 0.1}}
 DATA = "data._target_=allowed_module.build"
 CUSTOM = "model._target_=allowed_module.build"
 
+
+def staged(*overrides: str) -> str:
+    return f"search.stages=[{{overrides: [{', '.join(map(repr, overrides))}], num_trials: 8}}]"
+
+
 MANY = ",".join(str(number) for number in range(600))
 
 HOSTILE: list[tuple[str, list[str], str]] = [
@@ -52,6 +57,11 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("program", ["task.options=choice({}, {--x: 1})"], "the service runs only programs"),
     ("program", ["space.task.command={type: constant, value: id}"], "task.command=id: the service runs only programs"),
     ("program", ["search.points=[{task.command: id}]"], "task.command=id: the service runs only programs"),
+    ("program", ["search.stages=[{overrides: ['task.command=id'], num_trials: 2}]"], "task.command=id: the service"),
+    ("digits", [staged("data=custom", "data._target_=os.system")], "os.system: is not among"),
+    ("digits", ["search={stages: [{overrides: ['+data@task=text'], num_trials: 2}]}"], "a dotted path or a group"),
+    ("digits", [staged("hydra.run.dir=x")], "Hydra itself cannot be configured"),
+    ("digits", [staged("model.channels=${oc.env:HOME}")], "interpolations cannot be given"),
     ("program", ["task=command", "task.command=id"], "task.command=id: the service runs only programs"),
     ("program", ["+task.arguments.more=1"], "task.arguments.more=1: the operator's file has no such argument"),
     ("program", ["task.arguments.lr=--output"], "task.arguments.lr=--output: begins with a dash"),

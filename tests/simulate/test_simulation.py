@@ -182,6 +182,11 @@ def test_a_curve_that_diverges_is_a_failed_trial(table: Path, tmp_path: Path) ->
         ({}, ["search.scheduler.resource=samples"], "search.scheduler.resource=samples: .* has no column samples"),
         ({}, ["search/scheduler=pbt", "search/sampler=random"], "search.scheduler.kind=pbt: changes values"),
         ({}, ["search.confirm=2"], "search.confirm=2: repeats train with other seeds, .* search.confirm=0"),
+        (
+            {},
+            ["search.stages=[{overrides: ['train.max_steps=2'], num_trials: 5}]"],
+            "search.stages: has 1, whose trainings differ .* search.stages=\\[\\]",
+        ),
         ({}, ["space.train.lr.low=1", "space.train.lr.high=2"], "none of its 100 configurations lies in the space"),
         ({"text": True}, [], "is no Parquet file that can be read"),
         ({"missing": True}, [], "there is no such file"),

@@ -26,6 +26,7 @@ from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
 from sweeps.report.tables import mlflow_pages
 from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import finite, short
 
@@ -53,6 +54,7 @@ def render(data: ReportData, sections: Sequence[Section]) -> str:
         more_front=max(0, len(record.front) - MOST_OF_FRONT),
         no_best=describe_no_best(record),
         errors=_errors(record.all_trials),
+        stages=describe_stages(record.stages),
         confirmation_columns=COLUMNS,
         confirmation_rows=confirmation_rows(record),
         forecast=forecast_lines(record),

@@ -13,22 +13,22 @@ from sweeps.versions import Format
 
 EARLIER_FILE = "warm_start.json"
 FORMAT = Format(())
-"""Versions of the file."""
+"""Versions of the files."""
 
 
-def save_earlier(folder: Path, earlier: Sequence[EarlierSweep]) -> None:
-    """Write the trials that a new sweep learns from, if there are any, atomically."""
+def save_earlier(folder: Path, earlier: Sequence[EarlierSweep], file: str = EARLIER_FILE) -> None:
+    """Write the trials that a new sweep learns from, if there are any, atomically; or those of one of its stages."""
     if earlier:
-        write_json(folder / EARLIER_FILE, FORMAT.stamped({"earlier": [asdict(each) for each in earlier]}))
+        write_json(folder / file, FORMAT.stamped({"earlier": [asdict(each) for each in earlier]}))
 
 
-def saved_earlier(folder: Path) -> list[EarlierSweep] | None:
-    """Return the trials that a sweep learns from; None if its folder has none.
+def saved_earlier(folder: Path, file: str = EARLIER_FILE) -> list[EarlierSweep] | None:
+    """Return the trials that a sweep learns from, or those of one of its stages; None if its folder has none.
 
     Raises:
         NewerVersion: A later release wrote the file.
     """
-    path = folder / EARLIER_FILE
+    path = folder / file
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -75,6 +75,29 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
     return chosen
 
 
+def distinct_best(sweep: EarlierSweep, number: int) -> list[Point]:
+    """The best points of an earlier sweep, each once.
+
+    Args:
+        sweep: The sweep.
+        number: Maximum number of points.
+
+    Returns:
+        The points, the best first.
+
+    Example:
+        >>> from sweeps.search.samplers.transfer import distinct_best
+        >>> from sweeps.search import EarlierSweep
+        >>> distinct_best(EarlierSweep("earlier", [{"x": 0.5}, {"x": 0.5}, {"x": 0.1}], [0.1, 0.2, 0.3]), 2)
+        [{'x': 0.5}, {'x': 0.1}]
+    """
+    distinct: list[Point] = []
+    for point in sweep.points:
+        if len(distinct) < number and point not in distinct:
+            distinct.append(point)
+    return distinct
+
+
 class EarlierTrials:
     """Trials of earlier sweeps, weighted by how well they predict this one.
 

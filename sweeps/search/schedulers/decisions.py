@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial
 from sweeps.compat.optuna import set_trial_attribute
 from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX
 from sweeps.search.not_pickled import NotPickled
+from sweeps.search.trial_ids import trial_id
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -37,13 +38,16 @@ class DecisionLog(NotPickled):
         *,
         on_report: Callable[[str, dict[str, Any]], None] = lambda trial_id, result: None,
         interrupted: Callable[[], bool] = lambda: False,
+        named: Callable[[int], str] = trial_id,
     ):
         """
         Args:
             study: Study that holds the decisions; default: they are not kept.
             on_report: Writes a report into the study; called with Tune's id of the trial and the result.
             interrupted: Whether the search was interrupted, to be resumed later.
+            named: Returns the id of a trial, by its number within its search.
         """
+        self._named = named
         self._study, self._on_report, self._interrupted = study, on_report, interrupted
         self._frozen: dict[str, FrozenTrial] = {}
         found: list[tuple[int, str | None, dict[str, Any]]] = []
@@ -94,7 +98,7 @@ class DecisionLog(NotPickled):
         assert self._study is not None
         for trial in self._study.get_trials(deepcopy=False):
             if NUMBER in trial.user_attrs:
-                self._frozen.setdefault(f"{trial.user_attrs[NUMBER]:04}", trial)
+                self._frozen.setdefault(self._named(trial.user_attrs[NUMBER]), trial)
 
 
 def was_stopped(trial: FrozenTrial) -> bool:

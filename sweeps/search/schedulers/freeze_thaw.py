@@ -15,6 +15,7 @@ from sweeps.search.not_pickled import NotPickled
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 from sweeps.search.schedulers.worth import Worth, measure_worth
+from sweeps.search.trial_ids import trial_number
 
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
@@ -149,7 +150,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
-        return self._fits(trial), self._worth_of(trial), -int(trial)
+        return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
     def _worth_of(self, trial: str) -> float:
         """Worth of continuing a trial, which changes only with a decision."""

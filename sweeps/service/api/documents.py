@@ -181,6 +181,8 @@ class Sweep(Document):
     """Winner among the best trials, and their means with confidence intervals, if search.confirm is set."""
     repeats: list[dict[str, Any]] = Field(default_factory=list)
     """Trials that repeat the best ones with other seeds."""
+    stages: list[dict[str, Any]] = Field(default_factory=list)
+    """Stages of the search with their trials, and how far the order of each agrees with what followed."""
     forecast: dict[str, Any] | None = None
     """Time, work and improvement that are still to come, of a sweep that has not ended."""
 

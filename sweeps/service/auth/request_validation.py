@@ -50,8 +50,21 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
             raise ConfigError(f"{shown}: through the service a key is a dotted path or a group")
         if key.partition(".")[0].partition("/")[0] in ("hydra", "defaults"):
             raise ConfigError(f"{shown}: Hydra itself cannot be configured through the service; leave it out")
-        for text in _texts(_plain(override)):
+        value = _plain(override)
+        for text in _texts(value):
             _check_value(shown, text)
+        # Those of the stages of a search, which are composed as well. They have none themselves.
+        check_overrides([*_texts(value)] if key.endswith(".overrides") else [*_inner_overrides(value)], access)
+
+
+def _inner_overrides(value: Any) -> Iterator[str]:
+    """Yield the overrides within a value: all texts under the key ``overrides``."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _texts(each) if str(getattr(key, "text", key)) == "overrides" else _inner_overrides(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _inner_overrides(each)
 
 
 def _check_text(token: str, access: Access) -> None:

@@ -36,6 +36,7 @@ def repeats_overrides(night: Night, contenders: Sequence[Point], count: int) -> 
         "search.warm_start=[]",
         written_override("search.points", points),
         "search.confirm=0",
+        "search.stages=[]",
         *(f"search.stop.{rule}=null" for rule in DISABLED_STOP_RULES),
         "tracking.report=false",
     ]

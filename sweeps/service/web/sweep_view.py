@@ -16,6 +16,7 @@ from sweeps.service.record_cache import Snapshot
 from sweeps.service.web.rows import Row
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import short_names
 
 MOST_ERRORS = 3
@@ -124,6 +125,7 @@ def _facts(row: Row, record: SweepRecord | None, mlflow: str | None) -> list[Fac
         goal = " and ".join(f"{mode} of {metric}" for metric, mode in zip(record.metrics, record.modes, strict=True))
         facts += [Fact("started", at=record.started), Fact("goal", goal)]
         facts += [Fact("confirmation", record.confirmation.describe())] if record.confirmation is not None else []
+        facts += [Fact("stage", line.removeprefix("stage ")) for line in describe_stages(record.stages)]
         facts += [Fact("forecast", line.removeprefix("forecast: ")) for line in forecast_lines(record)]
         facts += [Fact("command", record.command, code=True)] if record.command else []
         facts += [Fact("experiment", record.experiment)] if record.experiment else []

@@ -1,0 +1,128 @@
+"""Points that a stage of a search hands on, its agreement with what followed, and what a sweep counts meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.stages import is_over, results_of, stage_results
+from sweeps.driver.state import SweepState
+from sweeps.driver.trial_status import TrialStatus
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.searcher_options import searcher_options
+from sweeps.search.samplers.saved_trials import save_earlier
+from sweeps.search.samplers.transfer import WarmStartSampler
+from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.trial_ids import trial_id, trial_number
+
+STAGES = (
+    "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 6, keep: 3}, "
+    "{overrides: ['train.max_steps=40'], num_trials: 4, keep: 2}]"
+)
+TOKENS = ("conf=digits", "space=none", "train.lr=interval(0.001, 1)", "train.max_steps=80", "train.eval_every=20")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """A sweep for the highest accuracy, with two stages."""
+    more = (f"output_dir={tmp_path}", "search.points=[{train.lr: 0.7}]", "search.num_trials=5")
+    plan = make_plan([*TOKENS, STAGES, *more], [], "s", "")
+    plan.folder.mkdir(parents=True)
+    return plan
+
+
+@pytest.fixture
+def state(plan: Plan) -> SweepState:
+    """Its first stage has ended, and three trials of the second."""
+    nothing: Any = None
+    state = SweepState("s", plan.composition, nothing, 2, Shutdown(nothing))
+    for stage, number, lr, value, end in (
+        (1, 0, 0.1, 0.4, "finished"),
+        (1, 1, 0.2, 0.6, "finished"),
+        (1, 2, 0.3, 0.5, "pruned"),
+        (1, 3, 0.4, 0.9, "failed"),
+        (1, 4, 0.5, None, "finished"),
+        (1, 5, 0.6, 0.3, "finished"),
+        (2, 0, 0.2, 0.7, "finished"),
+        (2, 1, 0.3, 0.8, "finished"),
+        (2, 2, 0.1, 0.6, "running"),
+    ):
+        trial = trial_id(number, stage)
+        parameters = {"train.max_steps": 20 * stage, "train.lr": lr}
+        values: Any = None if value is None else (value,)
+        state.trials[trial] = TrialStatus(trial, parameters, end, values=values, stage=stage)  # type: ignore[arg-type]
+    return state
+
+
+def test_trials_of_a_stage_have_ids_of_their_own() -> None:
+    assert [trial_id(7), trial_id(7, 2), trial_number("0007"), trial_number("s2-0007")] == ["0007", "s2-0007", 7, 7]
+
+
+def test_a_stage_hands_on_its_points_without_its_changes_and_the_best_first(plan: Plan, state: SweepState) -> None:
+    found = results_of(state, plan.space, plan.stages[0])
+    assert found.points == [{"train.lr": 0.2}, {"train.lr": 0.3}, {"train.lr": 0.1}, {"train.lr": 0.6}]
+    assert found.values == [0.6, 0.5, 0.4, 0.3]
+
+
+def test_the_agreement_is_that_of_the_points_that_have_ended_in_both(plan: Plan, state: SweepState) -> None:
+    first, second = stage_results(plan, state)
+    assert (first.ended, first.best, first.value) == (6, "s1-0001", 0.6)
+    assert first.agreement is not None
+    assert (first.agreement.points, first.agreement.tau) == (2, -1)
+    assert second.agreement is None  # the search has not begun
+    state.trials["s2-0002"].state = "finished"
+    first, _ = stage_results(plan, state)
+    assert first.agreement is not None
+    assert (first.agreement.points, first.agreement.tau) == (3, pytest.approx(1 / 3))
+
+
+def test_the_first_stage_begins_with_a_persons_points_and_the_others_with_what_was_kept(
+    plan: Plan, state: SweepState
+) -> None:
+    assert plan.in_stage(1).first_points() == [{"train.lr": 0.001}, {"train.lr": 0.7}]
+    assert not is_over(plan, plan.stages[0])
+    save_earlier(plan.folder, [results_of(state, plan.space, plan.stages[0])], plan.stages[0].results_file)
+    assert is_over(plan, plan.stages[0])
+    kept = [{"train.lr": lr} for lr in (0.2, 0.3, 0.1)]
+    assert plan.in_stage(2).first_points() == [{"train.lr": 0.001}, *kept]
+    save_earlier(plan.folder, [results_of(state, plan.space, plan.stages[1])], plan.stages[1].results_file)
+    assert plan.first_points() == [{"train.lr": 0.001}, {"train.lr": 0.3}, {"train.lr": 0.2}]
+
+
+def test_the_sampler_learns_from_all_stages_before(plan: Plan, state: SweepState) -> None:
+    assert not isinstance(searcher_options(plan)["sampler"], WarmStartSampler)
+    for stage in plan.stages:
+        save_earlier(plan.folder, [results_of(state, plan.space, stage)], stage.results_file)
+    assert [each.name for each in plan.results_of_stages] == ["stage 2", "stage 1"]
+    assert [each.name for each in plan.in_stage(2).results_of_stages] == ["stage 1"]
+    assert isinstance(searcher_options(plan)["sampler"], WarmStartSampler)
+
+
+def test_random_points_of_the_search_are_not_those_of_its_stages(plan: Plan) -> None:
+    def first_random(of: Plan) -> dict[str, Any]:
+        options = searcher_options(of)
+        searcher = OptunaSearcher(of.space, **{**options, "points": []})
+        return dict(searcher.suggest("first") or {})
+
+    points = [first_random(each) for each in (plan, plan.in_stage(1), plan.in_stage(2))]
+    assert len({point["train.lr"] for point in points}) == 3
+    assert first_random(plan) == points[0]
+
+
+def test_a_sweep_counts_and_judges_its_own_trials_alone(plan: Plan, state: SweepState) -> None:
+    assert (state.searched, state.front(), sum(state.counts().values())) == ([], [], 0)
+    state.stage = plan.stages[1]
+    assert (state.progress, state.planned_now) == ("stage 2: 2/4", 4)
+    assert state.unfinished_count(is_over=False) == 2
+    state.stage = None
+    assert state.progress == "0/5"
+    assert state.unfinished_count(is_over=False) == 5
+
+
+def test_a_wider_search_after_its_stages_keeps_them(plan: Plan) -> None:
+    wider = plan.composition.changed({"search.num_trials": 9})
+    assert wider.stages == plan.composition.stages
+    assert wider.in_stage(2).config.search.num_trials == 4
