@@ -21,5 +21,5 @@ class Stage:
     num_trials: PositiveInt
     """Number of trials of this stage."""
     keep: PositiveInt = 5
-    """Number of its best points that the next stage, or after the last one the sweep, trains first. Their values in
-    both show how far the orders agree."""
+    """Number of its best points that the next stage, or after the last one the sweep, trains first; of similar ones the
+    best. Their values in both show how far the orders agree."""

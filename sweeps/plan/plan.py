@@ -170,7 +170,7 @@ class Plan:
         if not before:
             return [*self.points.first(), *(dict(each) for each in points_to_retry(self.warm_start, self.space))]
         default = self.points.default()[0] if self.config.search.default_first else None
-        kept = distinct_best(before[0], self.stages[-1].keep)
+        kept = distinct_best(before[0], self.stages[-1].keep, self.space)
         return [*([] if default is None or default in kept else [default]), *map(dict, kept)]
 
     def check_point(self, point: Mapping[str, Any]) -> None:

@@ -17,10 +17,11 @@ from recording import open_recorder
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Sampler
-from sweeps.config.space import Distribution
+from sweeps.config.space import Distribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry
 from sweeps.search.samplers.earlier_trials import EarlierSweep
+from sweeps.search.samplers.transfer import distinct_best
 from sweeps.space.distributions import Space
 
 SPACE = Space(
@@ -194,3 +195,11 @@ def test_trust_follows_from_how_well_earlier_trials_rank_todays() -> None:
     opposite = EarlierTrials([earlier_of(function, 0, factor=-1)], space, "min", 0)
     assert opposite.trusts(study.trials) == [0.0]
     assert opposite.trials(study.trials) == []
+
+
+def test_of_similar_points_the_best_is_taken_unless_there_are_too_few_others() -> None:
+    space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
+    points = [{"x": x} for x in (0.5, 0.51, 0.5, 0.9, 0.52, 0.1)]
+    sweep = EarlierSweep("stage 1", points, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert [point["x"] for point in distinct_best(sweep, 2, space)] == [0.5, 0.9]
+    assert [point["x"] for point in distinct_best(sweep, 9, space)] == [0.5, 0.9, 0.1, 0.51, 0.52]

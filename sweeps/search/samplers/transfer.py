@@ -75,27 +75,39 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
     return chosen
 
 
-def distinct_best(sweep: EarlierSweep, number: int) -> list[Point]:
-    """The best points of an earlier sweep, each once.
+def distinct_best(sweep: EarlierSweep, number: int, space: Space) -> list[Point]:
+    """The best points of an earlier sweep, of which no two are similar, as far as there are that many.
+
+    A search that has converged has many points beside its best one, which tell little more than that one.
 
     Args:
         sweep: The sweep.
         number: Maximum number of points.
+        space: Space of the points.
 
     Returns:
-        The points, the best first.
+        The points, the best first; then, if too few differ, further ones that are similar to these.
+
+    Raises:
+        ValueError: A value is not a number where the space has a range.
 
     Example:
+        >>> from sweeps.search import EarlierSweep, FloatDistribution, Space
         >>> from sweeps.search.samplers.transfer import distinct_best
-        >>> from sweeps.search import EarlierSweep
-        >>> distinct_best(EarlierSweep("earlier", [{"x": 0.5}, {"x": 0.5}, {"x": 0.1}], [0.1, 0.2, 0.3]), 2)
+        >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
+        >>> distinct_best(EarlierSweep("earlier", [{"x": 0.5}, {"x": 0.51}, {"x": 0.1}], [0.1, 0.2, 0.3]), 2, space)
         [{'x': 0.5}, {'x': 0.1}]
     """
-    distinct: list[Point] = []
+    unit, vectors = UnitCube(space), list[Vector]()
+    chosen, similar = list[Point](), list[Point]()
     for point in sweep.points:
-        if len(distinct) < number and point not in distinct:
-            distinct.append(point)
-    return distinct
+        vector = unit.vector(point)
+        if all(float(np.linalg.norm(vector - other)) > MIN_DISTANCE for other in vectors):
+            chosen.append(point)
+            vectors.append(vector)
+        elif point not in [*chosen, *similar]:
+            similar.append(point)
+    return [*chosen, *similar][:number]
 
 
 class EarlierTrials:
