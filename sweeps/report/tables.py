@@ -59,10 +59,7 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
     if len(record.metrics) > 1:
         console.print()
         console.print(f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}", highlight=False)
-    if record.stages:
-        console.print()
-    for line in describe_stages(record.stages):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_stages(record, console)
     if record.confirmation is not None:
         _print_confirmation(record, record.confirmation, console)
     for trial in [*record.staged, *record.trials]:
@@ -70,6 +67,13 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
             console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
         if trial.error:
             console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_stages(record: SweepRecord, console: Console) -> None:
+    if record.stages:
+        console.print()
+    for line in describe_stages(record.stages):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console: Console) -> None:
@@ -169,6 +173,7 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
     record = record.settled()
     _print_headline(record, console)
     print_best(record, console)
+    _print_stages(record, console)
     console.print()
     console.print(f"MLflow    {redact_uri(record.mlflow.tracking_uri)}", markup=False, soft_wrap=True)
     if (page := existing_report(record)) is not None:
@@ -178,7 +183,7 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
     for name, address in mlflow_pages(record):
         console.print(f"{name:9} {address}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
-    failed = [trial for trial in record.trials if trial.state == "failed"]
+    failed = [trial for trial in [*record.staged, *record.trials] if trial.state == "failed"]
     if failed:
         line = f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)

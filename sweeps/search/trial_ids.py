@@ -13,6 +13,12 @@ def trial_id(number: int, stage: int | None = None) -> str:
     return f"{number:04}" if stage is None else f"s{stage}-{number:04}"
 
 
+def trial_stage(trial: str) -> int | None:
+    """Return the number of the stage that a trial is of, from its id; None for the search after its stages."""
+    stage, _, _ = trial.rpartition("-")
+    return int(stage.removeprefix("s")) if stage else None
+
+
 def trial_number(trial: str) -> int:
     """Return the number of a trial within its search, from its id."""
     return int(trial.rpartition("-")[2])

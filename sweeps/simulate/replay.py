@@ -17,9 +17,9 @@ from sweeps.constants import NUMBER
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
+from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
-from sweeps.search.study_version import STUDY_FILE
 from sweeps.simulate.scheduler import plan_scheduler
 
 
@@ -75,7 +75,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
     Raises:
         UserError: The sweep's folder has none.
     """
-    path, entries = plan.folder / STUDY_FILE, []
+    path, entries = plan.folder / study_file(plan.stage), []
     if not path.is_file():
         raise UserError(f"{plan.name}: its study {path} is not there; its decisions are recorded in it alone")
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -11,6 +11,7 @@ from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.search.point_source import POINT
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
+from sweeps.search.trial_ids import trial_id, trial_stage
 from sweeps.simulate.replay import new_scheduler, read_journal, study_of
 
 
@@ -24,8 +25,12 @@ def why(plan: Plan, trial: str) -> list[str]:
     Raises:
         UserError: The sweep's folder has no study, or the study has no such trial.
     """
+    stage = trial_stage(trial)
+    plan = plan if stage is None else plan.in_stage(stage)
     study = study_of(plan, read_journal(plan))
-    found = [each for each in study.get_trials(deepcopy=False) if f"{each.user_attrs.get(NUMBER, -1):04}" == trial]
+    found = [
+        each for each in study.get_trials(deepcopy=False) if trial_id(each.user_attrs.get(NUMBER, -1), stage) == trial
+    ]
     if not found:
         raise UserError(f"--trial={trial}: the study of {plan.name} has no such trial")
     reason = found[0].user_attrs.get(REASON)
@@ -40,7 +45,7 @@ def _suggested(plan: Plan, study: optuna.Study, trial: FrozenTrial) -> str:
     values, start = enqueued_values(trial), trial.datetime_start
     sampler = plan.config.search.sampler.kind
     if POINT in trial.user_attrs:
-        by = "given first: it is the config's own, one of search.points, or the best of an earlier sweep"
+        by = "given first: it is the config's own, one of search.points, or of the best of an earlier sweep or stage"
     elif values is None:
         by = f"suggested by the sampler {sampler}"
     elif values.keys() >= trial.params.keys():
@@ -71,12 +76,17 @@ def _best(plan: Plan, ended: list[FrozenTrial]) -> str:
         return ""
     choose = min if plan.config.search.modes[0] == "min" else max
     best = choose(finished, key=lambda each: each.values[0])
-    return f"; the best {plan.config.search.metrics[0]} was {best.values[0]:.6g}, of trial {best.user_attrs[NUMBER]:04}"
+    return f"; the best {plan.config.search.metrics[0]} was {best.values[0]:.6g}, of trial {_id(plan, best)}"
+
+
+def _id(plan: Plan, trial: FrozenTrial) -> str:
+    return trial_id(trial.user_attrs[NUMBER], None if plan.stage is None else plan.stage.number)
 
 
 def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:
     scheduler, told = new_scheduler(plan), []
-    for number, event in DecisionLog(study).events if scheduler is not None else ():
+    log = DecisionLog(study, named=lambda number: trial_id(number, trial_stage(trial)))
+    for number, event in log.events if scheduler is not None else ():
         assert scheduler is not None
         if number == trial and (reason := scheduler.explain(number, event)) is not None:
             did = "stopped" if event.get(STOPS) else "paused" if event.get(PAUSES) else "went on"

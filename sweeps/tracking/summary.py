@@ -44,7 +44,8 @@ def describe_no_best(sweep: SweepRecord) -> str:
     """Return a sentence that explains why a sweep has no best trial, with the best value of the others."""
     metrics = " and ".join(sweep.metrics)
     if not sweep.trials:
-        return "No trial has started yet." if sweep.status == "running" else "No trial was started."
+        which = "trial of the search after its stages" if sweep.staged else "trial"
+        return f"No {which} has started yet." if sweep.status == "running" else f"No {which} was started."
     valued = [trial for trial in sweep.trials if finite(trial.value) is not None]
     if not valued:
         return f"No trial has reported {metrics}{' yet' if sweep.status == 'running' else ''}."

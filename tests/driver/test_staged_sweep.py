@@ -128,8 +128,8 @@ def test_the_best_points_of_each_stage_are_trained_first_in_the_next_and_their_o
     # An ended sweep is resumed without anything left to do, and shows its stages.
     status, err, again = verb(tmp_path, "resume", "staged", "--json")
     assert (status, again) == (0, done.document), err
-    status, _, _ = verb(tmp_path, "show", "staged", "--trial", first[2]["trial"])
-    assert status == 0
+    status, err, _ = verb(tmp_path, "show", "staged", "--trial", first[2]["trial"], "--why")
+    assert status == 0, err
 
 
 @pytest.mark.slow

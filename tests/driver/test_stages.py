@@ -16,7 +16,7 @@ from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.samplers.transfer import WarmStartSampler
 from sweeps.search.searcher import OptunaSearcher
-from sweeps.search.trial_ids import trial_id, trial_number
+from sweeps.search.trial_ids import trial_id, trial_number, trial_stage
 
 STAGES = (
     "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 6, keep: 3}, "
@@ -59,6 +59,7 @@ def state(plan: Plan) -> SweepState:
 
 def test_trials_of_a_stage_have_ids_of_their_own() -> None:
     assert [trial_id(7), trial_id(7, 2), trial_number("0007"), trial_number("s2-0007")] == ["0007", "s2-0007", 7, 7]
+    assert [trial_stage("0007"), trial_stage("s12-0007")] == [None, 12]
 
 
 def test_a_stage_hands_on_its_points_without_its_changes_and_the_best_first(plan: Plan, state: SweepState) -> None:
