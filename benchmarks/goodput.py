@@ -68,6 +68,7 @@ def our_command(each: Workload, traces: Path) -> list[str]:
     return [
         *(sys.executable, "-m", "sweeps", "run", "conf=digits", "space=none", "search=random", "--json"),
         *(f"search.num_trials={each.trials}", f"search.max_concurrent={PLACES}", "search.max_retries=1000"),
+        "train.lr=tag(log, interval(1e-4, 1e-3))",  # a space of one point has one trial
         *("search.metric=eval/loss", "search.mode=min", "tracking.report=false", "preflight.timeout_s=0"),
         *(f"cluster.num_cpus={PLACES * WORKERS_PER_TRIAL}", f"scaling.num_workers={WORKERS_PER_TRIAL}"),
         *("model=custom", "model._target_=survived.workload.Slow", f"+model.arguments.step_s={each.step_s}"),
