@@ -19,7 +19,7 @@ from sweeps.report.terminal import plain_console
 def test_a_reader_that_has_gone_away_costs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    state: Any = SimpleNamespace(ended_count=lambda: 0, num_trials=4)
+    state: Any = SimpleNamespace(progress="0/4")
     with os.fdopen(writer, "w", buffering=1) as stream:
         view = PlainView(plain_console(file=stream))
         view.starting("first: 4 trials")
