@@ -66,7 +66,7 @@ class BashCompletion(_Shell):
 
 
 class ZshCompletion(_Shell):
-    """Zsh."""
+    """Completion for zsh."""
 
     name = "zsh"
 

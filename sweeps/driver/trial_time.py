@@ -113,7 +113,7 @@ class TrialTime:
         self._waits_since = self._waits_since or moment
 
     def start(self, span: Span, exploits: int) -> None:
-        """Take the begin of an attempt's training.
+        """Record when an attempt's training began.
 
         Args:
             span: Its times and workers, as far as they are known.

@@ -120,7 +120,7 @@ class StateMirror:
                     self._store.remove(part)
 
     def _copy_file(self, name: str, status: os.stat_result) -> bool:
-        """Upload what a file has more than the store; returns whether it had."""
+        """Upload the part of a file that the store lacks; return whether there was one."""
         known = self._files.get(name)
         if known is not None and (known.inode, known.modified_ns, known.size) == _identity(status):
             return False

@@ -10,7 +10,8 @@ from sweeps_train.config.strategy import DDP, FSDP, FSDPTensorParallel
 
 
 def check_elastic(config: SweepConfig) -> None:
-    """
+    """Check that the trials of a config can change their number of workers while they train.
+
     Raises:
         ConfigError: The number of workers is a range, and trials like these cannot change it.
     """

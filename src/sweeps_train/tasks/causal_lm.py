@@ -89,7 +89,7 @@ class CausalLMTraining:
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
     def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool) -> nn.Module:
-        """The base model of the trial before with new adapters, or one that is read now.
+        """Return the previous trial's base model with new adapters, or load a base model.
 
         Args:
             model: The model.
