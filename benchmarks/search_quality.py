@@ -148,16 +148,21 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     from ray.tune.search.optuna import OptunaSearch
 
     class Numbered(OptunaSearch):
-        """Ray's searcher with what ``Simulation`` asks of one."""
+        """Ray's searcher with what ``Simulation`` asks of one; it gives points as ``Space.sample`` makes them, and not
+        Optuna's parameters, in which an ordinal value is its index."""
 
         ended_because = None
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | None:
+            return None if super().suggest(trial_id) is None else dict(points[-1])
 
         def number(self, trial_id: str) -> int:
             return int(trial_id)
 
     def define(trial: Any) -> None:
-        problem.space.sample(trial, lambda path: None)
+        points.append(problem.space.sample(trial, lambda path: None))
 
+    points: list[dict[str, Any]] = []
     searcher = Numbered(define, metric=METRIC, mode="min", seed=seed)
     grace, _ = rungs_of(problem)
     scheduler = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
