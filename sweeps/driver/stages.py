@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from sweeps.constants import TAG_STAGES
@@ -16,7 +17,7 @@ from sweeps.search.agreement import agreement
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.saved_trials import save_earlier, saved_earlier
 from sweeps.space.distributions import Space
-from sweeps.tracking.stages import StageResult, describe_stages
+from sweeps.tracking.stages import Agreement, StageResult, describe_stages
 
 
 def is_over(plan: Plan, stage: PlannedStage) -> bool:
@@ -94,11 +95,10 @@ def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
 
 def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
     """Results of a sweep's stages, as far as trials have ended."""
-    values = [_values(state, plan.space, each) for each in (*plan.stages, None)]
+    ended = [_ended(state, plan.space, each) for each in (*plan.stages, None)]
     results = []
-    for stage, own, following in zip(plan.stages, values, values[1:], strict=False):
+    for stage, own, following in zip(plan.stages, ended, ended[1:], strict=False):
         best = next(iter(ranked(state, stage)), None)
-        both = [point for point in own if point in following]
         results.append(
             StageResult(
                 stage=stage.number,
@@ -108,21 +108,27 @@ def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
                 best=best.trial if best is not None else None,
                 value=best.value if best is not None else None,
                 kept=min(stage.keep, len(own)) if is_over(plan, stage) else 0,
-                agreement=agreement([own[each] for each in both], [following[each] for each in both])
-                if following
-                else None,
+                agreement=_agreement(own, following) if following else None,
             )
         )
     return tuple(results)
 
 
-def _values(state: SweepState, space: Space, stage: PlannedStage | None) -> dict[str, float]:
-    """Value of each point of a stage that has ended, the best ones first; of equal points the best one's."""
-    values: dict[str, float] = {}
+def _ended(state: SweepState, space: Space, stage: PlannedStage | None) -> dict[str, TrialStatus]:
+    """The trial of each point that has ended and has a value, the best ones first; of equal points the best one."""
+    trials: dict[str, TrialStatus] = {}
     for each in ranked(state, stage):
-        if each.has_ended and each.value is not None:
-            values.setdefault(json.dumps(_point(each, space), sort_keys=True, default=str), each.value)
-    return values
+        if each.has_ended:
+            trials.setdefault(json.dumps(_point(each, space), sort_keys=True, default=str), each)
+    return trials
+
+
+def _agreement(first: Mapping[str, TrialStatus], second: Mapping[str, TrialStatus]) -> Agreement:
+    """Agreement of the points that were trained to the end in both. Those that the scheduler stopped do not count: at
+    the same early step, the values of two stages are often those of one and the same training."""
+    pairs = [(each, second[point]) for point, each in first.items() if point in second]
+    whole = [(one.value or 0.0, other.value or 0.0) for one, other in pairs if one.state == other.state == "finished"]
+    return agreement([one for one, _ in whole], [other for _, other in whole])
 
 
 def record_stages(plan: Plan, session: Session) -> None:

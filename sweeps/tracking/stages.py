@@ -15,7 +15,7 @@ class Agreement:
     """Rank correlation between the values that the same points have in two places."""
 
     points: int
-    """Number of points that have a value in both."""
+    """Number of points that were trained to the end in both."""
     tau: float | None
     """Kendall's rank correlation: 1 if both order the points equally, 0 if the orders have nothing to do with each
     other, -1 if they are opposite. None with fewer than two points."""
@@ -29,7 +29,8 @@ class Agreement:
     def describe(self) -> str:
         """Return the correlation in words: ``Kendall's tau 0.6 (95 % interval -0.5 to 0.97, 5 points)``."""
         if self.tau is None:
-            return f"not measured with {self.points or 'no'} point{'s'[: self.points != 1]} in both"
+            points = f"{self.points or 'no'} point{'s'[: self.points != 1]}"
+            return f"not measured, with {points} trained to the end in both"
         interval = f"{self.confidence * 100:g} % interval {short(self.low)} to {short(self.high)}"
         return f"Kendall's tau {short(self.tau)} ({interval}, {self.points} points)"
 

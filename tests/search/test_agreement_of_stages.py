@@ -61,7 +61,7 @@ def test_equal_values_tell_nothing_about_their_order() -> None:
 def test_one_point_has_no_order() -> None:
     found = agreement([1.0], [2.0])
     assert (found.tau, found.low, found.high) == (None, -1, 1)
-    assert found.describe() == "not measured with 1 point in both"
+    assert found.describe() == "not measured, with 1 point trained to the end in both"
 
 
 def test_only_the_first_of_very_many_points_are_compared() -> None:
