@@ -20,6 +20,7 @@ from stores import empty_store, make_store
 
 # Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
 sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Set as this file is read, before a test module imports any of them, and inherited by subprocesses and Ray workers.
 os.environ.update(
