@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sweeps.constants import TAG_STAGES
@@ -12,6 +13,7 @@ from sweeps.driver.session import Session
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan
+from sweeps.plan.rescaling import Factors, rescaled
 from sweeps.plan.stage import PlannedStage
 from sweeps.search.agreement import agreement
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
@@ -95,9 +97,10 @@ def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
 
 def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
     """Results of a sweep's stages, as far as trials have ended."""
-    ended = [_ended(state, plan.space, each) for each in (*plan.stages, None)]
     results = []
-    for stage, own, following in zip(plan.stages, ended, ended[1:], strict=False):
+    for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=True):
+        own = _ended(state, plan.space, stage, stage.factors)
+        following = _ended(state, plan.space, next_stage)
         best = next(iter(ranked(state, stage)), None)
         results.append(
             StageResult(
@@ -114,12 +117,16 @@ def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
     return tuple(results)
 
 
-def _ended(state: SweepState, space: Space, stage: PlannedStage | None) -> dict[str, TrialStatus]:
-    """The trial of each point that has ended and has a value, the best ones first; of equal points the best one."""
+def _ended(
+    state: SweepState, space: Space, stage: PlannedStage | None, factors: Factors = MappingProxyType({})
+) -> dict[str, TrialStatus]:
+    """The trial of each point that has ended and has a value, the best ones first; of equal points the best one. The
+    points are rescaled by the factors, to those of what follows."""
     trials: dict[str, TrialStatus] = {}
     for each in ranked(state, stage):
         if each.has_ended:
-            trials.setdefault(json.dumps(_point(each, space), sort_keys=True, default=str), each)
+            point = rescaled(_point(each, space), factors, space)
+            trials.setdefault(json.dumps(point, sort_keys=True, default=str), each)
     return trials
 
 

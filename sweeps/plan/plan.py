@@ -16,6 +16,7 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.plan.rescaling import rescaled
 from sweeps.plan.stage import PlannedStage, planned_stages
 from sweeps.provenance.secrets import redacted
 from sweeps.runtime.node_resources import local_resources
@@ -155,11 +156,18 @@ class Plan:
 
     @property
     def results_of_stages(self) -> list[EarlierSweep]:
-        """Trials of the stages before that are over, the latest stage first; of each the best first."""
+        """Trials of the stages before that are over, the latest stage first; of each the best first. Their values are
+        rescaled to those of this plan's trials."""
         from sweeps.search.samplers.saved_trials import saved_earlier
 
-        saved = [saved_earlier(self.folder, stage.results_file) for stage in reversed(self.stages)]
-        return [each for earlier in saved for each in earlier or ()]
+        results: list[EarlierSweep] = []
+        factors: dict[str, float] = {}
+        for stage in reversed(self.stages):
+            factors |= {path: factors.get(path, 1.0) * factor for path, factor in stage.factors.items()}
+            for each in saved_earlier(self.folder, stage.results_file) or ():
+                points = [rescaled(point, factors, self.space) for point in each.points]
+                results.append(replace(each, points=points))
+        return results
 
     def first_points(self) -> list[dict[str, Any]]:
         """Points that are trained before the sampler chooses: the config's own values, those of a person, and the best

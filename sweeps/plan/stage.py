@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.compose import Composition
+from sweeps.plan.rescaling import Factors, stage_factors
 from sweeps.search.study_version import STUDY_FILE
 
 
@@ -24,6 +25,8 @@ class PlannedStage:
     """Number of its trials."""
     keep: int
     """Number of its best points that are trained first in what follows."""
+    factors: Factors = field(default_factory=dict)
+    """Factors of searched values from this stage to what follows."""
 
     @property
     def study_file(self) -> str:
@@ -47,10 +50,10 @@ class PlannedStage:
 
 def planned_stages(composition: Composition) -> tuple[PlannedStage, ...]:
     """Return the stages of a sweep, in their order."""
-    stages = zip(composition.config.search.stages, composition.stages, strict=True)
+    stages = zip(composition.config.search.stages, composition.stages, stage_factors(composition), strict=True)
     return tuple(
-        PlannedStage(number, tuple(stage.overrides), changes, stage.num_trials, stage.keep)
-        for number, (stage, changes) in enumerate(stages, start=1)
+        PlannedStage(number, tuple(stage.overrides), changes, stage.num_trials, stage.keep, factors)
+        for number, (stage, changes, factors) in enumerate(stages, start=1)
     )
 
 

@@ -17,6 +17,7 @@ from sweeps.suggestions import did_you_mean
 from sweeps.validate.elastic import check_elastic
 from sweeps.validate.model import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics import check_numerics
+from sweeps.validate.rescaling import rescaling_mistakes
 from sweeps.validate.search import search_mistakes
 from sweeps.validate.storage import storage_mistakes
 from sweeps.validate.strategy import check_strategy
@@ -60,24 +61,28 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
             for line in InitialPoints(composition, space, Constraints(composition), lookup).mistakes():
                 mistakes.add(line)
         if not mistakes.lines:  # which every stage would have, too
-            for number in range(1, 1 + len(composition.stages)):
-                mistakes.collect(_check_stage, composition, number)
+            mistakes.collect(_check_stages, composition, space)
     mistakes.raise_any()
     assert space is not None
     return space
 
 
-def _check_stage(composition: Composition, number: int) -> None:
-    """Check the sweep of a stage's trials.
+def _check_stages(composition: Composition, space: Space) -> None:
+    """Check the sweeps of the stages' trials, and how values are rescaled between them.
 
     Raises:
         ConfigError: With every mistake that the sweep itself does not have, one a line.
     """
-    try:
-        check_sweep(composition.in_stage(number))
-    except ConfigError as error:
-        lines = str(error).split("\n")
-        raise ConfigError("\n".join(f"search.stages.{number - 1}: {line}" for line in lines)) from None
+    lines: list[str] = []
+    stages = [composition.in_stage(number) for number in range(1, 1 + len(composition.stages))]
+    for index, stage in enumerate(stages):
+        try:
+            check_sweep(stage)
+        except ConfigError as error:
+            lines += [f"search.stages.{index}: {line}" for line in str(error).split("\n")]
+    lines += rescaling_mistakes(composition.config.search, space, [lookup_in(each) for each in (*stages, composition)])
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
 def check_training(config: SweepConfig) -> None:

@@ -6,17 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
+from sweeps.config.space import Distribution
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.stages import is_over, results_of, stage_results
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.rescaling import rescaled
 from sweeps.plan.searcher_options import searcher_options
+from sweeps.search.agreement import agreement
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.samplers.transfer import WarmStartSampler
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.trial_ids import trial_id, trial_number, trial_stage
+from sweeps.space.distributions import Space, contains
 
 STAGES = (
     "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 6, keep: 3}, "
@@ -105,6 +110,49 @@ def test_the_sampler_learns_from_all_stages_before(plan: Plan, state: SweepState
     assert [each.name for each in plan.results_of_stages] == ["stage 2", "stage 1"]
     assert [each.name for each in plan.in_stage(2).results_of_stages] == ["stage 1"]
     assert isinstance(searcher_options(plan)["sampler"], WarmStartSampler)
+
+
+def test_values_of_a_stage_are_rescaled_by_how_its_sizes_change(tmp_path: Path, state: SweepState) -> None:
+    stages = (
+        "search.stages=["
+        "{overrides: ['model.channels=4'], num_trials: 6, keep: 3, rescale: {train.lr: {model.channels: -1}}}, "
+        "{overrides: ['model.channels=8'], num_trials: 4, keep: 2, rescale: {train.lr: 0.25}}]"
+    )
+    plan = make_plan([*TOKENS, stages, f"output_dir={tmp_path}", "model.channels=16"], [], "r", "")
+    plan.folder.mkdir(parents=True)
+    assert [stage.factors for stage in plan.stages] == [{"train.lr": 0.5}, {"train.lr": 0.25}]
+    for stage in plan.stages:
+        save_earlier(plan.folder, [results_of(state, plan.space, stage)], stage.results_file)
+    assert plan.in_stage(2).first_points() == [{"train.lr": lr} for lr in (0.001, 0.1, 0.3, 0.15)]
+    assert plan.first_points() == [{"train.lr": lr} for lr in (0.001, 0.075, 0.05)]
+    second, first = plan.results_of_stages
+    assert second.points == [{"train.lr": lr} for lr in (0.075, 0.05, 0.025)]
+    assert first.points == [{"train.lr": lr} for lr in (0.025, 0.0375, 0.0125, 0.075)]  # by both
+    # Points are the same in two stages where one has the other's rescaled value.
+    assert stage_results(plan, state)[0].agreement == agreement([0.3], [0.8])
+    for trial, lr in (("s2-0000", 0.1), ("s2-0001", 0.3)):
+        state.trials[trial].parameters["train.lr"] = lr
+    assert stage_results(plan, state)[0].agreement == agreement([0.6, 0.3], [0.7, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("distribution", "value", "factor", "expected"),
+    [
+        ({"type": "float", "low": 0.1, "high": 1.0}, 0.5, 4.0, 1.0),
+        ({"type": "float", "low": 0.1, "high": 1.0}, 0.5, 0.1, 0.1),
+        ({"type": "float", "low": 0.0, "high": 1.0, "step": 0.25}, 0.5, 1.4, 0.75),
+        ({"type": "int", "low": 1, "high": 64}, 10, 0.27, 3),
+        ({"type": "int", "low": 1, "high": 64, "step": 4}, 9, 10.0, 61),
+    ],
+)
+def test_a_rescaled_value_is_the_nearest_one_of_the_range(
+    distribution: dict[str, Any], value: float, factor: float, expected: float
+) -> None:
+    space = Space({"x": TypeAdapter[Any](Distribution).validate_python(distribution)})
+    point = rescaled({"x": value, "other": "same"}, {"x": factor, "absent": 2.0}, space)
+    assert point == {"x": pytest.approx(expected), "other": "same"}
+    assert type(point["x"]) is type(value)
+    assert contains(space["x"], point["x"])
 
 
 def test_random_points_of_the_search_are_not_those_of_its_stages(plan: Plan) -> None:

@@ -88,6 +88,26 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
     assert "search.stages.0.keep=4: is more than search.stages.1.num_trials=3" in mistake(*SPACE, text)
 
 
+@pytest.mark.parametrize(
+    ("override", "rule", "words"),
+    [
+        ("model.channels=8", "train.lrr: 0.5", ["rescale.train.lrr=0.5", "is not searched", "mean train.lr"]),
+        ("model.channels=8", "train.optimizer: 2", ["rescale.train.optimizer=2", "has choices"]),
+        ("model.channels=8", "train.lr: 0", ["search.stages.0.rescale.train.lr", "greater than 0"]),
+        ("model.channels=8", "train.lr: {model.width: -1}", ["model.width=-1", "None in the stage", "a factor"]),
+        ("model.channels=8", "train.lr: {model.kind: -1}", ["model.kind=-1", "conv_net", "positive number"]),
+        ("model.channels=8", "train.lr: {train.momentum: 1}", ["train.momentum=1", "is searched"]),
+        ("train.max_steps=20", "train.lr: {model.channels: -1}", ["is 16 in the stage and after it", "overrides"]),
+    ],
+)
+def test_a_value_that_cannot_be_rescaled_is_named(override: str, rule: str, words: list[str]) -> None:
+    more = ("train.optimizer=choice(sgd, adamw)", "train.momentum=interval(0.5, 0.9)")
+    stage = f"search.stages=[{{overrides: ['{override}'], num_trials: 6, rescale: {{{rule}}}}}]"
+    message = mistake(*SPACE, *more, stage)
+    for word in words:
+        assert word in message, message
+
+
 def test_a_stage_has_the_sweeps_space_and_its_own_values() -> None:
     composition = composed(*SPACE, stages("train.max_steps=20", "model.channels=8", num_trials=5))
     check_sweep(composition)

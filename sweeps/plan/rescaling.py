@@ -1,0 +1,65 @@
+"""Rescaling of searched values from a stage to what follows, such as the learning rate with the width of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sweeps.compose import Composition
+from sweeps.config.space import FloatDistribution, IntDistribution
+from sweeps.space.distributions import Lookup, Point, Space, as_sampled
+from sweeps.validate.config import lookup_in
+
+Factors = Mapping[str, float]
+"""Factors of searched values, by their path."""
+
+
+def stage_factors(composition: Composition) -> list[Factors]:
+    """Return the factors of each stage of a checked sweep, from it to the next one, and from the last one to the sweep.
+
+    Args:
+        composition: The sweep.
+    """
+    stages = composition.config.search.stages
+    if not any(stage.rescale for stage in stages):
+        return [{} for _ in stages]
+    phases = [lookup_in(each) for each in (*map(composition.in_stage, range(1, 1 + len(stages))), composition)]
+    return [
+        {path: _factor(rule, phases[index], phases[index + 1]) for path, rule in stage.rescale.items()}
+        for index, stage in enumerate(stages)
+    ]
+
+
+def _factor(rule: float | Mapping[str, float], stage: Lookup, following: Lookup) -> float:
+    if isinstance(rule, float | int):
+        return float(rule)
+    factor = 1.0
+    for size, power in rule.items():
+        factor *= (following(size) / stage(size)) ** power
+    return factor
+
+
+def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:
+    """Return a point of a stage with the values that it has in what follows, within the ranges of the space.
+
+    Args:
+        point: Values by path.
+        factors: Factors of the stage.
+        space: Space of the search.
+    """
+    values = dict(point)
+    for path, factor in factors.items():
+        if path in values:
+            values[path] = _within(space[path], values[path] * factor)
+    return values
+
+
+def _within(distribution: Any, value: float) -> float:
+    """The value of a range that is nearest to a number."""
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    low, step = distribution.low, distribution.step
+    value = min(max(value, low), distribution.high)
+    if step is not None:
+        steps = min(round((value - low) / step), int((distribution.high - low) / step + 1e-9))
+        value = low + steps * step
+    return float(as_sampled(distribution, value)) if isinstance(distribution, FloatDistribution) else int(value)
