@@ -17,6 +17,8 @@ READY := $(VENV)/.ready
 # which transformers and PEFT import wherever it is.
 CLUSTER := $(VENV)/cluster
 FLOAT8 := $(VENV)/float8
+# And one with other libraries that search, for benchmarks/search_quality.py.
+PEERS := $(VENV)/peers
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock clean
@@ -83,6 +85,15 @@ lock: $(CLUSTER)/.ready $(FLOAT8)/.ready ## write constraints.txt anew from what
 clean: ## remove .venv, caches and builds; sweeps and their records stay
 	rm -rf $(VENV) build dist sweeps/docs .mypy_cache .pytest_cache .ruff_cache
 	find sweeps src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Without dependencies: they are in the list, and some libraries ask for older versions than they work with.
+$(PEERS)/.ready: $(READY) benchmarks/searched/requirements.txt
+	@echo "==> Adding libraries that search in $(@D)"
+	@$(RUN) venv --without-pip $(@D)
+	@echo "import site; site.addsitedir('$$($(VENV)/bin/python -c $(FOLDER))')" \
+	  > "$$($(@D)/bin/python -c $(FOLDER))/below.pth"
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r benchmarks/searched/requirements.txt
+	@touch $@
 
 # Exact versions for every call of pip, for the environments that it builds sdists in too: those inherit the
 # variables and not the options. A relative path, since pip splits the value at spaces.

@@ -36,8 +36,8 @@ class Problem(Protocol):
     full_s: float
     """Seconds of a full training."""
 
-    def source(self, seed: int) -> CurveSource:
-        """Curves of one search, with the noise of this seed."""
+    def source(self, seed: int, *, every_step: bool = False) -> CurveSource:
+        """Curves of one search, with the noise of this seed; a function reports at rungs alone, or after every step."""
 
     def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
         """Normalized regret of what a search has found: 0 is the optimum, 1 the median point."""
@@ -58,8 +58,9 @@ class HartmannProblem:
         names = list(self.function.space)
         self.median = float(np.median([self.function.regret(dict(zip(names, row, strict=True))) for row in draws]))
 
-    def source(self, seed: int) -> CurveSource:
-        return _HartmannCurves(self.function, np.random.default_rng(seed))
+    def source(self, seed: int, *, every_step: bool = False) -> CurveSource:
+        steps = range(1, LONGEST + 1) if every_step else RUNGS
+        return _HartmannCurves(self.function, np.random.default_rng(seed), steps)
 
     def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:
         """That of the trial that people would take: the best reported among those that trained longest. It is judged by
@@ -73,10 +74,11 @@ class HartmannProblem:
 class _HartmannCurves:
     function: Hartmann
     noise: np.random.Generator
+    steps: Sequence[int]
 
     def curve(self, point: Point) -> list[Report]:
-        values = [self.function.regret(dict(point), step, self.noise) for step in RUNGS]
-        return [Report(step, float(step), {METRIC: value}) for step, value in zip(RUNGS, values, strict=True)]
+        values = [self.function.regret(dict(point), step, self.noise) for step in self.steps]
+        return [Report(step, float(step), {METRIC: value}) for step, value in zip(self.steps, values, strict=True)]
 
 
 @dataclass
@@ -94,7 +96,7 @@ class TableProblem:
     error: SurrogateError | None
     """Error of the surrogate at the end of a training."""
 
-    def source(self, seed: int) -> CurveSource:
+    def source(self, seed: int, *, every_step: bool = False) -> CurveSource:
         return self.curves
 
     def regret(self, reports: Sequence[Reported], points: dict[int, Point]) -> float:

@@ -7,6 +7,10 @@ optimum, 1 the median point. Prints the mean over seeds with its 95 % confidence
     python benchmarks/search_quality.py --methods random+asha tpe+asha --problems mfh3 --seeds 4 --budgets 10
     python benchmarks/search_quality.py --table /tmp/tables/*.parquet  # recorded curves: benchmarks/record_tables.py
 
+Other libraries than Optuna and Ray are in an environment of their own, in which all of this runs:
+
+    make .venv/peers/.ready && .venv/peers/bin/python benchmarks/search_quality.py --methods sweeps smac hebo
+
 A table becomes a surrogate (a forest fitted to its curves), since random search exhausts half of a small table.
 """
 
@@ -28,6 +32,7 @@ import numpy as np
 from curve_files import TUNING
 from results_document import markdown_table, write_between_marks
 from search_problems import METRIC, Problem, hartmann_problems, table_problem
+from searched.methods import INSTALL, PEERS, installed, searched_by
 
 from sweeps.constants import PARAMETERS, STEPS
 from sweeps.search.budget import Usage
@@ -228,7 +233,7 @@ METHODS: dict[str, Method] = {
     "ray optuna+asha": Method(ray_optuna),
     "optuna tpe+halving": optuna_native("halving"),
     "optuna tpe+hyperband": optuna_native("hyperband"),
-}
+} | {name: Method(searched_by(name)) for name in PEERS}
 
 
 # --- the benchmark ---------------------------------------------------------------------------------------------
@@ -271,7 +276,8 @@ def loaded(source: Source) -> Problem:
 def main() -> None:
     functions = [problem.name for problem in hartmann_problems()]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    here = [name for name in METHODS if name not in PEERS or installed(name)]
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=here, help="default: all that are installed")
     parser.add_argument("--problems", nargs="*", choices=functions, help="functions; default: all, without --table")
     parser.add_argument("--table", nargs="+", type=Path, default=[], help="Parquet files of learning curves")
     parser.add_argument("--metric", default="eval/loss", help="column of the tables to search for")
@@ -283,6 +289,8 @@ def main() -> None:
     parser.add_argument("--to", type=Path, help="JSON file for all regrets; what it has is not measured again")
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
     options = parser.parse_args()
+    if missing := [name for name in options.methods if name not in here]:
+        parser.error(f"{', '.join(missing)}: not installed; {INSTALL}")
     chosen = functions if options.problems is None and not options.table else options.problems or []
     sources = [Source(name) for name in chosen]
     sources += [Source(path.stem, path, options.metric, options.mode) for path in options.table]
