@@ -16,6 +16,7 @@ from reference.conf_values import shipped_values, written_examples
 from reference.page import code, heading, prose, sentence, slug, table
 from reference.value_type import bare, example_value, in_words, members, sections
 from sweeps.config import SweepConfig
+from sweeps.config.descriptions import field_descriptions
 from sweeps.config.schedule import Schedule
 from sweeps.config.service import Service
 
@@ -132,7 +133,7 @@ def _walk(path: str, classes: list[type], values: dict[str, Any], above: set[typ
             for each in below:
                 if each not in inner.setdefault(key_path + suffix, []) and each not in above:
                     inner[key_path + suffix].append(each)
-            keys.append(_key(key_path, variant, field, values))
+            keys.append(_key(key_path, variant, field, field_descriptions(schema).get(name), values))
         yield Section(path, variant, prose(schema.__doc__), keys, schema)
     for below_path, found in inner.items():
         yield from _walk(below_path, found, values, above | set(classes))
@@ -160,7 +161,7 @@ def _variant(schema: type) -> str:
     return ""
 
 
-def _key(path: str, variant: str, field: FieldInfo, values: dict[str, Any]) -> Key:
+def _key(path: str, variant: str, field: FieldInfo, description: str | None, values: dict[str, Any]) -> Key:
     default = _default(field)
     below, _ = _sections_below(field.annotation)
     return Key(
@@ -168,7 +169,7 @@ def _key(path: str, variant: str, field: FieldInfo, values: dict[str, Any]) -> K
         variant=variant,
         type=in_words(field.annotation, field.metadata),
         default=_default_text(field, default),
-        description=prose(field.description) or (sentence(below[0].__doc__) if below else ""),
+        description=prose(description) or (sentence(below[0].__doc__) if below else ""),
         example=_example(path, variant, field, default, values),
         field=field,
     )

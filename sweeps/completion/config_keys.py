@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from sweeps.completion.candidate import Candidate
+from sweeps.config.descriptions import field_descriptions
 
 
 class Key(NamedTuple):
@@ -56,7 +57,8 @@ def keys_of(classes: list[type]) -> dict[str, Key]:
     for each in classes:
         fields = getattr(each, "__pydantic_fields__", {})
         for name, field in fields.items():
-            key = found.setdefault(field.alias or name, Key(_first_sentence(field.description), [], []))
+            help_text = _first_sentence(field_descriptions(each).get(name))
+            key = found.setdefault(field.alias or name, Key(help_text, [], []))
             key.sections.extend(section for section in _sections(field.annotation) if section not in key.sections)
             key.values.extend(value for value in _values(field.annotation) if value not in key.values)
     return found

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Goal = Literal["classification", "regression"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-STORED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+STORED = ConfigDict(extra="forbid")
 ENCODING_FILE = "table.json"
 DATE_PARTS = ("days", "month", "weekday", "hour")
 """Numbers that a column of dates becomes: days since 1970, and parts of the date."""
