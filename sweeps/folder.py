@@ -36,6 +36,10 @@ BEAT_S = 2.0
 SILENCE_S = 20.0
 """Seconds without a heartbeat after which a driver on another machine counts as dead, by the clock of the machine that
 waits: clocks of machines differ."""
+PATIENCE = "SWEEPS_WAIT_FOR_DRIVER_S"
+"""Environment variable with the seconds that a driver waits for another one to end, before it is refused. A job that
+Slurm has put back into the queue sets it: on a node that was taken out of service, the driver before may still be
+ending."""
 LEFT = 130
 """Exit status of a driver whose sweep was taken over: interrupted."""
 
@@ -44,7 +48,12 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def only_driver(
-    folder: Path, sweep: str, *, machine: str | None = None, store: ObjectStore | None = None
+    folder: Path,
+    sweep: str,
+    *,
+    machine: str | None = None,
+    store: ObjectStore | None = None,
+    patience_s: float = 0.0,
 ) -> Iterator[None]:
     """Hold a sweep's folder, as its only driver.
 
@@ -53,6 +62,7 @@ def only_driver(
         sweep: Name of the sweep.
         machine: Identity of the machine; default: this one.
         store: Place of the sweep in an object store.
+        patience_s: Maximum seconds to wait for another driver to end.
 
     Raises:
         UserError: Another driver runs this sweep; two would train its trials twice.
@@ -62,13 +72,11 @@ def only_driver(
     file = _DriverFile(folder if store is None else store)
     if store is not None:
         folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    lock = FileLock(folder / DRIVER_LOCK, timeout=0)
+    lock = FileLock(folder / DRIVER_LOCK)
+    began = time.monotonic()
     try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"{sweep} is run by another process already; {_watch(sweep)}") from None
-    try:
-        _wait_for_silence(file, sweep, machine)
+        _acquire(lock, sweep, patience_s)
+        _wait_for_silence(file, sweep, machine, began + patience_s)
         with _heartbeats(file, sweep, machine):
             yield
     finally:
@@ -101,8 +109,31 @@ def is_held(folder: Path) -> bool:
         return True
 
 
-def _wait_for_silence(file: _DriverFile, sweep: str, machine: str) -> None:
-    """Wait until a driver on another machine counts as dead.
+def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
+    """Acquire the lock, which a driver on this machine may have.
+
+    Raises:
+        UserError: It keeps it for longer than that.
+    """
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if patience_s > 0:
+            logger.warning("%s is run by another process; waiting up to %.0f s for its end", sweep, patience_s)
+        try:
+            lock.acquire(timeout=patience_s)
+        except Timeout:
+            raise UserError(f"{sweep} is run by another process already; {_watch(sweep)}") from None
+
+
+def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: float) -> None:
+    """Wait until a driver on another machine has ended or counts as dead.
+
+    Args:
+        file: Its heartbeat.
+        sweep: Name of the sweep.
+        machine: Identity of this machine.
+        deadline: Monotonic time until which its heartbeat may go on.
 
     Raises:
         UserError: Its heartbeat goes on.
@@ -111,11 +142,16 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str) -> None:
     if last is None or last["machine"] == machine:
         return  # the lock excludes drivers on this machine
     logger.warning("%s was last run on %s; waiting %.0f s to see that it no longer is", sweep, _host(last), SILENCE_S)
-    deadline = time.monotonic() + SILENCE_S
-    while time.monotonic() < deadline:
+    silent_since = time.monotonic()
+    while time.monotonic() < silent_since + SILENCE_S:
         time.sleep(BEAT_S / 4)
-        if file.read() != last:
-            raise UserError(f"{sweep} is run by another process already, on {_host(last)}; {_watch(sweep)}")
+        now = file.read()
+        if now is None:
+            return  # it has ended by itself
+        if now != last:
+            if time.monotonic() > deadline:
+                raise UserError(f"{sweep} is run by another process already, on {_host(last)}; {_watch(sweep)}")
+            last, silent_since = now, time.monotonic()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import PurePosixPath
 
 from sweeps.errors import SweepsError, Undelivered, UserError
 from sweeps.files import FOLDER_MODE
-from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, LOG_FILE, is_held, only_driver
+from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, LOG_FILE, PATIENCE, is_held, only_driver
 from sweeps.plan.plan import Plan
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploits
@@ -74,7 +75,8 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(only_driver(plan.folder, plan.name, store=plan.store))
+            patience_s = float(os.environ.get(PATIENCE) or 0)
+            stack.enter_context(only_driver(plan.folder, plan.name, store=plan.store, patience_s=patience_s))
             copy = None if plan.store is None else stack.enter_context(_mirrored(plan, plan.store))
         except OSError as error:
             if plan.store is None:

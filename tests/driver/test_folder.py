@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,10 @@ from processes import outputs
 
 from sweeps import folder as driver
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
-from sweeps.driver.holding import bring_reports
+from sweeps.driver.holding import bring_reports, held
 from sweeps.errors import UserError
 from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
+from sweeps.launch.slurm import BODY
 from sweeps.search.study import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.storage.object_store import ObjectStore
@@ -72,6 +74,40 @@ def test_a_second_driver_on_another_machine_is_refused_by_signs_of_life(
     blind(tmp_path)
     with pytest.raises(UserError, match="already, on far;"), only_driver(tmp_path, "mine"):
         pass
+
+
+def test_a_driver_with_patience_waits_for_the_end_of_another_one(
+    tmp_path: Path, other: subprocess.Popen[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    ending = threading.Timer(2.0, other.kill)
+    ending.start()
+    with only_driver(tmp_path, "mine", patience_s=120):
+        assert "mine is run by another process; waiting up to 120 s for its end" in caplog.text
+        assert other.wait() == -signal.SIGKILL
+    ending.join()
+
+
+def test_a_driver_with_patience_waits_for_one_on_another_machine(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    blind(tmp_path)
+    ending = threading.Timer(driver.SILENCE_S + 1.0, other.kill)  # its heartbeat is seen before that
+    ending.start()
+    with only_driver(tmp_path, "mine", patience_s=120):
+        assert other.wait() == -signal.SIGKILL
+        assert json.loads((tmp_path / DRIVER_FILE).read_text())["machine"] != "far/1"
+    ending.join()
+
+
+def test_a_driver_of_a_job_that_was_put_back_into_the_queue_has_patience(
+    tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan: Any = SimpleNamespace(folder=tmp_path, name="mine", store=None)
+    monkeypatch.setenv(driver.PATIENCE, "120")
+    ending = threading.Timer(2.0, other.kill)
+    ending.start()
+    with held(plan):
+        assert other.wait() == -signal.SIGKILL
+    ending.join()
+    assert driver.PATIENCE in BODY.read_text(encoding="utf-8")
 
 
 def test_a_lost_machines_sweep_is_taken_over_after_a_silence(tmp_path: Path, other: subprocess.Popen[str]) -> None:
