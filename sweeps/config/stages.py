@@ -7,9 +7,10 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps.config.space import Finite
 from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Reach, Text
+
+Power = Annotated[float, Field(ge=-4, le=4)]
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -24,7 +25,7 @@ class Stage:
     keep: PositiveInt = 5
     """Number of its best points that the next stage, or after the last one the sweep, trains first; of similar ones the
     best. Their values in both show how far the orders agree."""
-    rescale: Annotated[dict[str, PositiveFloat | dict[str, Finite]], Reach.NOTHING] = Field(default_factory=dict)
+    rescale: Annotated[dict[str, PositiveFloat | dict[str, Power]], Reach.NOTHING] = Field(default_factory=dict)
     """Searched numbers whose best value changes with the size of a training, by path: a factor from this stage to the
     next one (after the last one, to the sweep), or powers of the ratio by which values of the config change, such as
     ``{train.lr: {model.width: -1}}``."""

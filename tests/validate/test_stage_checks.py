@@ -94,6 +94,7 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
         ("model.channels=8", "train.lrr: 0.5", ["rescale.train.lrr=0.5", "is not searched", "mean train.lr"]),
         ("model.channels=8", "train.optimizer: 2", ["rescale.train.optimizer=2", "has choices"]),
         ("model.channels=8", "train.lr: 0", ["search.stages.0.rescale.train.lr", "greater than 0"]),
+        ("model.channels=8", "train.lr: {model.channels: -1000}", ["search.stages.0.rescale.train.lr", "-4"]),
         ("model.channels=8", "train.lr: {model.width: -1}", ["model.width=-1", "None in the stage", "a factor"]),
         ("model.channels=8", "train.lr: {model.kind: -1}", ["model.kind=-1", "conv_net", "positive number"]),
         ("model.channels=8", "train.lr: {train.momentum: 1}", ["train.momentum=1", "is searched"]),
