@@ -54,7 +54,7 @@ def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:
     return values
 
 
-def _within(distribution: Any, value: float) -> float:
+def _within(distribution: Any, value: float) -> Any:
     """The value of a range that is nearest to a number."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     low, step = distribution.low, distribution.step
@@ -62,4 +62,4 @@ def _within(distribution: Any, value: float) -> float:
     if step is not None:
         steps = min(round((value - low) / step), int((distribution.high - low) / step + 1e-9))
         value = low + steps * step
-    return float(as_sampled(distribution, value)) if isinstance(distribution, FloatDistribution) else int(value)
+    return as_sampled(distribution, value)
