@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -158,3 +160,18 @@ def test_failures_by_chance_cost_no_good_part_of_the_space() -> None:
     chance = iter(math.sin(index * 12.9898) * 43758.5453 % 1 < 0.2 for index in range(1000))
     search.run(lambda point: "RuntimeError: boom" if next(chance) else None, 60)
     assert search.refused < 20
+
+
+def test_without_failures_the_library_of_forests_is_not_imported() -> None:
+    code = """
+import sys
+import optuna
+from sweeps.config.space import FloatDistribution
+from sweeps.search.advisors.failures import FailureAdvisor
+from sweeps.space.distributions import Space
+study, advisor = optuna.create_study(), FailureAdvisor(Space({"x": FloatDistribution(type="float", low=0, high=1)}))
+study.add_trial(optuna.create_trial(value=1.0))
+print(advisor.refuse(study, {"x": 0.5}), "sklearn" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "False"]

@@ -18,6 +18,7 @@ from sweeps.worker_error import without_location
 
 if TYPE_CHECKING:
     import optuna
+    from sklearn.ensemble import RandomForestClassifier
 
 Failure = Literal["out of memory", "diverged", "crashed"]
 
@@ -161,12 +162,12 @@ class _Forest:
     """The probability that a point fails, by a random forest (Breiman, 2001) of scikit-learn."""
 
     def __init__(self, trials: Sequence[_Ended]):
-        from sklearn.ensemble import RandomForestClassifier  # takes half a second; only for sweeps with failures
-
         outcomes = [trial.outcome for trial in trials]
         self.num_trials, self.num_failed = len(trials), len(trials) - outcomes.count(SUCCESS)
         self._trees: RandomForestClassifier | None = None
         if min(self.num_failed, outcomes.count(SUCCESS)) >= 2:
+            from sklearn.ensemble import RandomForestClassifier  # takes a second; only for sweeps with failures
+
             # With at least two trials in a leaf, and a sample of the trials in each tree, no trial decides alone.
             self._trees = RandomForestClassifier(TREES, min_samples_leaf=2, max_features=None, random_state=0)
             self._trees.fit(np.array([trial.vector for trial in trials]), outcomes)
