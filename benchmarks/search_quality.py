@@ -1,7 +1,8 @@
 """Quality of searches at equal budgets, in simulated time: ours, Optuna's and Ray's, on the same problems.
 
 A budget of 40 is the time in which the workers could train 40 configurations to the end. Regret is normalized: 0 is the
-optimum, 1 the median point. Prints the mean over seeds with its 95 % confidence interval, and mean ranks:
+optimum, 1 the median point. Prints the mean over seeds with its 95 % confidence interval, mean ranks, the mean regret
+after parts of the budget, and the part of the budget that a method needs for what the best peer reaches with all of it:
 
     python benchmarks/search_quality.py                                  # minutes to hours: all methods on all problems
     python benchmarks/search_quality.py --methods random+asha tpe+asha --problems mfh3 --seeds 4 --budgets 10
@@ -22,38 +23,23 @@ import itertools
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from curve_files import TUNING
-from results_document import markdown_table, write_between_marks
+from results_document import write_between_marks
 from search_problems import METRIC, Problem, hartmann_problems, table_problem
 from searched.methods import INSTALL, PEERS, installed, searched_by
+from searched.regrets import FRACTIONS, Cell, Results, as_document, progress_table, quality_table, read_results
 
 from sweeps.constants import PARAMETERS, STEPS
 from sweeps.search.budget import Usage
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
 
 ETA = 3
-FRACTIONS = (0.25, 0.5, 1.0)
-"""Parts of the budget at which the regret is taken."""
-
-
-class Cell(NamedTuple):
-    """One mean over seeds."""
-
-    workers: int
-    budget: int
-    method: str
-    problem: str
-
-
-Results = dict[Cell, list[list[float]]]
-"""Regrets at ``FRACTIONS``, by seed."""
 
 
 @dataclass
@@ -62,12 +48,14 @@ class Method:
 
     run: Callable[[Problem, int, int, float], tuple[Outcome, dict[int, Any]]]
     """Searches a problem with a seed and a number of workers for some simulated seconds."""
+    peer: bool = True
+    """Whether others offer it: another library's, or a plain one that all have."""
 
 
 # --- ours ------------------------------------------------------------------------------------------------------
 
 
-def ours(sampler: dict[str, Any], scheduler: str) -> Method:
+def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Method:
     """A sampler of ours by its config, with a scheduler of ours."""
 
     def run(problem: Problem, seed: int, workers: int, limit_s: float) -> tuple[Outcome, dict[int, Any]]:
@@ -96,7 +84,7 @@ def ours(sampler: dict[str, Any], scheduler: str) -> Method:
         }[scheduler]()
         return simulated(searcher, made, problem, seed, workers, budget)
 
-    return Method(run)
+    return Method(run, peer=peer)
 
 
 def middle(problem: Problem) -> dict[str, Any]:
@@ -221,8 +209,8 @@ def optuna_native(pruner: str) -> Method:
 
 
 METHODS: dict[str, Method] = {
-    "random": ours({"kind": "random"}, "none"),
-    "random+asha": ours({"kind": "random"}, "asha"),
+    "random": ours({"kind": "random"}, "none", peer=True),
+    "random+asha": ours({"kind": "random"}, "asha", peer=True),
     "tpe": ours({"kind": "tpe"}, "none"),
     "tpe+asha": ours({"kind": "tpe"}, "asha"),
     "bohb+asha": ours({"kind": "bohb"}, "asha"),
@@ -294,7 +282,10 @@ def main() -> None:
     chosen = functions if options.problems is None and not options.table else options.problems or []
     sources = [Source(name) for name in chosen]
     sources += [Source(path.stem, path, options.metric, options.mode) for path in options.table]
-    known = read_results(options.to)
+    try:
+        known = read_results(options.to)
+    except ValueError as error:
+        parser.error(f"--to: {error}")
     found: Results = {}
     with ProcessPoolExecutor(options.processes) as pool:
         for workers, budget in itertools.product(options.workers, options.budgets):
@@ -308,48 +299,12 @@ def main() -> None:
                     options.to.write_text(json.dumps(as_document(known), indent=1), encoding="utf-8")
             names = [source.name for source in sources]
             print(f"\nbudget {budget} full trainings, {workers} workers; normalized regret at the end")
-            print(quality_table(found, options.methods, names, workers, budget), flush=True)
+            print(quality_table(found, options.methods, names, workers, budget))
+            print("\nits mean over the problems after parts of the budget")
+            peers = peers_of(options.methods)
+            print(progress_table(found, options.methods, peers, names, workers, budget), flush=True)
     if options.write:
         write_between_marks(options.write, {"search quality": written(found, options)})
-
-
-def read_results(path: Path | None) -> Results:
-    """Regrets that an earlier run has written."""
-    if path is None or not path.is_file():
-        return {}
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    return {Cell(row["workers"], row["budget"], row["method"], row["problem"]): row["regrets"] for row in rows}
-
-
-def as_document(results: Results) -> list[dict[str, Any]]:
-    """All regrets, a row for each method, problem, budget and number of workers."""
-    return [{**cell._asdict(), "fractions": FRACTIONS, "regrets": regrets} for cell, regrets in results.items()]
-
-
-def quality_table(found: Results, methods: list[str], names: list[str], workers: int, budget: int) -> str:
-    """Mean regret at the end with half the width of its confidence interval, and the mean rank; the best is bold."""
-    from scipy.stats import rankdata, t
-
-    last = {
-        (method, name): np.array(found[Cell(workers, budget, method, name)])[:, -1]
-        for method in methods
-        for name in names
-    }
-    # Ranks of the methods within each problem and seed.
-    ranks = np.array(
-        [rankdata([last[method, name] for method in methods], axis=0).mean(axis=1) for name in names]
-    ).mean(axis=0)
-    best = {name: min(methods, key=lambda method: last[method, name].mean()) for name in names}
-    rows = []
-    for method, rank in zip(methods, ranks, strict=True):
-        cells = []
-        for name in names:
-            values = last[method, name]
-            error = values.std(ddof=1) / len(values) ** 0.5 * t.ppf(0.975, len(values) - 1) if len(values) > 1 else 0.0
-            mean = f"**{values.mean():.3f}**" if best[name] == method else f"{values.mean():.3f}"
-            cells.append(f"{mean} ±{error:.3f}")
-        rows.append([method, *cells, f"{rank:.2f}"])
-    return markdown_table(["method", *names, "mean rank"], rows)
 
 
 def written(found: Results, options: argparse.Namespace) -> str:
@@ -358,16 +313,24 @@ def written(found: Results, options: argparse.Namespace) -> str:
     reported = [path.stem for path in options.table if path.stem not in TUNING]
     parts = []
     for workers, budget in itertools.product(options.workers, options.budgets):
-        parts += [
-            f"{title} (budget of {budget} full trainings, {workers} workers, {options.seeds} seeds):\n\n"
-            + quality_table(found, options.methods, chosen, workers, budget)
-            for title, chosen in (
-                ("Problems that it was designed with", [name for name in names if name not in reported]),
-                ("Problems that it was not designed with", reported),
-            )
-            if chosen
-        ]
+        for title, chosen in (
+            ("Problems that it was designed with", [name for name in names if name not in reported]),
+            ("Problems that it was not designed with", reported),
+        ):
+            if not chosen:
+                continue
+            parts += [
+                f"{title} (budget of {budget} full trainings, {workers} workers, {options.seeds} seeds), at the end:",
+                quality_table(found, options.methods, chosen, workers, budget),
+                "Mean over these problems, and the part of the budget that gives the best peer's regret at the end:",
+                progress_table(found, options.methods, peers_of(options.methods), chosen, workers, budget),
+            ]
     return "\n\n".join(parts)
+
+
+def peers_of(methods: Sequence[str]) -> list[str]:
+    """Those that others offer."""
+    return [method for method in methods if METHODS[method].peer]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""Regrets of searches: their file, and the tables that compare the methods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from results_document import markdown_table
+
+FRACTIONS = tuple(part / 20 for part in range(1, 21))
+"""Parts of the budget at which the regret is taken."""
+SHOWN = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""Those in the table of the regret against the budget."""
+
+
+class Cell(NamedTuple):
+    """One mean over seeds."""
+
+    workers: int
+    budget: int
+    method: str
+    problem: str
+
+
+Results = dict[Cell, list[list[float]]]
+"""Regrets at ``FRACTIONS``, by seed."""
+
+
+def read_results(path: Path | None) -> Results:
+    """Regrets that an earlier run has written.
+
+    Raises:
+        ValueError: They were taken at other parts of the budget.
+    """
+    if path is None or not path.is_file():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    if any(tuple(row["fractions"]) != FRACTIONS for row in rows):
+        raise ValueError(f"{path} has regrets at other parts of the budget; give another file")
+    return {Cell(row["workers"], row["budget"], row["method"], row["problem"]): row["regrets"] for row in rows}
+
+
+def as_document(results: Results) -> list[dict[str, Any]]:
+    """All regrets, a row for each method, problem, budget and number of workers."""
+    return [{**cell._asdict(), "fractions": FRACTIONS, "regrets": regrets} for cell, regrets in results.items()]
+
+
+def quality_table(found: Results, methods: Sequence[str], names: Sequence[str], workers: int, budget: int) -> str:
+    """Mean regret at the end with half the width of its confidence interval, and the mean rank; the best is bold."""
+    from scipy.stats import rankdata
+
+    last = {
+        (method, name): np.array(found[Cell(workers, budget, method, name)])[:, -1]
+        for method in methods
+        for name in names
+    }
+    # Ranks of the methods within each problem and seed.
+    ranks = np.array(
+        [rankdata([last[method, name] for method in methods], axis=0).mean(axis=1) for name in names]
+    ).mean(axis=0)
+    best = {name: min(methods, key=lambda method: last[method, name].mean()) for name in names}
+    rows = []
+    for method, rank in zip(methods, ranks, strict=True):
+        cells = [with_interval(last[method, name], bold=best[name] == method) for name in names]
+        rows.append([method, *cells, f"{rank:.2f}"])
+    return markdown_table(["method", *names, "mean rank"], rows)
+
+
+def with_interval(values: Any, *, bold: bool = False) -> str:
+    """The mean over seeds with half the width of its 95 % confidence interval."""
+    from scipy.stats import t
+
+    error = values.std(ddof=1) / len(values) ** 0.5 * t.ppf(0.975, len(values) - 1) if len(values) > 1 else 0.0
+    mean = f"**{values.mean():.3f}**" if bold else f"{values.mean():.3f}"
+    return f"{mean} ±{error:.3f}"
+
+
+def progress_table(
+    found: Results, methods: Sequence[str], peers: Sequence[str], names: Sequence[str], workers: int, budget: int
+) -> str:
+    """Mean regret over the problems after the parts ``SHOWN`` of the budget, and the part that is needed for the best
+    peer's regret at the end, as a mean over the problems."""
+    regrets = {
+        (method, name): np.array(found[Cell(workers, budget, method, name)]) for method in methods for name in names
+    }
+    rows = []
+    for method in methods:
+        over_problems = np.mean([regrets[method, name] for name in names], axis=0)
+        cells = [with_interval(over_problems[:, FRACTIONS.index(part)]) for part in SHOWN]
+        needed = [
+            budget_needed(regrets[method, name].mean(axis=0), min(regrets[peer, name][:, -1].mean() for peer in peers))
+            for name in names
+            if peers
+        ]
+        rows.append([method, *cells, needed_text(needed)])
+    return markdown_table(["method", *(f"{part:.0%}" for part in SHOWN), "budget needed"], rows)
+
+
+def budget_needed(regrets: Any, regret: float) -> float | None:
+    """The first part of the budget after which the mean regret is at most as large as a given one; None if it never
+    is."""
+    return next((part for part, mean in zip(FRACTIONS, regrets, strict=True) if mean <= regret), None)
+
+
+def needed_text(needed: list[float | None]) -> str:
+    """The mean over problems; a problem without the regret counts as the whole budget, and their number is given."""
+    if not needed:
+        return ""
+    never = needed.count(None)
+    mean = f"{np.mean([1.0 if part is None else part for part in needed]):.0%}"
+    return f"over {mean} ({never} of {len(needed)} never)" if never else mean

@@ -1,0 +1,75 @@
+"""Tables of the benchmark of searches: the regret against the budget, and the budget that a regret needs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from searched.regrets import (
+    FRACTIONS,
+    Cell,
+    Results,
+    as_document,
+    budget_needed,
+    progress_table,
+    quality_table,
+    read_results,
+)
+
+
+def falling(to: float) -> list[float]:
+    """Regrets that fall evenly from 1, and end at ``to``."""
+    return [1 - (1 - to) * part for part in FRACTIONS]
+
+
+@pytest.fixture
+def results() -> Results:
+    return {
+        Cell(4, 40, "ours", "a"): [falling(0.0), falling(0.0)],
+        Cell(4, 40, "peer", "a"): [falling(0.5), falling(0.5)],
+        Cell(4, 40, "ours", "b"): [falling(0.4), falling(0.6)],
+        Cell(4, 40, "peer", "b"): [falling(0.2), falling(0.2)],
+    }
+
+
+def test_the_budget_needed_is_the_first_part_whose_mean_regret_is_low_enough() -> None:
+    assert budget_needed(falling(0.0), 0.5) == 0.5
+    assert budget_needed(falling(0.0), 0.49) == 0.55
+    assert budget_needed(falling(0.3), 0.2) is None
+
+
+def test_the_table_says_what_part_of_the_budget_gives_the_best_peers_regret(results: Results) -> None:
+    rows = progress_table(results, ["ours", "peer"], ["peer"], ["a", "b"], 4, 40).splitlines()
+    assert rows[0] == "| method | 10% | 25% | 50% | 75% | 100% | budget needed |"
+    # On a, ours is at the peer's 0.5 after half of the budget; on b it ends above the peer's 0.2.
+    assert rows[2].endswith("| 0.250 ±0.635 | over 75% (1 of 2 never) |")
+    assert rows[3].startswith("| peer | 0.935 ±0.000 |")
+    assert rows[3].endswith("| 100% |")
+
+
+def test_without_a_peer_no_budget_is_given(results: Results) -> None:
+    assert progress_table(results, ["ours"], [], ["a"], 4, 40).splitlines()[2].endswith("| 0.000 ±0.000 |  |")
+
+
+def test_the_best_of_a_problem_is_bold_and_ranks_are_means_over_problems_and_seeds(results: Results) -> None:
+    rows = quality_table(results, ["ours", "peer"], ["a", "b"], 4, 40).splitlines()
+    assert rows[2] == "| ours | **0.000** ±0.000 | 0.500 ±1.271 | 1.50 |"
+    assert rows[3] == "| peer | 0.500 ±0.000 | **0.200** ±0.000 | 1.50 |"
+
+
+def test_results_are_read_again_and_those_at_other_parts_of_the_budget_are_refused(
+    results: Results, tmp_path: Path
+) -> None:
+    file = tmp_path / "regrets.json"
+    assert read_results(file) == {}
+    rows = as_document(results)
+    file.write_text(json.dumps(rows))
+    assert read_results(file) == results
+    file.write_text(json.dumps([{**rows[0], "fractions": [0.5, 1.0]}]))
+    with pytest.raises(ValueError, match=r"regrets\.json has regrets at other parts"):
+        read_results(file)
