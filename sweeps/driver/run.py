@@ -300,7 +300,9 @@ def _train_stages(
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
     """Let Tune run trials until the limiter's searcher has no more; returns the plan, as it was extended meanwhile."""
     from sweeps.driver.capacity import Capacity
+    from sweeps.search.advisors.memory import import_early
 
+    import_early()  # while the first workers start
     capacity = Capacity(plan, session, limiter)
     requests = RequestHandler(plan, session, limiter, capacity, signals)
     with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import threading
 import warnings
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +33,13 @@ REFIT_GROWTH = 2.0
 MIN_RELATIVE_ERROR = 0.05
 """Smallest error relative to the estimate: trials that took the same memory may have been alike."""
 MIB_OF_GIB = 1024
+
+
+def import_early() -> None:
+    """Import scikit-learn in a thread, so that no trial waits seconds for it at the first estimate."""
+    threading.Thread(
+        target=importlib.import_module, args=("sklearn.gaussian_process",), name="imports", daemon=True
+    ).start()
 
 
 class Estimate(NamedTuple):
