@@ -99,7 +99,8 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        self._sample()
+        if self._view.state is not None:  # it is None if Ray did not start
+            self._sample()
 
     def _run(self) -> None:
         sampled = 0.0
