@@ -5,6 +5,7 @@ python -m scaled.sweep WORKERS TRIALS FOLDER
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -162,7 +163,11 @@ def _thread_name(name: str) -> str:
 
 
 def _mib(files: Any) -> float:
-    return sum(file.stat().st_size for file in files if file.is_file()) / 2**20
+    sizes = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):  # SQLite removes its journal
+            sizes.append(file.stat().st_size)
+    return sum(sizes) / 2**20
 
 
 def _part(frame: FrameType) -> str:

@@ -45,7 +45,7 @@ class Forecaster:
         with state.lock:
             if state.shutdown.status is not None or state.winner is not None:
                 return
-            made_of = tuple((each.trial, each.state, each.step) for each in state.trials.values())
+            made_of = tuple((each.trial, each.state, each.step) for each in state.all_trials)
             if made_of == self._made_of or not any(each.has_ended for each in state.searched):
                 return
             so_far = search_so_far(state)

@@ -124,8 +124,8 @@ def _trials(state: SweepState) -> Markup:
 def _curves(state: SweepState) -> Markup:
     front = state.front()
     return curves_image(
-        {trial.trial: trial.curve for trial in state.trials.values() if trial.curve},
-        {trial.trial: trial.state for trial in state.trials.values()},
+        {trial.trial: trial.curve for trial in state.all_trials if trial.curve},
+        {trial.trial: trial.state for trial in state.all_trials},
         front[0].trial if front else None,
         state.objectives.metrics[0],
         state.objectives.modes[0],

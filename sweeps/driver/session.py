@@ -63,7 +63,7 @@ class Session:
         """Wait until the ends of trials are in the session's state, after Tune has ended all; returns whether they
         are."""
         until = time.monotonic() + ENDS_WITHIN_S
-        while any(each.state == "running" for each in [*self.state.trials.values()]):
+        while any(each.state == "running" for each in self.state.all_trials):
             if not self._thread.is_alive() or self.state.shutdown.status is not None or time.monotonic() >= until:
                 return False
             time.sleep(0.02)

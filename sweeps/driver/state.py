@@ -100,6 +100,11 @@ class SweepState:
         return self.earlier.all_trials if self.earlier is not None else []
 
     @property
+    def all_trials(self) -> list[TrialStatus]:
+        """All trials of this moment: other threads may add some while the list is read."""
+        return [*self.trials.values()]
+
+    @property
     def searched(self) -> list[TrialStatus]:
         """The trials of the search, without those of its stages and those that repeat the best ones."""
         return self.trials_of(None)
@@ -107,7 +112,7 @@ class SweepState:
     def trials_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
         """The trials of a stage of the search, or of the search after its stages."""
         number = stage.number if stage is not None else None
-        return [each for each in self.trials.values() if each.repeat_of is None and each.stage == number]
+        return [each for each in self.all_trials if each.repeat_of is None and each.stage == number]
 
     @property
     def planned_now(self) -> int:
@@ -117,7 +122,7 @@ class SweepState:
     @property
     def repeats(self) -> list[TrialStatus]:
         """The trials that repeat the best ones with other seeds."""
-        return [each for each in self.trials.values() if each.repeat_of is not None]
+        return [each for each in self.all_trials if each.repeat_of is not None]
 
     # --- trials that change their state -----------------------------------------------------------------------
 
@@ -135,14 +140,14 @@ class SweepState:
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""
-        running = [each for each in self.trials.values() if each.state == "running"]
+        running = [each for each in self.all_trials if each.state == "running"]
         if self.fit.is_elastic:
             held = [len(each.spans[-1].workers) if each.holds and each.spans else 0 for each in running]
             empty = max(0, self.places - sum(held))
         else:
             held = [self.fit.of(each.pool).num_workers for each in running]
             empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
-        self._usage.count(self.trials.values(), sum(held) + empty, 0 if self._more_to_come() else empty)
+        self._usage.count(self.all_trials, sum(held) + empty, 0 if self._more_to_come() else empty)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)
@@ -219,7 +224,7 @@ class SweepState:
         """Whether a trial will start that does not run."""
         if self.shutdown.interrupts_trials():
             return False
-        waits = any(each.state == "waiting" for each in self.trials.values())
+        waits = any(each.state == "waiting" for each in self.all_trials)
         return waits or self.stage is not None or self.to_repeat > 0 or len(self.searched) < self.num_trials
 
     @property
@@ -229,7 +234,7 @@ class SweepState:
 
     def time(self) -> dict[str, Any]:
         """See ``UsageMeter.summary``."""
-        return self._usage.summary(self.trials.values(), self.started)
+        return self._usage.summary(self.all_trials, self.started)
 
 
 def _status_of(trial: TrialRecord) -> TrialStatus:

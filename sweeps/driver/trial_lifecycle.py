@@ -127,7 +127,7 @@ class TrialLifecycle:
     def all_ended(self) -> None:
         """End the trials that Tune has stopped all together, without a callback for each."""
         with self._state.lock:
-            for status in self._state.trials.values():
+            for status in self._state.all_trials:
                 if status.state == "running" and not status.ending:
                     self.ended({TRIAL: status.trial}, {})
 

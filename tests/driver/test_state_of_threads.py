@@ -1,0 +1,53 @@
+"""The state of a sweep is read by one thread while another one adds trials."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.state import SweepState
+from sweeps.driver.trial_status import TrialStatus
+
+READS: dict[str, Callable[[SweepState], Any]] = {
+    "progress": lambda state: state.progress,
+    "counts": lambda state: state.counts(),
+    "repeats": lambda state: state.repeats,
+    "time": lambda state: state.time(),
+    "usage": lambda state: state.count_usage(),
+}
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads that take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+@pytest.mark.parametrize("read", READS)
+def test_the_state_is_read_while_another_thread_adds_trials(read: str) -> None:
+    nothing: Any = None
+    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 2, Shutdown(nothing))
+    finished = threading.Event()
+
+    def add() -> None:
+        for number in range(2_000):
+            state.trials[f"{number:04}"] = TrialStatus(f"{number:04}", {}, "finished")
+        finished.set()
+
+    adds = threading.Thread(target=add)
+    adds.start()
+    while not finished.is_set():
+        READS[read](state)
+    adds.join()
+    assert len(state.searched) == 2_000
