@@ -40,14 +40,18 @@ def test_the_state_is_read_while_another_thread_adds_trials(read: str) -> None:
     state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 2, Shutdown(nothing))
     finished = threading.Event()
 
-    def add() -> None:
-        for number in range(2_000):
+    def add(numbers: range) -> None:
+        for number in numbers:
             state.trials[f"{number:04}"] = TrialStatus(f"{number:04}", {}, "finished")
+
+    def add_more() -> None:
+        add(range(2_000, 4_000))
         finished.set()
 
-    adds = threading.Thread(target=add)
+    add(range(2_000))
+    adds = threading.Thread(target=add_more)
     adds.start()
     while not finished.is_set():
         READS[read](state)
     adds.join()
-    assert len(state.searched) == 2_000
+    assert len(state.searched) == 4_000
