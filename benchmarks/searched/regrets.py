@@ -100,9 +100,11 @@ def progress_table(
 
 
 def budget_needed(regrets: Any, regret: float) -> float | None:
-    """The first part of the budget after which the mean regret is at most as large as a given one; None if it never
-    is."""
-    return next((part for part, mean in zip(FRACTIONS, regrets, strict=True) if mean <= regret), None)
+    """The part of the budget from which on the mean regret is at most as large as a given one; None if it ends above
+    it. It may rise again meanwhile, since the best trial is chosen by its noisy values."""
+    above = [number for number, mean in enumerate(regrets) if mean > regret]
+    first = above[-1] + 1 if above else 0
+    return FRACTIONS[first] if first < len(FRACTIONS) else None
 
 
 def needed_text(needed: list[float | None]) -> str:

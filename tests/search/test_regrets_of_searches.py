@@ -37,10 +37,13 @@ def results() -> Results:
     }
 
 
-def test_the_budget_needed_is_the_first_part_whose_mean_regret_is_low_enough() -> None:
+def test_the_budget_needed_is_the_part_from_which_on_the_mean_regret_is_low_enough() -> None:
     assert budget_needed(falling(0.0), 0.5) == 0.5
     assert budget_needed(falling(0.0), 0.49) == 0.55
     assert budget_needed(falling(0.3), 0.2) is None
+    assert budget_needed([0.1] * len(FRACTIONS), 0.2) == FRACTIONS[0]
+    rises_meanwhile = [0.1] * 5 + [0.3] + [0.2] * (len(FRACTIONS) - 6)
+    assert budget_needed(rises_meanwhile, 0.2) == FRACTIONS[6]
 
 
 def test_the_table_says_what_part_of_the_budget_gives_the_best_peers_regret(results: Results) -> None:
