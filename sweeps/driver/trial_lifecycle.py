@@ -143,12 +143,13 @@ class TrialLifecycle:
     def _discard(self, trial: str) -> None:
         """Stop the workers of a trial that the scheduler has stopped, and drop what they measure until they notice.
 
-        Scheduler and sampler have not learned from that.
+        Scheduler and sampler have not learned from that. Tune's thread does not wait for the broker: `ReportGate` and
+        `WorkerEvents` drop what comes before the broker has taken this.
         """
         import ray
 
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self._broker.stop.remote(trial, discard=True))
+            self._broker.stop.remote(trial, discard=True)
 
     # --- called on other threads ------------------------------------------------------------------------------
 

@@ -65,9 +65,7 @@ class WorkerEvents:
                 elif isinstance(event, Saved):
                     self._take_saved(status, event)
                 else:
-                    self._take_log(status, event)
-                    if isinstance(event, Report):
-                        self._take_report(status, event)
+                    self._take_metrics(status, event)
 
     def take_early(self, trial: str) -> None:
         """Take the events that came before Tune announced the trial's start."""
@@ -157,6 +155,13 @@ class WorkerEvents:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8", errors="replace")
         self._recorder.trials.attach(trial, f"{LOGS}/{name}", text)
+
+    def _take_metrics(self, status: TrialStatus, event: Log) -> None:
+        if status.state == "pruned":  # measured before its workers heard that the scheduler had stopped it
+            return
+        self._take_log(status, event)
+        if isinstance(event, Report):
+            self._take_report(status, event)
 
     def _take_log(self, status: TrialStatus, event: Log) -> None:
         metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}

@@ -14,7 +14,7 @@ from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.state import SweepState
-from sweeps.runtime.events import Ended, Log, Started
+from sweeps.runtime.events import Ended, Log, Report, Saved, Started
 from sweeps.tracking.spans import Span
 from sweeps.worker_error import WorkerError
 
@@ -30,7 +30,7 @@ class _Told:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.calls.append((name, arguments))
+        return lambda *arguments, **_: self.calls.append((name, arguments))
 
 
 class _DeadBroker:
@@ -80,6 +80,23 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     session.worker_events.take([Ended("0000", 1, timestamp_ms=5000)])
     assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "record_spans"]
     assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
+
+
+def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> None:
+    told = _Told()
+    broker = MagicMock()
+    session = session_of(told, broker)
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.lifecycle.ended({TRIAL: "0000"}, {"eval/accuracy": 0.5})
+    broker.stop.remote.assert_called_once_with("0000", discard=True)
+    session.worker_events.take([Report("0000", 1, 20, {"eval/accuracy": 0.5}, 3)])  # Tune decided by this one
+    session.lifecycle.process(session.lifecycle.queued())
+    session.worker_events.take([Report("0000", 1, 40, {"eval/accuracy": 0.9}, 4), Log("0000", 1, 60, {"loss": 2.0}, 5)])
+    session.worker_events.take([Saved("0000", 1, 20, {"eval/accuracy": 0.5}, 3, checkpoint="a")])
+    status = session.state.trials["0000"]
+    assert (status.state, status.step, status.values) == ("pruned", 20, (0.5,))
+    assert [arguments[1] for name, arguments in told.calls if name == "log"] == [20]
+    assert [arguments[1] for name, arguments in told.calls if name == "record_checkpoint"] == ["a"]
 
 
 def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run() -> None:

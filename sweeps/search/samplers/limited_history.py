@@ -7,17 +7,19 @@ import math
 from collections.abc import Sequence
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.compat.optuna import StudyView
 from sweeps.search.samplers.study_view import StudyViewSampler
 
 Rank = tuple[float, ...]
 NOT_ENDED: Rank = (3.0,)
-MOST_TRIALS = 1000
+MOST_TRIALS = 400
 """Trials that the sampler sees at most."""
-BEST = 100
+BEST = 50
 """Best trials among them. TPE compares the best 25 with all others."""
 
 
@@ -48,6 +50,13 @@ class LimitedHistorySampler(StudyViewSampler):
         self._most, self._best = most, best
         self._ranks: dict[int, tuple[FrozenTrial, Rank]] = {}
         """Ranks of ended trials by number, which do not change as long as the study returns the same object."""
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Show only one trial of each set of parameters: TPE finds in them which parameters occur together."""
+        kinds: dict[tuple[tuple[str, ...], TrialState], FrozenTrial] = {}
+        for each in study.get_trials(deepcopy=False):
+            kinds.setdefault((tuple(each.distributions), each.state), each)
+        return self.sampler.infer_relative_search_space(StudyView(study, [*kinds.values()]), trial)
 
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         trials = study.get_trials(deepcopy=False)
