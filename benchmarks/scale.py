@@ -65,17 +65,20 @@ def _measure(workers: int, trials: int, at_most_s: int) -> Result:
         errors = Path(folder) / "errors.log"
         with errors.open("w") as log:
             sweep = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
+            in_time = True
             try:
                 sweep.wait(at_most_s)
             except subprocess.TimeoutExpired:
+                in_time = False
                 sweep.send_signal(signal.SIGINT)  # it ends its trials, and writes what it has measured
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     sweep.wait(ENDS_WITHIN_S)
             if sweep.poll() is None:
                 sweep.kill()
         file = Path(folder) / RESULT
-        if not file.exists():
-            raise click.ClickException(f"{workers} workers, {trials} trials failed:\n{errors.read_text()[-3000:]}")
+        if not file.exists() or (in_time and sweep.returncode):
+            status = f"{workers} workers, {trials} trials failed (exit status {sweep.returncode})"
+            raise click.ClickException(f"{status}:\n{errors.read_text()[-3000:]}")
         result: Result = json.loads(file.read_text())
         return result
 
