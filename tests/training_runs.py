@@ -127,7 +127,7 @@ class Recorder:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def should_stop(self) -> Stop:
+    def should_stop(self, *, can_save: bool = True) -> Stop:
         self.asked += 1
         asks = self.stop_when_asked is not None and self.asked >= self.stop_when_asked
         return self.stop if asks else Stop.NO

@@ -37,7 +37,7 @@ class StopsAt(SilentReporter):
         self.reports.append(time.time())
         self.stalls.append(time.perf_counter() - began)
 
-    def should_stop(self) -> Stop:
+    def should_stop(self, *, can_save: bool = True) -> Stop:
         return Stop.SAVE if self._step >= self._last_step else Stop.NO
 
 

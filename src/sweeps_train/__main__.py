@@ -30,7 +30,7 @@ class TerminableReporter(PrintReporter):
         self._terminated = False
         signal.signal(signal.SIGTERM, self._terminate)
 
-    def should_stop(self) -> Stop:
+    def should_stop(self, *, can_save: bool = True) -> Stop:
         return Stop.SAVE if self._terminated else Stop.NO
 
     def _terminate(self, *_: object) -> None:

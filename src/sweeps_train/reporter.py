@@ -65,8 +65,13 @@ class Reporter(Protocol):
     def note(self, text: str) -> None:
         """Receive a line for the user."""
 
-    def should_stop(self) -> Stop:
-        """Whether to stop; asked when metrics are logged, at evaluations, and after reports."""
+    def should_stop(self, *, can_save: bool = True) -> Stop:
+        """Whether to stop; asked when metrics are logged, at evaluations, and after reports.
+
+        Args:
+            can_save: Whether a checkpoint of this step has been saved, or would be if the training is to stop. If not,
+                the training is not asked to stop for a reason that can wait for its next checkpoint.
+        """
 
 
 class SilentReporter:
@@ -86,7 +91,7 @@ class SilentReporter:
     def note(self, text: str) -> None:
         pass
 
-    def should_stop(self) -> Stop:
+    def should_stop(self, *, can_save: bool = True) -> Stop:
         return Stop.NO
 
 

@@ -210,12 +210,14 @@ class SweepConfig:
 
     def worker_numbers(self) -> list[int]:
         """Return the numbers of workers that a trial may have, ascending: those of ``scaling.num_workers`` over which
-        the global batch and the strategy divide exactly."""
+        the global batch and the strategy divide exactly; all of them for a user's function, which divides its own."""
         workers = self.scaling.num_workers
         if not isinstance(workers, WorkerRange):
             return [workers]
-        assert self.train is not None and self.strategy is not None
-        return [each for each in range(workers.min, workers.max + 1) if _divides(each, self.train, self.strategy)]
+        numbers = range(workers.min, workers.max + 1)
+        if self.loop is None or self.strategy is None:
+            return [*numbers]
+        return [each for each in numbers if _divides(each, self.loop, self.strategy)]
 
     @property
     def is_priced(self) -> bool:

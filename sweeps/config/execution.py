@@ -51,8 +51,8 @@ class Scaling:
 
     num_workers: PositiveInt | WorkerRange = 2
     """Number of processes that train one trial together: a number, or ``{min: 2, max: 8}`` for elastic trials of
-    built-in tasks. The sweep decides how many workers an elastic trial has: it starts on those that are free, gives
-    some back when other trials wait, and takes more when none does."""
+    built-in tasks and functions. The sweep decides how many workers an elastic trial has: it starts on those that are
+    free, gives some back when other trials wait, and takes more when none does."""
     use_gpu: Flag | Literal["auto"] = "auto"
     """Whether each worker gets one GPU; auto: if the cluster has GPUs, or its autoscaler may add nodes with some."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)

@@ -3,8 +3,8 @@
     STARTING --a worker posts--> TRAINING --all workers finish, fail or hang--> ENDED
         \\_____________________________ the same, before training ______________/
 
-A request to stop may come in every phase, and only grows: NONE -> SAVE -> DISCARD. Workers learn of it at their next
-report; the end of an attempt implies it.
+A request to stop may come in every phase, and only grows: NONE -> AT_CHECKPOINT -> SAVE -> DISCARD. Workers learn of it
+at their next report; the end of an attempt implies it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ class StopRequest(IntEnum):
     """Request to an attempt's workers; a later one in this list replaces an earlier one."""
 
     NONE = 0
-    SAVE = 1
+    AT_CHECKPOINT = 1
+    """Return at the next report that brings a checkpoint."""
+    SAVE = 2
     """Save a checkpoint at the next report and return."""
-    DISCARD = 2
+    DISCARD = 3
     """Return at once; events posted until then are dropped."""
 
 
@@ -58,6 +60,7 @@ class Attempt:
         failures: int = 0,
         withholds: bool = False,
         last_delivered: int | None = None,
+        saves_when_asked: bool = True,
     ) -> None:
         """
         Args:
@@ -67,6 +70,8 @@ class Attempt:
             failures: Number of the trial's earlier attempts that have failed.
             withholds: See ``ReportGate``.
             last_delivered: See ``ReportGate``.
+            saves_when_asked: Whether its training saves a checkpoint when it is asked to stop; a user's function saves
+                only those that it saves anyway.
         """
         self.trial, self.number, self._earlier_failures = trial, number, failures
         self.phase, self.stop = Phase.STARTING, StopRequest.NONE
@@ -84,7 +89,9 @@ class Attempt:
         """Memory after the trial of the workers that have finished, by rank."""
         self._silence = Silence()
         self._has_waited, self._began = False, time.monotonic()
-        self._stop_requested, self._has_ended = asyncio.Event(), asyncio.Event()
+        self._stop_requested = {request: asyncio.Event() for request in StopRequest}
+        self._has_ended = asyncio.Event()
+        self._saves_when_asked, self._has_checkpoint = saves_when_asked, False
         self._first_log: Log | None = None
         self._last_log: Log | None = None
 
@@ -106,15 +113,17 @@ class Attempt:
         if self.stop is StopRequest.DISCARD and not belongs:
             return
         self._silence.end(counts=self.phase is Phase.TRAINING)
-        if isinstance(event, Report) and event.done:
-            self._moves = None
+        if isinstance(event, Report):
+            self._has_checkpoint = self._has_checkpoint or event.checkpoint is not None
+            if event.done:
+                self._moves = None
         if self.phase is Phase.STARTING:
             self.phase = Phase.TRAINING
         if isinstance(event, Log) and event.metrics:
             self._first_log, self._last_log = self._first_log or event, event
         if isinstance(event, Started):
             event = replace(event, assigned_ms=self._assigned_ms, workers=locations)
-        self.reports.post(event, stopping=self.stop > StopRequest.NONE)
+        self.reports.post(event, stopping=self.stop >= StopRequest.SAVE)
 
     def alive(self) -> None:
         """Take a sign of life from a worker that prepares data and model."""
@@ -158,18 +167,29 @@ class Attempt:
             return taken[0]
         return self._moves if end.failure is None or may_be_the_nodes(end) else None
 
-    def move(self, reason: str) -> None:
+    def move(self, reason: str, *, in_time: bool = True) -> None:
         """Ask the workers to save a checkpoint and stop, so that the trial goes on with others; the last may be lost
         meanwhile.
 
         Args:
             reason: What is told to the user.
+            in_time: Whether these workers are about to end: a training that cannot save when asked stops at its next
+                report then, and else at its next checkpoint.
         """
-        if self.stop is StopRequest.NONE:
-            self.request_stop(StopRequest.SAVE)
+        waits = not in_time and not self._saves_when_asked
+        request = StopRequest.AT_CHECKPOINT if waits else StopRequest.SAVE
+        if self.stop < request:
+            self.request_stop(request)
             self._moves = reason
-            text = f"{reason}; it saves a checkpoint and goes on with other workers, which counts as no failure"
+            saves = "after its next checkpoint it" if waits else "it saves a checkpoint and"
+            text = f"{reason}; {saves} goes on with other workers, which counts as no failure"
             self._publish(Note(self.trial, self.number, text))
+
+    @property
+    def may_change_workers(self) -> bool:
+        """Whether the trial would lose nothing if it went on with other workers after its next checkpoint."""
+        asked = self.stop is not StopRequest.NONE or self.phase is not Phase.TRAINING
+        return not asked and self.pace() is not None and (self._saves_when_asked or self._has_checkpoint)
 
     @property
     def is_moving(self) -> bool:
@@ -188,15 +208,24 @@ class Attempt:
         self.stop, self._moves = max(self.stop, request), None
         if request is StopRequest.DISCARD:
             self.reports.drop_withheld()
-        self._stop_requested.set()
-        self.reports.open()
+        for each in StopRequest:
+            if each <= self.stop:
+                self._stop_requested[each].set()
+        if self.stop >= StopRequest.SAVE:
+            self.reports.open()
 
     def pace(self) -> tuple[int, float] | None:
         """Return the newest step, and the seconds that a step takes in this attempt; None before two logs."""
         first, last = self._first_log, self._last_log
         if first is None or last is None or last.step <= first.step:
             return None
-        return last.step, (last.timestamp_ms - first.timestamp_ms) / 1000 / (last.step - first.step)
+        return last.step, self.trained_s / (last.step - first.step)
+
+    @property
+    def trained_s(self) -> float:
+        """Seconds from the first log of this attempt to the last one."""
+        first, last = self._first_log, self._last_log
+        return 0.0 if first is None or last is None else (last.timestamp_ms - first.timestamp_ms) / 1000
 
     # --- waiting ----------------------------------------------------------------------------------------------
 
@@ -213,9 +242,13 @@ class Attempt:
         allowed = max(hang_timeout_s, START_WITHIN_S) if is_starting else hang_timeout_s
         return self._silence.seconds, allowed
 
-    async def wait_for_stop(self) -> StopRequest:
-        """Return when the workers should stop, which may be never."""
-        await self._stop_requested.wait()
+    async def wait_for_stop(self, above: StopRequest = StopRequest.NONE) -> StopRequest:
+        """Return when the workers should stop, which may be never.
+
+        Args:
+            above: Request that they know already.
+        """
+        await self._stop_requested[StopRequest(above + 1)].wait()
         return self.stop
 
     async def wait_for_end(self, timeout_s: float) -> Ended | None:

@@ -64,12 +64,13 @@ class Broker:
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
-    async def begin(self, trial: str, judged: bool = False) -> tuple[int, int | None]:
+    async def begin(self, trial: str, judged: bool = False, saves_when_asked: bool = True) -> tuple[int, int | None]:
         """Begin a new attempt at a trial.
 
         Args:
             trial: Its number.
             judged: Whether the scheduler may stop it at a report while it trains on.
+            saves_when_asked: See ``Attempt``.
 
         Returns:
             The number of this attempt, from 1, and the step of the last report that Tune received from the one before.
@@ -81,7 +82,13 @@ class Broker:
             before.request_stop(StopRequest.DISCARD)
         failures = before.failures if before is not None else 0
         attempt = Attempt(
-            trial, number + 1, self._publish, failures=failures, withholds=judged, last_delivered=delivered
+            trial,
+            number + 1,
+            self._publish,
+            failures=failures,
+            withholds=judged,
+            last_delivered=delivered,
+            saves_when_asked=saves_when_asked,
         )
         self._attempts[trial] = attempt
         self._elastic.began(trial)
@@ -290,10 +297,16 @@ class Broker:
             return None
         return attempt.trial, attempt.number
 
-    async def wait_for_stop(self, trial: str, attempt: int) -> bool:
-        """Return when the trial should stop, which may be never: True for at once, False for after a checkpoint."""
+    async def wait_for_stop(self, trial: str, attempt: int, above: StopRequest = StopRequest.NONE) -> StopRequest:
+        """Return when and how the trial should stop, which may be never.
+
+        Args:
+            trial: Its number.
+            attempt: Number of the attempt.
+            above: Request that its workers know already.
+        """
         current = self._current(trial, attempt)
-        return current is None or await current.wait_for_stop() is StopRequest.DISCARD
+        return StopRequest.DISCARD if current is None else await current.wait_for_stop(above)
 
     # --- called by the driver -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from sweeps.runtime.attempt import Attempt, Phase, StopRequest
+from sweeps.runtime.attempt import Attempt
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import NODE_DIED
 from sweeps.runtime.slot_queue import SlotQueue
@@ -77,8 +77,11 @@ class ElasticWorkers:
 
         def remaining_s() -> float:
             attempt = self._attempts.get(trial)
-            pace = None if attempt is None or total_steps is None else attempt.pace()
-            return math.inf if pace is None or total_steps is None else (total_steps - pace[0]) * pace[1]
+            pace = None if attempt is None else attempt.pace()
+            if attempt is None or pace is None:
+                return math.inf
+            # A trial of unknown length is expected to last as long again as it has lasted.
+            return attempt.trained_s if total_steps is None else (total_steps - pace[0]) * pace[1]
 
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._room_known.wait(), ROOM_KNOWN_WITHIN_S)
@@ -130,7 +133,7 @@ class ElasticWorkers:
         for trial, number in self._shares.decide(self._may_change).items():
             before = self._shares.workers_of(trial)
             why = "no trial waits for free ones" if number > before else "another one waits"
-            self._attempts[trial].move(f"it changes from {before} to {number} workers, since {why}")
+            self._attempts[trial].move(f"it changes from {before} to {number} workers, since {why}", in_time=False)
             self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
@@ -154,9 +157,4 @@ class ElasticWorkers:
 
     def _may_change(self, trial: str) -> bool:
         attempt = self._attempts.get(trial)
-        return (
-            attempt is not None
-            and attempt.phase is Phase.TRAINING
-            and attempt.stop is StopRequest.NONE
-            and attempt.pace() is not None
-        )
+        return attempt is not None and attempt.may_change_workers

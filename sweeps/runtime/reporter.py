@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.cost_meter import CostMeter
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
@@ -40,7 +41,8 @@ class BrokerReporter:
         self._undelivered = undelivered(assignment)
         self._cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
-        self._stop = self._broker.wait_for_stop.remote(assignment.trial, assignment.attempt)
+        self._stop_request = StopRequest.NONE
+        self._stop = self._wait_for_stop()
         self._previous_report: Any = None
         self._posted: list[Any] = []
         self._logs: list[Log] = []
@@ -141,11 +143,25 @@ class BrokerReporter:
     def note(self, text: str) -> None:
         self._send(self._broker.post.remote(Note(self._assignment.trial, self._assignment.attempt, text)))
 
-    def should_stop(self) -> Stop:
+    def should_stop(self, *, can_save: bool = True) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)
-        if not ready:
-            return Stop.NO
-        return Stop.DISCARD if ray.get(self._stop) else Stop.SAVE
+        if ready:
+            self._stop_request = ray.get(self._stop)
+            if self._stop_request is StopRequest.AT_CHECKPOINT:
+                self._stop = self._wait_for_stop()
+        match self._stop_request:
+            case StopRequest.NONE:
+                return Stop.NO
+            case StopRequest.AT_CHECKPOINT:
+                return Stop.SAVE if can_save else Stop.NO
+            case StopRequest.SAVE:
+                return Stop.SAVE
+            case StopRequest.DISCARD:
+                return Stop.DISCARD
+
+    def _wait_for_stop(self) -> Any:
+        assignment = self._assignment
+        return self._broker.wait_for_stop.remote(assignment.trial, assignment.attempt, self._stop_request)
 
     def flush(self) -> None:
         """Wait until the broker has all events; the worker group must not end before."""

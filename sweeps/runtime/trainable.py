@@ -149,7 +149,8 @@ class Trial(tune.Trainable):
             storage_path=context.ray_train_folder,
         )
         self._slot.release(spec, reuse=sweep.warm)
-        attempt, delivered = ray.get(context.broker.begin.remote(self._trial, sweep.search.judges_trials))
+        begin = context.broker.begin.remote(self._trial, sweep.search.judges_trials, sweep.loop is not None)
+        attempt, delivered = ray.get(begin)
         known_steps = [step for step in (delivered, config.get(LAST_DELIVERED)) if step is not None]
         self._slot.assign(
             Assignment(

@@ -6,6 +6,8 @@ from sweeps.config import SweepConfig
 from sweeps.config.execution import WorkerRange
 from sweeps.errors import ConfigError
 from sweeps.validate.strategy import check_strategy
+from sweeps_train.config.command import CommandTask
+from sweeps_train.config.estimator import EstimatorTask
 from sweeps_train.config.strategy import DDP, FSDP, FSDPTensorParallel
 
 
@@ -19,14 +21,16 @@ def check_elastic(config: SweepConfig) -> None:
     if not isinstance(workers, WorkerRange):
         return
     given = f"scaling.num_workers={{min: {workers.min}, max: {workers.max}}}"
-    if config.loop is None or config.strategy is None:
+    if isinstance(config.task, CommandTask | EstimatorTask):
         raise ConfigError(
-            f"{given}: only built-in tasks can change their workers while they train, and not "
+            f"{given}: only built-in tasks and functions can change their workers while they train, and not "
             f"task.kind={config.task.kind}; give one number"
         )
     searched = [path for path in config.space if path.split(".")[0] == "scaling"]
     if searched:
         raise ConfigError(f"space.{searched[0]}: the sweep decides on the workers of trials with {given}; remove one")
+    if config.loop is None or config.strategy is None:  # a function divides its batches itself
+        return
     _check_group(config, given)
     larger = [number for number in config.worker_numbers() if number > workers.min]
     if not larger:

@@ -56,6 +56,24 @@ def test_a_request_to_stop_only_grows_and_the_end_implies_one() -> None:
     assert asyncio.run(ended.wait_for_stop()) is StopRequest.SAVE
 
 
+def test_a_training_that_cannot_save_when_asked_changes_its_workers_at_its_next_checkpoint() -> None:
+    made = Attempt("0003", 2, [].append, saves_when_asked=False)
+    for step in (1, 2):
+        made.post(Report("0003", 2, step, {"loss": 1.0}, 1000 * step), ())
+    assert not made.may_change_workers, "it would begin again"
+    made.post(Report("0003", 2, 3, {"loss": 1.0}, 3000, checkpoint="/step-3"), ())
+    assert made.may_change_workers
+    made.move("it changes its workers", in_time=False)
+    assert asyncio.run(made.wait_for_stop()) is StopRequest.AT_CHECKPOINT
+    assert not made.may_change_workers
+    made.move("its node leaves")
+    assert asyncio.run(made.wait_for_stop(StopRequest.AT_CHECKPOINT)) is StopRequest.SAVE
+    assert made.finish(Ended("0003", 2)).moved == "its node leaves"
+    saves = attempt([])
+    saves.move("it changes its workers", in_time=False)
+    assert asyncio.run(saves.wait_for_stop()) is StopRequest.SAVE
+
+
 def test_events_of_a_discarded_attempt_are_dropped() -> None:
     published: list[Event] = []
     made = attempt(published)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sweeps.runtime import elastic
+from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.lost_worker import NODE_DIED
@@ -48,7 +49,7 @@ async def train(broker: Broker, trial: str, *, previous: str | None = None, last
 
 async def stop(broker: Broker, trial: str, attempt: int) -> Ended:
     """Stop as the workers do that are asked to; returns what their trial's actor learns."""
-    assert not await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10), "with a checkpoint"
+    assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is StopRequest.SAVE
     for rank in range(2):
         await broker.worker_finished(trial, attempt, rank, 2, 0.0)
     end = await broker.next_report(trial, 10.0)
@@ -98,7 +99,7 @@ def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> N
 
 
 async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:
-    assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10)
+    assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is StopRequest.DISCARD
     for rank in range(2):
         await broker.worker_finished(trial, attempt, rank, 2, 0.0)
     end = await broker.next_report(trial, 10.0)

@@ -107,7 +107,7 @@ def test_the_trials_of_a_node_that_leaves_move_and_no_others() -> None:
         ((trial, text),) = await notes(broker)
         assert trial == "0000"
         assert text.startswith("the node of worker 1, host-n2, leaves the cluster in 30 s; it saves")
-        assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 1) is False
+        assert await asyncio.wait_for(broker.wait_for_stop("0000", 1), 1) is StopRequest.SAVE
         await train(broker, "late", "0002", ["n2"])
         assert [trial for trial, _ in await notes(broker)] == ["0002"], "its workers were being started there"
 

@@ -51,10 +51,18 @@ def test_each_mistake_is_named_with_its_fix(tokens: list[str], expected: str) ->
         config(*tokens)
 
 
-def test_a_users_own_training_is_refused() -> None:
-    tokens = [TWO_TO_EIGHT]
-    with pytest.raises(UserError, match=r"only built-in tasks can change their workers.*task.kind=function"):
-        config(*tokens, conf="ray_train_function")
+def test_a_users_program_is_refused() -> None:
+    with pytest.raises(UserError, match=r"only built-in tasks and functions can change.*task.kind=command"):
+        config(TWO_TO_EIGHT, conf="command")
+
+
+@pytest.mark.parametrize(
+    "conf", ["ray_train_function", "ray_data", "huggingface_trainer", "lightning_module", "torchrun_script"]
+)
+def test_a_users_function_may_have_any_number_of_workers_in_the_range(conf: str) -> None:
+    composition = compose_sweep(conf, [TWO_TO_EIGHT], ConfSearchPath([]))
+    check_sweep(composition)
+    assert composition.config.worker_numbers() == [2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(

@@ -211,17 +211,18 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         decided = None
         if measured is not None:
             step, self._metrics = measured
-            decided = step, self._reporter.should_stop()
+            decided = step, self._reporter.should_stop(can_save=False)
         step, stop = broadcast_in_report(decided)
         if stop == Stop.DISCARD:
             raise StopRequested
         self._progress = FunctionProgress(step=step, evaluations=reports, seconds=seconds)
         if save is not None:
             self._newest = self._root / f"step-{step:08d}"
+        checkpoint = self._finish(folder) if self.rank == 0 else None
         if self.rank == 0:
-            self._reporter.report(self._progress, self._metrics, self._finish(folder), done=False)
+            self._reporter.report(self._progress, self._metrics, checkpoint, done=False)
         # Asked again, since the reporter may have waited for a decision about the report.
-        ends = max(stop, broadcast_in_report(self._reporter.should_stop()))
+        ends = max(stop, broadcast_in_report(self._reporter.should_stop(can_save=checkpoint is not None)))
         if save is not None:
             self._keep_own(folder)
         if ends:
