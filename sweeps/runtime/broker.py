@@ -17,18 +17,16 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sweeps.compat.ray_core import groups_without_nodes
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import diagnose_hang, flight_records
+from sweeps.runtime.idle_slots import IdleSlots
 from sweeps.runtime.placement import Workers
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.suspects import SuspectedNodes
 from sweeps.worker_error import WorkerError
 
-ROOM_EVERY_S = 2.0
-"""Seconds between two looks whether workers find room."""
 CHECKED_WITHIN_S = 180.0
 """Maximum seconds that a failed trial waits for the check of its nodes."""
 
@@ -59,8 +57,7 @@ class Broker:
         self._checks_nodes = False
         self._suspects = SuspectedNodes()
         self._elastic = ElasticWorkers(self._attempts, self._slots)
-        self._room: asyncio.Task[None] | None = None
-        """Makes room for workers that are being started."""
+        self._idle = IdleSlots(self._slots)
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
@@ -146,25 +143,8 @@ class Broker:
         attempt = self._attempts[assignment.trial]
         attempt.assign(slot, assignment.log_folder)
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
-        if self._slots[slot].is_starting and (self._room is None or self._room.done()):
-            self._room = asyncio.create_task(self._make_room())
-
-    async def _make_room(self) -> None:
-        """Free slots without a trial while the workers of others find no room: on fewer nodes than before, the search
-        may start no trial for them until one that waits has ended."""
-        while any(queue.is_starting for queue in self._slots.values()):
-            await asyncio.sleep(ROOM_EVERY_S)
-            if self._idle_slots():
-                waiting = await asyncio.to_thread(groups_without_nodes)
-                if waiting:
-                    await self._free_idle_slots()
-
-    async def _free_idle_slots(self) -> None:
-        for queue in self._idle_slots():
-            await queue.close()
-
-    def _idle_slots(self) -> list[SlotQueue]:
-        return [queue for queue in self._slots.values() if queue.is_idle]
+        if self._slots[slot].is_starting:
+            self._idle.free_if_others_wait()
 
     async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
         """Keep a slot for the trial that it is given next; False if its workers are returning already, or if one is on
@@ -172,7 +152,7 @@ class Broker:
         queue = self._slots[slot]
         queue.reserve()
         if workers is not None:
-            avoid = (*avoid, *await self._suspects.left_out(workers, avoid, [queue, *self._idle_slots()]))
+            avoid = (*avoid, *await self._suspects.left_out(workers, avoid, [queue, *self._idle.queues]))
         return not queue.is_closed and not set(queue.nodes) & set(avoid)
 
     async def nodes_to_avoid(self, trial: str, pool: str | None = None) -> tuple[str, ...]:
@@ -187,7 +167,7 @@ class Broker:
         """Ids of the nodes on which these workers are not to be placed at this moment: also of those that are being
         checked, if others have room."""
         avoided = self._avoided.get(workers.pool, ())
-        return (*avoided, *await self._suspects.left_out(workers, avoided, self._idle_slots()))
+        return (*avoided, *await self._suspects.left_out(workers, avoided, self._idle.queues))
 
     async def close_slot(self, slot: str) -> None:
         """Give a slot no further trials, so that its workers return."""
@@ -239,7 +219,7 @@ class Broker:
         attempt = self._attempt_of(slot)
         if attempt is not None and attempt.phase is Phase.STARTING:
             attempt.waits_for_room()
-        await self._free_idle_slots()
+        await self._idle.free()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
         """Wait for a slot's assignment of this number, from 0; None when there will be none.

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from sweeps.config.execution import Scaling
-from sweeps.runtime import broker as broker_module
-from sweeps.runtime import suspects, worker_group
+from sweeps.runtime import idle_slots, suspects, worker_group
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.cost_meter import CostMeter
@@ -256,8 +255,8 @@ def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_tr
         looks.append(1)
         return int(is_full)
 
-    monkeypatch.setattr(broker_module, "ROOM_EVERY_S", 0.01)
-    monkeypatch.setattr(broker_module, "groups_without_nodes", waiting)
+    monkeypatch.setattr(idle_slots, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(idle_slots, "groups_without_nodes", waiting)
 
     async def looked() -> None:
         until = len(looks) + 2
