@@ -6,16 +6,17 @@ python -m scaled.sweep WORKERS TRIALS FOLDER
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
+import re
 import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 from rich.console import Console
@@ -45,6 +46,10 @@ PLACES = {
     "Tune's loop": ("ray/tune", "ray/air"),
 }
 """Parts of the driver, by files on its stack; the innermost frame that is in one counts."""
+Stack = list[tuple[str, str]]
+"""File and function of each frame of a thread, the innermost first."""
+THREAD_LINE = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+)")
+FRAME_LINE = re.compile(r'  File "(.*)", line \d+ in (.*)')
 WAITING = ("ray/_private/worker.py", "threading.py", "queue.py", "selectors.py")
 
 
@@ -90,6 +95,7 @@ class Sampler:
         """Number of looks at the main thread that found a function on its stack."""
         self._began: float | None = None
         self._process = psutil.Process()
+        self._dump = (folder / "stacks.txt").open("w+")
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
@@ -100,6 +106,7 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        self._dump.close()
         if self._view.state is not None:  # it is None if Ray did not start
             self._sample()
 
@@ -118,12 +125,12 @@ class Sampler:
                     _write(self._workers, self, self._folder)
 
     def _look(self) -> None:
-        frames = sys._current_frames()  # noqa: SLF001 - documented
+        stacks = _stacks(self._dump)
         for thread in threading.enumerate():
-            frame = frames.get(thread.ident or 0)
-            if frame is not None and thread is not self._thread:
-                self.stacks.setdefault(_thread_name(thread.name), Counter())[_part(frame)] += 1
-        self.functions.update(_functions(frames[threading.main_thread().ident or 0]))
+            stack = stacks.get(thread.ident or 0)
+            if stack and thread is not self._thread:
+                self.stacks.setdefault(_thread_name(thread.name), Counter())[_part(stack)] += 1
+        self.functions.update(_functions(stacks.get(threading.main_thread().ident or 0, [])))
 
     def _sample(self) -> None:
         state = self._view.state
@@ -170,26 +177,36 @@ def _mib(files: Any) -> float:
     return sum(sizes) / 2**20
 
 
-def _part(frame: FrameType) -> str:
+def _stacks(dump: TextIO) -> dict[int, Stack]:
+    """Stacks of all threads by ident. Python's frame objects cannot be followed while their thread goes on, which
+    crashed a sweep; ``faulthandler`` lets no thread go on meanwhile."""
+    dump.seek(0)
+    dump.truncate()
+    faulthandler.dump_traceback(dump)
+    dump.seek(0)
+    stacks: dict[int, Stack] = {}
+    stack: Stack = []
+    for line in dump:
+        if (thread := THREAD_LINE.match(line)) is not None:
+            stack = stacks.setdefault(int(thread[1], 16), [])
+        elif (frame := FRAME_LINE.match(line)) is not None:
+            stack.append((frame[1], frame[2]))
+    return stacks
+
+
+def _part(stack: Stack) -> str:
     """Part of the driver that a thread is in."""
-    if frame.f_code.co_filename.endswith(WAITING):
+    if stack[0][0].endswith(WAITING):
         return "waits"
-    at: FrameType | None = frame
-    while at is not None:
+    for file, _ in stack:
         for part, places in PLACES.items():
-            if any(place in at.f_code.co_filename for place in places):
+            if any(place in file for place in places):
                 return part
-        at = at.f_back
     return "other"
 
 
-def _functions(frame: FrameType) -> set[str]:
-    found = set()
-    at: FrameType | None = frame
-    while at is not None:
-        found.add(f"{'/'.join(at.f_code.co_filename.split('/')[-3:])}:{at.f_code.co_name}")
-        at = at.f_back
-    return found
+def _functions(stack: Stack) -> set[str]:
+    return {f"{'/'.join(file.split('/')[-3:])}:{function}" for file, function in stack}
 
 
 def main() -> None:

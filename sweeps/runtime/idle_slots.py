@@ -42,5 +42,7 @@ class IdleSlots:
     async def _free_while_others_start(self) -> None:
         while any(queue.is_starting for queue in self._slots.values()):
             await asyncio.sleep(LOOK_EVERY_S)
-            if self.queues and await asyncio.to_thread(groups_without_nodes):
-                await self.free()
+            if self.queues:
+                waiting = await asyncio.to_thread(groups_without_nodes)
+                if waiting:
+                    await self.free()
