@@ -17,6 +17,7 @@ from sweeps.search.forecast.remaining_work import Course
 if TYPE_CHECKING:
     from sweeps.driver.state import SweepState
     from sweeps.driver.trial_status import TrialStatus
+    from sweeps.plan.stage import PlannedStage
     from sweeps.tracking.recorder import Recorder
 
 EVERY_S = 5.0
@@ -35,6 +36,7 @@ class Forecaster:
         self._state, self._recorder = state, recorder
         self._next_at = 0.0
         self._made_of: tuple[object, ...] = ()
+        self._stage: PlannedStage | None = None
         self._quarter: int | None = None
 
     def look(self) -> None:
@@ -45,11 +47,14 @@ class Forecaster:
         with state.lock:
             if state.shutdown.status is not None or state.winner is not None:
                 return
+            if state.stage is not self._stage:
+                self._stage, self._quarter, state.forecast = state.stage, None, None
             made_of = tuple((each.trial, each.state, each.step) for each in state.all_trials)
-            if made_of == self._made_of or not any(each.has_ended for each in state.searched):
+            ended = sum(each.has_ended for each in state.trials_of(state.stage))
+            if made_of == self._made_of or not ended:
                 return
             so_far = search_so_far(state)
-            wall_s, done = state.wall_s, state.ended_count() / max(1, state.num_trials)
+            wall_s, done = state.wall_s, ended / max(1, state.planned_now)
         began = time.monotonic()
         self._made_of, self._next_at = made_of, began + EVERY_S  # also if it fails: the event loop logs that
         found = forecast(so_far)
@@ -70,23 +75,30 @@ class Forecaster:
 
 
 def search_so_far(state: SweepState) -> SearchSoFar:
-    """Trials, places and budgets of a sweep in the form from which a forecast is made."""
-    search, now = state.composition.config.search, time.time()
-    searched = [each for each in state.searched if each.state != "waiting" or each.spans]
+    """Trials, places and budgets of a sweep in the form from which a forecast is made: of the stage that is trained
+    now, or of the search after its stages."""
+    search, now, stage = state.composition.config.search, time.time(), state.stage
+    searched = [each for each in state.trials_of(stage) if each.state != "waiting" or each.spans]
     lengths = [each.last_step for each in searched if each.last_step]
     usual = median(lengths) if lengths else None
     trials = [_course(state, each, usual, now) for each in searched]
     seen = [each for each in searched if each.num_workers]
     repeated = sum(each.has_ended for each in state.repeats)
     confirmed = [max(0, runs * search.confirm - repeated) for runs in (MIN_RUNS, MAX_RUNS)]
+    to_follow = 0
+    if stage is not None:
+        confirmed = [0, 0]
+        to_follow = state.num_trials + sum(each.num_trials for each in search.stages[stage.number :])
     return SearchSoFar(
         trials=trials,
-        to_start=max(0, state.num_trials - len(searched)),
+        to_start=max(0, state.planned_now - len(searched)),
         places=state.concurrent,
         metric=state.objectives.metrics[0],
         knows_length=usual is not None,
         judged=len(state.objectives.metrics) == 1,
         limit_s=state.budget_left_s(),
+        stage=None if stage is None else stage.number,
+        to_follow=to_follow,
         repeats=(confirmed[0], confirmed[1]),
         workers=_mean([each.num_workers for each in seen], 1.0),
         gpus=_mean([each.needs.get("GPU", 0.0) for each in seen], 0.0),

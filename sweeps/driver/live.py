@@ -153,9 +153,7 @@ def progress_text(state: SweepState) -> Text:
     elif ended >= state.num_trials:
         headline.append(", writing the last results to MLflow")
     elif (found := state.forecast) is not None and found.wall_s is not None and state.shutdown.status is None:
-        found = found.after(time.time() - found.at)
-        assert found.wall_s is not None
-        headline.append(f", {time_left(found.wall_s)}")
+        headline.append(f", {time_left(found.after(time.time() - found.at))}")
     return headline
 
 

@@ -189,7 +189,12 @@ def _open_session(
         excluded_nodes=trials.excluded_nodes,
     )
     broker.avoid.remote(trials.avoided())
-    return Session(state, recorder, broker)
+    session = Session(state, recorder, broker)
+    if plan.stages:
+        from sweeps.driver.stages import StageWatch
+
+        session.looks.append(StageWatch(plan, session).look)
+    return session
 
 
 def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, warnings: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,8 @@ class Session:
         self.worker_events = WorkerEvents(state, recorder)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, broker)
         self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None
-        self._forecaster = Forecaster(state, recorder)
+        self.looks: list[Callable[[], None]] = [Forecaster(state, recorder).look]
+        """Called by the event loop again and again; each decides itself whether there is something to do."""
         self._publish_at = 0.0
         self._closed = threading.Event()
         self._error: Exception | None = None
@@ -96,7 +97,8 @@ class Session:
                     if closing or time.monotonic() >= self._publish_at:
                         with self.state.lock:
                             self._publish()
-                    self._forecaster.look()
+                    for look in self.looks:
+                        look()
                 except StorageFull:
                     raise
                 except Exception:  # an error in what is shown must not end what is recorded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +21,9 @@ from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.saved_trials import save_earlier, saved_earlier
 from sweeps.space.distributions import Space
 from sweeps.tracking.stages import Agreement, StageResult, describe_stages
+
+LOOK_EVERY_S = 5.0
+"""Minimum seconds between two looks at the results while trials train."""
 
 
 def is_over(plan: Plan, stage: PlannedStage) -> bool:
@@ -143,4 +147,28 @@ def record_stages(plan: Plan, session: Session) -> None:
     if plan.stages:
         with session.state.lock:
             results = stage_results(plan, session.state)
-        session.recorder.attach({}, {TAG_STAGES: json.dumps([each.as_json() for each in results])})
+        _record(session, results)
+
+
+def _record(session: Session, results: tuple[StageResult, ...]) -> None:
+    session.recorder.attach({}, {TAG_STAGES: json.dumps([each.as_json() for each in results])})
+
+
+class StageWatch:
+    """Records the results of the stages while trials train: an agreement is known better with each one that ends."""
+
+    def __init__(self, plan: Plan, session: Session):
+        self._plan, self._session = plan, session
+        self._recorded: tuple[StageResult, ...] = ()
+        self._next_at = 0.0
+
+    def look(self) -> None:
+        """Record them, if it is time and they have changed."""
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + LOOK_EVERY_S
+        with self._session.state.lock:
+            results = stage_results(self._plan, self._session.state)
+        if results != self._recorded:
+            self._recorded = results
+            _record(self._session, results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from sweeps.report.formatting import duration
-from sweeps.tracking.forecast import LEVEL, Forecast, Interval
+from sweeps.tracking.forecast import LEVEL, Forecast
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.values import short
 
@@ -23,7 +23,7 @@ def describe_forecast(forecast: Forecast) -> list[str]:
     """Return a forecast in sentences: the cost of the rest, what stopping now would give up, and what is missing."""
     lines = []
     if forecast.wall_s is not None:
-        texts = [time_left(forecast.wall_s), *_amounts(forecast)]
+        texts = [time_left(forecast), *_amounts(forecast)]
         lines.append(f"forecast: {'; '.join(texts)} ({LEVEL:.0%} intervals)")
     if forecast.improvement is not None and forecast.chance is not None:
         found = forecast.improvement
@@ -36,10 +36,13 @@ def describe_forecast(forecast: Forecast) -> list[str]:
     return [*lines, *(f"forecast: {text}" for text in forecast.missing)]
 
 
-def time_left(wall_s: Interval) -> str:
-    """Return the time to the end in words: ``about 10m 00s to 20m 00s left``."""
-    low, high = duration(wall_s.low), duration(wall_s.high)
-    return f"about {low if low == high else f'{low} to {high}'} left"
+def time_left(forecast: Forecast) -> str:
+    """Return the time to the end in words: ``about 10m 00s to 20m 00s left``; nothing while it is not known."""
+    if forecast.wall_s is None:
+        return ""
+    low, high = duration(forecast.wall_s.low), duration(forecast.wall_s.high)
+    of_stage = "" if forecast.stage is None else f" of stage {forecast.stage}"
+    return f"about {low if low == high else f'{low} to {high}'} left{of_stage}"
 
 
 def _amounts(forecast: Forecast) -> list[str]:

@@ -45,6 +45,8 @@ class Forecast:
     """Probability that it becomes better at all."""
     missing: tuple[str, ...] = ()
     """Texts that say why a part is not known."""
+    stage: int | None = None
+    """Number of the stage that it forecasts; None: the search after its stages, to the end of the sweep."""
 
     def after(self, seconds: float) -> Forecast:
         """Return the forecast with the seconds to the end that are left later on.
@@ -68,6 +70,7 @@ class Forecast:
             "metric": self.metric,
             "chance": self.chance,
             "missing": list(self.missing),
+            "stage": self.stage,
         }
 
     @classmethod

@@ -20,6 +20,8 @@ from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.plan.plan import make_plan
+from sweeps.plan.stage import planned_stages
+from sweeps.report.forecast import describe_forecast
 from sweeps.report.terminal import plain_console
 from sweeps.tracking.forecast import from_text
 from sweeps.tracking.spans import Span
@@ -126,6 +128,34 @@ def test_nothing_is_forecast_before_a_trial_has_ended_and_after_the_end() -> Non
     confirmed.winner = "0000"
     Forecaster(confirmed, recorder).look()
     assert not recorder.attach.called
+
+
+def test_a_stage_is_forecast_by_its_own_trials_and_what_follows_is_named() -> None:
+    stages = "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 8, keep: 2}]"
+    state = sweep(stages)
+    (stage,) = planned_stages(state.composition)
+    state.stage = stage
+    of_stage = [trial(number, "finished", 100, 10.0, 0.5) for number in range(4)]
+    for each in of_stage:
+        each.trial, each.stage = f"s1-{each.trial}", 1
+    forecaster = Forecaster(add(state, *of_stage), MagicMock())
+    forecaster.look()
+    found = state.forecast
+    assert found is not None
+    assert found.wall_s is not None
+    assert (found.stage, round(found.wall_s.middle), found.improvement) == (1, 4 * 10 // 2, None)
+    first, last = describe_forecast(found)
+    assert " left of stage 1; " in first
+    assert last.startswith("forecast: 20 trials follow after stage 1")
+    assert from_text(json.dumps(found.as_json())) == found
+    state.stage, forecaster._next_at = None, 0.0
+    forecaster.look()
+    assert state.forecast is None, "no trial of the search has ended"
+    forecaster._next_at = 0.0
+    six(state)
+    forecaster.look()
+    assert state.forecast is not None
+    assert (state.forecast.stage, state.forecast.wall_s is None) == (None, False)
 
 
 def test_logs_have_the_forecast_at_each_quarter_of_the_trials() -> None:

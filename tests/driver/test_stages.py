@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
+from sweeps.constants import TAG_STAGES
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.stages import is_over, results_of, stage_results
+from sweeps.driver.stages import StageWatch, is_over, results_of, stage_results
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan, make_plan
@@ -22,6 +24,7 @@ from sweeps.search.samplers.transfer import WarmStartSampler
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.trial_ids import trial_id, trial_number, trial_stage
 from sweeps.space.distributions import Space, contains
+from sweeps.tracking.stages import from_text
 
 STAGES = (
     "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 6, keep: 3}, "
@@ -88,6 +91,27 @@ def test_the_agreement_is_that_of_points_trained_to_the_end_in_both(plan: Plan, 
     first, _ = stage_results(plan, state)
     assert first.agreement is not None
     assert (first.agreement.points, first.agreement.tau) == (3, pytest.approx(1 / 3))
+
+
+def test_the_agreement_is_recorded_while_trials_train(plan: Plan, state: SweepState) -> None:
+    session = MagicMock()
+    session.state = state
+    watch = StageWatch(plan, session)
+
+    def recorded() -> list[int | None]:
+        """Points of the first stage's agreement in each record."""
+        tags = [call.args[1][TAG_STAGES] for call in session.recorder.attach.call_args_list]
+        return [each[0].agreement.points for tag in tags if (each := from_text(tag))[0].agreement is not None]
+
+    watch.look()
+    watch.look()
+    assert recorded() == [1]
+    watch._next_at = 0.0
+    watch.look()
+    assert recorded() == [1], "nothing has changed"
+    state.trials["s2-0002"].state, watch._next_at = "finished", 0.0
+    watch.look()
+    assert recorded() == [1, 2]
 
 
 def test_the_first_stage_begins_with_a_persons_points_and_the_others_with_what_was_kept(

@@ -44,6 +44,10 @@ class SearchSoFar:
     """Whether there is one objective, whose improvement can be told."""
     limit_s: float = math.inf
     """Seconds that are left of its budgets."""
+    stage: int | None = None
+    """Number of the stage of the search that these trials are of; None: they are those of the sweep."""
+    to_follow: int = 0
+    """Number of trials of later stages and of the sweep, which come after this stage."""
     repeats: tuple[int, int] = (0, 0)
     """Fewest and most whole trainings with other seeds after the search, to confirm its winner."""
     workers: float = 1.0
@@ -100,6 +104,7 @@ def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
         improvement=improvement,
         chance=chance,
         missing=missing,
+        stage=search.stage,
     )
 
 
@@ -107,6 +112,9 @@ def _improvement(
     search: SearchSoFar, new: npt.NDArray[np.int64], random: np.random.Generator
 ) -> tuple[Interval | None, float | None, tuple[str, ...]]:
     """The improvement to come with its probability, or what is missing."""
+    if search.stage is not None:
+        known = "the time that they take is known when the first of them has ended"
+        return None, None, (f"{search.to_follow} trials follow after stage {search.stage}; {known}",)
     if not search.judged:
         return None, None, ("an improvement of several objectives is not forecast",)
     gains = further_improvement(search.trials, new, random)

@@ -88,9 +88,7 @@ def _progress(row: Row, record: SweepRecord | None) -> str:
         return row.note
     text = f"{ended:,} of {record.planned:,} trials" if record.planned else f"{ended:,} trials"
     if record.forecast is not None and record.forecast.wall_s is not None:
-        left = record.forecast.after(time.time() - record.forecast.at).wall_s
-        assert left is not None
-        return f"{text}, {time_left(left)}"
+        return f"{text}, {time_left(record.forecast.after(time.time() - record.forecast.at))}"
     return text
 
 
