@@ -101,7 +101,7 @@ def test_a_function_grows_at_its_checkpoint_when_the_other_trial_has_ended(tmp_p
         tmp_path,
         *("conf=ray_train_function", "task._target_=ours.train", "task.metrics=[loss]", *ELASTIC),
         f"task.arguments={{steps: 5, seconds: 0.5, saves: {saves}}}",
-        *("space=none", "task.arguments.steps=choice(5, 93)", points(short, long), "search.num_trials=2"),
+        *("~space", "task.arguments.steps=choice(5, 93)", points(short, long), "search.num_trials=2"),
         *("search.default_first=false", "search.metric=loss", "search.mode=min"),
         within_s=1000,
     )
@@ -125,7 +125,7 @@ def test_a_function_grows_at_its_checkpoint_when_the_other_trial_has_ended(tmp_p
 def test_a_hugging_face_trainer_grows_at_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text(TRAINER, encoding="utf-8")
     arguments = "{lr: 1e-3, weight_decay: 0.0, max_steps: 5}"
-    configured = ("conf=huggingface_trainer", "task._target_=ours.trainer", f"task.arguments={arguments}", "space=none")
+    configured = ("conf=huggingface_trainer", "task._target_=ours.trainer", f"task.arguments={arguments}", "~space")
     short, long = {"task.arguments.max_steps": 5}, {"task.arguments.max_steps": 60}
     done = run(
         tmp_path,
