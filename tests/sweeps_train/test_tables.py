@@ -165,6 +165,21 @@ def test_a_file_of_its_own_is_held_out_whole(files: Path) -> None:
     assert (train.num_rows, held_out.num_rows) == (200, 30)
 
 
+def test_a_part_of_the_training_rows_is_within_each_larger_one_and_has_every_class() -> None:
+    held_out = read_split(data(), "classification")[1]
+    before: set[tuple[str, ...]] = set()
+    for fraction, number in ((0.001, 2), (0.25, 40), (0.5, 80), (1.0, 160)):
+        train, same = read_split(data(train_fraction=fraction), "classification")
+        assert same.equals(held_out)
+        assert train.num_rows == number
+        assert {*train["label"].to_pylist()} == {"yes", "no"}
+        found = {tuple(map(str, row.values())) for row in train.to_pylist()}
+        assert before <= found
+        before = found
+    own_file = data(eval_path="rows.csv", train_fraction=0.5)
+    assert [part.num_rows for part in read_split(own_file, "classification")] == [100, 200]
+
+
 def test_rows_without_a_target_are_left_out(files: Path) -> None:
     made = rows()
     for each in made[:50]:

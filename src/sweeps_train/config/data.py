@@ -84,6 +84,9 @@ class DigitsData:
     kind: Literal["digits"]
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Part that is held out, the same in every class."""
+    train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of the training images that is used, about the same of each class, for cheaper stages of a search. A smaller
+    part is within each larger one, and what is held out stays the same."""
     loader: Loader = Field(default_factory=Loader)
     """Preparation of batches."""
 

@@ -46,6 +46,9 @@ class TableData:
     """Held-out rows in their own file; without it, a part of the rows is held out."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Part of the rows that is held out without ``eval_path``; for classes the same part of each."""
+    train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of the training rows that is used, about the same of each class, for cheaper stages of a search. A smaller
+    part is within each larger one, and what is held out stays the same."""
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the choice of held-out rows, which is the same for all trials of a sweep."""
     group: Text | None = None

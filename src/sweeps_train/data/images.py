@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from sweeps_train.config import CustomData, DigitsData
 from sweeps_train.data.sampler import Batch
+from sweeps_train.tables.train_part import train_part
 from sweeps_train.targets import call_target
 
 
@@ -95,7 +96,7 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
         (1437, torch.Size([2, 1, 8, 8]))
     """
     if isinstance(config, DigitsData):
-        return _digits(config.eval_fraction)
+        return _digits(config)
     pair = call_target("data", config.target, config.arguments)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise ValueError(
@@ -113,7 +114,7 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
     return ImageSamples(pair[0]), ImageSamples(pair[1])
 
 
-def _digits(eval_fraction: float) -> tuple[ImageSamples, ImageSamples]:
+def _digits(config: DigitsData) -> tuple[ImageSamples, ImageSamples]:
     """1,797 images of shape (1, 8, 8) with values from -1 to 1, split in the same way in every class and for every
     seed."""
     from sklearn.datasets import load_digits
@@ -121,7 +122,11 @@ def _digits(eval_fraction: float) -> tuple[ImageSamples, ImageSamples]:
 
     pixels, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(pixels).float().view(-1, 1, 8, 8) / 8 - 1
-    train, held_out = train_test_split(range(len(labels)), test_size=eval_fraction, random_state=0, stratify=labels)
+    rows = range(len(labels))
+    train, held_out = train_test_split(rows, test_size=config.eval_fraction, random_state=0, stratify=labels)
+    if config.train_fraction < 1:
+        used = train_part(len(train), config.train_fraction, 0, labels[train].tolist())
+        train = [train[index] for index in used]
     classes = torch.from_numpy(labels).long()
     names = tuple(map(str, range(10)))
     return ImageSamples(TensorDataset(images[train], classes[train]), names), ImageSamples(

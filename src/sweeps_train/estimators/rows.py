@@ -11,7 +11,7 @@ from sweeps_train.config import TableData
 from sweeps_train.estimators.model import EstimatorModel
 from sweeps_train.tables.encoding import Features, Goal, TableEncoding, learn_encoding
 from sweeps_train.tables.files import read_table
-from sweeps_train.tables.split import fold_rows, read_split, with_target
+from sweeps_train.tables.split import fold_rows, read_split, used_part, with_target
 from sweeps_train.worker_cache import cached
 
 if TYPE_CHECKING:
@@ -50,8 +50,11 @@ def fold_splits(config: TableData, goal: Goal, folds: int) -> list[Split]:
     def make() -> list[Split]:
         table = with_target(config, read_table(config), "data.path", config.path)
         parts = fold_rows(config, goal, table, folds)
-        splits = [_split(config, goal, table.take(train), table.take(held_out)) for train, held_out in parts]
-        return [*splits, _split(config, goal, table, table.slice(0, 0))]
+        splits = [
+            _split(config, goal, used_part(config, goal, table.take(train)), table.take(held_out))
+            for train, held_out in parts
+        ]
+        return [*splits, _split(config, goal, used_part(config, goal, table), table.slice(0, 0))]
 
     return cached("folds", (config, goal, folds), make)
 

@@ -14,6 +14,7 @@ from sweeps_train.config.table import TableData
 from sweeps_train.tables.columns import column_kind, feature_names
 from sweeps_train.tables.encoding import Goal, class_values
 from sweeps_train.tables.files import read_table
+from sweeps_train.tables.train_part import train_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,9 +36,17 @@ def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
     table = with_target(config, read_table(config), "data.path", config.path)
     if config.eval_path is not None:
         held_out = read_table(config, "data.eval_path", config.eval_path)
-        return table, with_target(config, held_out, "data.eval_path", config.eval_path)
+        return used_part(config, goal, table), with_target(config, held_out, "data.eval_path", config.eval_path)
     train, held_out_rows = split_rows(config, goal, table)
-    return table.take(train), table.take(held_out_rows)
+    return used_part(config, goal, table.take(train)), table.take(held_out_rows)
+
+
+def used_part(config: TableData, goal: Goal, train: pa.Table) -> pa.Table:
+    """The training rows that ``data.train_fraction`` leaves."""
+    if config.train_fraction == 1.0:
+        return train
+    labels = _classes(config, train) if goal == "classification" else None
+    return train.take(train_part(train.num_rows, config.train_fraction, config.split_seed, labels))
 
 
 def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.Table:
@@ -121,9 +130,13 @@ def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> lis
     return list(splitter(**shuffled).split(np.arange(table.num_rows), labels, groups))
 
 
+def _classes(config: TableData, table: pa.Table) -> list[str]:
+    return [str(each) for each in class_values(config.target, table[config.target])]
+
+
 def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
     """Classes of the rows as texts, each of at least so many rows."""
-    labels = [str(each) for each in class_values(config.target, table[config.target])]
+    labels = _classes(config, table)
     rarest, number = Counter(labels).most_common()[-1]
     if number < least:
         raise ValueError(
