@@ -87,13 +87,19 @@ class Objectives:
     def front(self, values: Mapping[Key, Values]) -> list[Key]:
         """Return the keys of the Pareto front, sorted by the first objective. With one objective this is the best key
         only, the earlier of two equal ones."""
+        losses = {key: self._losses(each) for key, each in values.items()}
+        if len(self.metrics) == 1:
+            return [min(losses, key=losses.__getitem__)] if losses else []
         front: list[Key] = []
         # In this order no key dominates an earlier one.
-        for key in sorted(values, key=lambda each: self._losses(values[each])):
-            mine = self._losses(values[key])
-            if not any(_at_least_as_good(self._losses(values[other]), mine) for other in front):
+        for key in sorted(losses, key=losses.__getitem__):
+            if not any(_at_least_as_good(losses[other], losses[key]) for other in front):
                 front.append(key)
         return front
+
+    def dominates(self, one: Values, other: Values) -> bool:
+        """Return whether values are better than others in one objective, and worse in none."""
+        return one != other and _at_least_as_good(self._losses(one), self._losses(other))
 
     def _losses(self, values: Values) -> Values:
         return tuple(value if mode == "min" else -value for value, mode in zip(values, self.modes, strict=True))

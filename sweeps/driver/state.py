@@ -90,6 +90,8 @@ class SweepState:
         self.trials |= {trial.trial: _status_of(trial) for trial in self.recorded_trials()}
         self.ledger = TimeLedger(self.earlier)
         self._usage = UsageMeter(self.earlier, self.ledger)
+        self._front: list[TrialStatus] = []
+        """What `front` found last."""
 
     def announce(self, text: str) -> None:
         """Show an event in one line."""
@@ -169,7 +171,20 @@ class SweepState:
         if self.winner is not None:
             return [self.trials[self.winner]]
         candidates = {status.trial: status.values for status in self.candidates() if status.values is not None}
-        return [self.trials[trial] for trial in self.objectives.front(candidates)]
+        self._front = [self.trials[trial] for trial in self.objectives.front(candidates)]
+        return [*self._front]
+
+    def is_in_front(self, status: TrialStatus) -> bool:
+        """Whether a trial is in ``front``. Mostly one that was there before is better, so that nothing is searched."""
+        if self.winner is None and any(self._is_better(each, status) for each in self._front):
+            return False
+        return any(each is status for each in self.front())
+
+    def _is_better(self, one: TrialStatus, other: TrialStatus) -> bool:
+        """Whether a trial of the search keeps another one out of the front."""
+        if one.values is None or not self._may_be_best(one, None):
+            return False
+        return other.values is None or self.objectives.dominates(one.values, other.values)
 
     def candidates(self) -> list[TrialStatus]:
         """The trials that may be the best. Pruned ones count, since their values are those of a real checkpoint."""
@@ -177,11 +192,12 @@ class SweepState:
 
     def candidates_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
         """The trials that may be the best of a stage, or of the search after its stages."""
-        return [
-            status
-            for status in self.trials_of(stage)
-            if status.values is not None and status.state != "failed" and status.violation is None
-        ]
+        return [status for status in self.all_trials if self._may_be_best(status, stage)]
+
+    def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
+        if status.values is None or status.state == "failed" or status.violation is not None:
+            return False
+        return status.repeat_of is None and status.stage == (stage.number if stage is not None else None)
 
     def describe_values(self, values: Values) -> str:
         """Values of the objectives in words, as ``eval/loss 1.234``."""

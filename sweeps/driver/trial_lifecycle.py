@@ -235,7 +235,7 @@ class TrialLifecycle:
         with state.lock:
             status = state.trials[end.trial]
             status.state, status.error = end.state, end.error
-            is_best = status in state.front()
+            is_best = state.is_in_front(status)
             spent = state.ledger.of(end.trial).account(time.time())
         attempts = status.attempt + status.earlier_attempts
         if spent.total or status.step:
