@@ -91,7 +91,7 @@ class SweepState:
         self.ledger = TimeLedger(self.earlier)
         self._usage = UsageMeter(self.earlier, self.ledger)
         self._front: list[TrialStatus] = []
-        """What `front` found last."""
+        """The trials that `front` found last."""
 
     def announce(self, text: str) -> None:
         """Show an event in one line."""
