@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Literal
 
@@ -56,6 +57,25 @@ def test_of_a_long_study_the_best_are_seen_and_the_others_evenly(direction: Dire
     assert seen == sorted({7, 70, 0, 9, 17, 25, 33, 41, 49, 57, 65, 74, 82})
 
 
+def test_trials_that_end_later_and_those_of_another_study_are_seen_as_they_are() -> None:
+    sampler = LimitedHistorySampler(optuna.samplers.RandomSampler(), most=6, best=3)
+
+    def seen(whole: optuna.Study) -> list[int]:
+        found = [each.number for each in sampler.trials(whole)]
+        fresh = LimitedHistorySampler(optuna.samplers.RandomSampler(), most=6, best=3)
+        assert found == [each.number for each in fresh.trials(whole)]
+        return found
+
+    draw, growing = random.Random(0), study([trial(0.5)] * 9)
+    running = [growing.ask({"x": RANGE}) for _ in range(20)]
+    for each in draw.sample(running, 20):
+        growing.tell(each, draw.random() / 2)
+        seen(growing)
+    best = sorted(growing.trials, key=lambda each: (each.value, each.number))[:3]
+    assert {each.number for each in best} <= {*seen(growing)}
+    assert {12, 13, 14} <= {*seen(study([trial(1.0)] * 12 + [trial(0.1)] * 3))}
+
+
 def test_trials_without_a_value_are_in_the_order_of_tpe() -> None:
     trials = [
         trial(0.9),
@@ -68,6 +88,31 @@ def test_trials_without_a_value_are_in_the_order_of_tpe() -> None:
     for best, expected in ((1, {0}), (2, {0, 2}), (3, {0, 2, 4}), (4, {0, 2, 3, 4})):
         sampler = LimitedHistorySampler(optuna.samplers.RandomSampler(), most=best, best=best)
         assert {each.number for each in sampler.trials(study(trials))} == expected
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_the_suggestions_of_a_short_study_are_those_of_tpe_alone() -> None:
+    def tpe(seed: int) -> optuna.samplers.TPESampler:
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+
+    def suggested(sampler: optuna.samplers.BaseSampler, seed: int) -> list[dict[str, object]]:
+        """Points of a space with a condition; every third trial is pruned, and every seventh still runs."""
+        searched, draw = optuna.create_study(sampler=sampler), random.Random(seed)
+        for number in range(60):
+            made = searched.ask()
+            x = made.suggest_float("x", 0, 1)
+            kind = made.suggest_categorical("kind", ["a", "b"])
+            y = made.suggest_float("y", 0, 1) if kind == "a" else made.suggest_int("z", 1, 9) / 9
+            value = abs(x - 0.3) + y + draw.random() / 9
+            if number % 7 == 6:
+                continue
+            made.report(value, 1)
+            pruned = number % 3 == 0
+            searched.tell(made, None if pruned else value, TrialState.PRUNED if pruned else TrialState.COMPLETE)
+        return [each.params for each in searched.trials]
+
+    for seed in range(3):
+        assert suggested(LimitedHistorySampler(tpe(seed)), seed) == suggested(tpe(seed), seed)
 
 
 def test_a_suggestion_of_tpe_takes_no_longer_after_many_trials() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
+import bisect
 import math
 from collections.abc import Sequence
+from itertools import islice
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -16,7 +17,7 @@ from sweeps.compat.optuna import StudyView
 from sweeps.search.samplers.study_view import StudyViewSampler
 
 Rank = tuple[float, ...]
-NOT_ENDED: Rank = (3.0,)
+ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 MOST_TRIALS = 400
 """Trials that the sampler sees at most."""
 BEST = 50
@@ -48,38 +49,46 @@ class LimitedHistorySampler(StudyViewSampler):
         """
         super().__init__(sampler)
         self._most, self._best = most, best
-        self._ranks: dict[int, tuple[FrozenTrial, Rank]] = {}
-        """Ranks of ended trials by number, which do not change as long as the study returns the same object."""
+        self._ended: dict[int, FrozenTrial] = {}
+        """The study's ended trials by number, in the order in which they were seen."""
+        self._ranked: list[tuple[Rank, int]] = []
+        """Ranks and numbers of the first so many of them, the best first."""
+        self._kinds: dict[tuple[str, ...], FrozenTrial] = {}
+        """The first ended trial of each set of parameters."""
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Show only one trial of each set of parameters: TPE finds in them which parameters occur together."""
-        kinds: dict[tuple[tuple[str, ...], TrialState], FrozenTrial] = {}
-        for each in study.get_trials(deepcopy=False):
-            kinds.setdefault((tuple(each.distributions), each.state), each)
-        return self.sampler.infer_relative_search_space(StudyView(study, [*kinds.values()]), trial)
+        self._view = None
+        self._take_ended(study.get_trials(deepcopy=False))
+        kinds = sorted(self._kinds.values(), key=lambda each: each.number)
+        return self.sampler.infer_relative_search_space(StudyView(study, kinds), trial)
 
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         trials = study.get_trials(deepcopy=False)
         if len(trials) <= self._most or len(study.directions) > 1:
             return trials
+        self._take_ended(trials)
         sign = 1.0 if study.direction is StudyDirection.MINIMIZE else -1.0
-        numbers = [trial.number for trial in trials]
-        ranked = [(self._rank(number, trial, sign), number) for number, trial in zip(numbers, trials, strict=True)]
-        best = {number for rank, number in heapq.nsmallest(self._best, ranked) if rank != NOT_ENDED}
-        others = [number for number in numbers if number not in best]
+        for number, trial in islice(self._ended.items(), len(self._ranked), None):
+            bisect.insort(self._ranked, (_rank(trial, sign), number))
+        best = {number for _, number in self._ranked[: self._best]}
+        others = [trial.number for trial in trials if trial.number not in best]
         room = min(self._most - len(best), len(others))
         shown = best | {others[index * len(others) // room] for index in range(room)}
-        return [trial for number, trial in zip(numbers, trials, strict=True) if number in shown]
+        return [trial for trial in trials if trial.number in shown]
 
-    def _rank(self, number: int, trial: FrozenTrial, sign: float) -> Rank:
-        known = self._ranks.get(number)
-        if known is not None and known[0] is trial:
-            return known[1]
-        if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
-            return NOT_ENDED
-        rank = _rank(trial, sign)
-        self._ranks[number] = trial, rank
-        return rank
+    def _take_ended(self, trials: Sequence[FrozenTrial]) -> None:
+        """Take the trials that have ended since the last time; all of them if it is another study, or if trials of
+        earlier sweeps that are shown beside it have changed."""
+        ended = [trial for trial in trials if trial.state in ENDED]
+        new = [trial for trial in ended if self._ended.get(trial.number) is not trial]
+        if len(self._ended) + len(new) != len(ended):
+            self._ended, self._ranked, self._kinds, new = {}, [], {}, ended
+        for trial in new:
+            self._ended[trial.number] = trial
+            kind = tuple(trial.distributions)
+            if kind not in self._kinds or trial.number < self._kinds[kind].number:
+                self._kinds[kind] = trial
 
 
 def _rank(trial: FrozenTrial, sign: float) -> Rank:
