@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from trained.tables import machine
 from sweeps_train.save_schedule import optimal_interval
 
 OURS, STOCK = "Sweeps", "Ray Train, a checkpoint each epoch"
+ARMS = ("sweeps", "stock")
 BENCHMARKS = Path(__file__).parent
 NODE_FAILURE_S = 54 * 86_400 * 2_048 / 419
 """Mean seconds between failures of one node of 8 GPUs: 419 unexpected interruptions in 54 days on 16,384 GPUs ("The
@@ -148,7 +149,12 @@ def measured_table(numbers: dict[str, dict[str, Any]], workload: Workload) -> st
         ]
         for name, each in numbers.items()
     ]
-    return markdown_table(["", "goodput", "wall time", "kills", "trains again after", "steps made twice"], rows)
+    table = markdown_table(["", "goodput", "wall time", "kills", "trains again after", "steps made twice"], rows)
+    steps = f"{workload.trials} trials of {workload.epochs} epochs of {workload.epoch_steps} steps of {workload.step_s:g} s"
+    return (
+        f"{table}\n\n{steps}, two at a time with {WORKERS_PER_TRIAL} workers each; a worker is killed every "
+        f"{workload.kill_every:g} s; Sweeps saves every {workload.save_every} steps."
+    )
 
 
 def extrapolated_table(save_s: float, restart_s: float, epoch_s: float) -> str:
@@ -177,32 +183,36 @@ def extrapolated_table(save_s: float, restart_s: float, epoch_s: float) -> str:
 @click.option("--save-s", default=0.3, show_default=True, help="With --simulate: seconds for which a save blocks.")
 @click.option("--restart-s", default=30.0, show_default=True, help="With --simulate: seconds to go on after a failure.")
 @click.option("--epoch-s", default=3600.0, show_default=True, help="With --simulate: seconds of an epoch.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Write all numbers.")
+@click.option("--arm", "arms", type=click.Choice(ARMS), multiple=True, default=ARMS, help="Measure only this one.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Add the numbers to it.")
 @click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(
     simulate: bool,
     save_s: float,
     restart_s: float,
     epoch_s: float,
+    arms: tuple[str, ...],
     json_file: Path | None,
     write: Path | None,
     **sizes: Any,
 ) -> None:
     """Measure what is left of the workers' time when workers are killed."""
+    workload = Workload(**sizes)
     if simulate:
         contents = {"extrapolated": extrapolated_table(save_s, restart_s, epoch_s)}
         numbers: dict[str, dict[str, Any]] = {}
     else:
-        workload = Workload(**sizes)
-        numbers = {}
-        for name, arm in ((OURS, our_command), (STOCK, stock_command)):
+        kept = json.loads(json_file.read_text()) if json_file and json_file.exists() else {}
+        numbers = kept["numbers"] if kept.get("workload") == asdict(workload) else {}
+        chosen = {"sweeps": (OURS, our_command), "stock": (STOCK, stock_command)}
+        for name, arm in (chosen[arm] for arm in arms):
             click.echo(f"{name} ...", err=True)
             with tempfile.TemporaryDirectory() as folder:
                 numbers[name] = measure(arm, workload, Path(folder))
         contents = {"goodput": measured_table(numbers, workload), "goodput machine": machine(("torch", "ray"))}
     click.echo("\n\n".join(contents.values()))
     if json_file is not None:
-        json_file.write_text(json.dumps({"numbers": numbers}, indent=1) + "\n", encoding="utf-8")
+        json_file.write_text(json.dumps({"workload": asdict(workload), "numbers": numbers}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
         write_between_marks(write, contents)
 

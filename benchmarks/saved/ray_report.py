@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 RAY_REPORT = "Ray Train's `report`"
+PAUSE_S = 5.0
+"""Seconds between two saves. Train's controller takes reports every two seconds, and a report waits until the one before
+has been taken: a training that saves less often does not notice."""
 
 
 def measure_ray_report(ranks: int, sizes: list[int], saves: int, folder: Path) -> dict[int, Any]:
@@ -56,6 +59,7 @@ def report_states(config: dict[str, Any]) -> None:
                     checkpoint = ray.train.Checkpoint.from_directory(written)
                 ray.train.report({"step": number}, checkpoint=checkpoint)
             seconds.append(workers.max([time.perf_counter() - began])[0])
+            time.sleep(PAUSE_S)
         found[mib] = {"first": seconds[0], "next": seconds[1:]}
     if workers.rank == 0:
         Path(config["numbers"]).write_text(json.dumps(found), encoding="utf-8")
