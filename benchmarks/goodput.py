@@ -150,9 +150,9 @@ def measured_table(numbers: dict[str, dict[str, Any]], workload: Workload) -> st
         for name, each in numbers.items()
     ]
     table = markdown_table(["", "goodput", "wall time", "kills", "trains again after", "steps made twice"], rows)
-    steps = f"{workload.trials} trials of {workload.epochs} epochs of {workload.epoch_steps} steps of {workload.step_s:g} s"
+    epochs = f"{workload.epochs} epochs of {workload.epoch_steps} steps of {workload.step_s:g} s"
     return (
-        f"{table}\n\n{steps}, two at a time with {WORKERS_PER_TRIAL} workers each; a worker is killed every "
+        f"{table}\n\n{workload.trials} trials of {epochs}, two at a time with {WORKERS_PER_TRIAL} workers each; a worker is killed every "
         f"{workload.kill_every:g} s; Sweeps saves every {workload.save_every} steps."
     )
 
@@ -184,7 +184,7 @@ def extrapolated_table(save_s: float, restart_s: float, epoch_s: float) -> str:
 @click.option("--restart-s", default=30.0, show_default=True, help="With --simulate: seconds to go on after a failure.")
 @click.option("--epoch-s", default=3600.0, show_default=True, help="With --simulate: seconds of an epoch.")
 @click.option("--arm", "arms", type=click.Choice(ARMS), multiple=True, default=ARMS, help="Measure only this one.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Add the numbers to it.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Add numbers to it.")
 @click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(
     simulate: bool,
@@ -212,7 +212,8 @@ def main(
         contents = {"goodput": measured_table(numbers, workload), "goodput machine": machine(("torch", "ray"))}
     click.echo("\n\n".join(contents.values()))
     if json_file is not None:
-        json_file.write_text(json.dumps({"workload": asdict(workload), "numbers": numbers}, indent=1) + "\n", encoding="utf-8")
+        document = {"workload": asdict(workload), "numbers": numbers}
+        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if write is not None:
         write_between_marks(write, contents)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 RAY_REPORT = "Ray Train's `report`"
 PAUSE_S = 5.0
-"""Seconds between two saves. Train's controller takes reports every two seconds, and a report waits until the one before
-has been taken: a training that saves less often does not notice."""
+"""Seconds between two saves. Train's controller takes reports every two seconds, and a report waits until the one
+before has been taken: a training that saves less often does not notice."""
 
 
 def measure_ray_report(ranks: int, sizes: list[int], saves: int, folder: Path) -> dict[int, Any]:
