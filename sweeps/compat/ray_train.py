@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
@@ -11,6 +12,7 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
+from ray.train.v2._internal.execution.controller import TrainController
 
 
 class ControllerHooks(ControllerCallback, WorkerGroupCallback):
@@ -18,16 +20,47 @@ class ControllerHooks(ControllerCallback, WorkerGroupCallback):
 
 
 class LeanTorchTrainer(TorchTrainer):
-    """``TorchTrainer`` without two actors that it starts for each worker group.
+    """``TorchTrainer`` without three actors that it starts for each worker group.
 
-    The placement group cleaner may fail forever (ray#58515, ray#61756, ray#65443), so the owner must free the group
-    itself; the manager of Ray Data is of no use to workers that read no Ray Data.
+    The controller runs in the process that calls ``fit``: as an actor, a process of its own would import torch before
+    any worker starts. The placement group cleaner may fail forever (ray#58515, ray#61756, ray#65443), so the owner must
+    free the group itself; the manager of Ray Data is of no use to workers that read no Ray Data.
     """
+
+    _running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+
+    def abort(self) -> None:
+        """End the workers and ``fit``, from another thread; without an effect before ``fit`` and after it. While the
+        workers wait for room, it has its effect when they have found it, or no longer wait."""
+        if self._running is not None:
+            loop, task = self._running
+            loop.call_soon_threadsafe(task.cancel)
 
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed by Ray as another class
         unused = (PlacementGroupCleanerCallback, DatasetsCallback)
         return [each for each in callbacks if not isinstance(each, unused)]
+
+    def _initialize_and_run_controller(self, **arguments: Any) -> Any:
+        return asyncio.run(self._control(arguments))
+
+    async def _control(self, arguments: dict[str, Any]) -> Any:
+        controller: Any = TrainController(**arguments)
+        self._running = asyncio.get_running_loop(), asyncio.ensure_future(controller.run())
+        try:
+            await self._running[1]
+        except asyncio.CancelledError:
+            # Not the controller's own abort, which would end this process.
+            if (group := controller.get_worker_group()) is not None:
+                group.abort()
+            raise Aborted from None
+        finally:
+            self._running = None
+        return controller.get_result()
+
+
+class Aborted(Exception):
+    """``fit`` was ended by ``abort``."""
 
 
 def start_autoscaling_coordinator() -> None:

@@ -1,4 +1,4 @@
-"""Private names of the actors of Ray Train (2.60): its controller, worker groups and workers.
+"""Private names of the actors of Ray Train (2.60): its worker groups and workers.
 
 Apart from ``ray_train``, since the broker's process needs no trainer, whose import loads torch for seconds.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import ray
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,6 @@ def _worker_process(actor: Any, metadata: Any) -> WorkerProcess:
 def placement_group(worker_group: Any) -> Any:
     """The placement group of Ray Train's worker group."""
     return worker_group.get_worker_group_state().placement_group_handle.placement_group
-
-
-def current_controller() -> Any:
-    """Handle of the controller's actor in which this code runs."""
-    return ray.get_runtime_context().current_actor
-
-
-def abort(controller: Any) -> Any:
-    """Ask a controller to end its worker group and itself; returns Ray's reference to wait for."""
-    return controller.abort.remote()
 
 
 def ping(actor: Any) -> Any:

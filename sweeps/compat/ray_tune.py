@@ -5,10 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import ray.tune.tune
+from ray.tune.execution.tune_controller import TuneController
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from ray.tune.experiment import Trial
+
+
+def retry_in_the_same_actor(error: type[Exception]) -> None:
+    """Make Tune begin the next attempt of a trial in the actor of the one before, if its trainable has raised this
+    error; by itself, Tune starts another actor, whose process imports for seconds what this one has imported.
+
+    Args:
+        error: Raised by trainables that are intact, and whose ``reset_config`` begins the trial again.
+    """
+
+    class Controller(TuneController):
+        def _try_recover(self, trial: Any, exc: Any) -> None:
+            actor = self._trial_to_actor.get(trial)
+            if actor not in self._started_actors or not isinstance(getattr(exc, "cause", None), error):
+                super()._try_recover(trial, exc)
+                return
+            self._actor_manager.clear_actor_task_futures(tracked_actor=actor)
+            handle = trial.temporary_state.ray_actor
+            # Taken away while Tune ends the attempt, so that it does not end the actor, too.
+            del self._trial_to_actor[trial], self._actor_to_trial[actor]
+            super()._try_recover(trial, exc)
+            self._staged_trials.add(trial)
+            self._actor_cache.increase_max(trial.placement_group_factory)
+            self._trial_to_actor[trial], self._actor_to_trial[actor] = actor, trial
+            trial.set_ray_actor(handle)
+            self._schedule_trial_reset(trial, trial.config, trial.experiment_tag)
+
+        def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
+            if trial in self._resetting_trials:  # its actor has died before the next attempt began
+                self._resetting_trials.discard(trial)
+                if trial in self._staged_trials:
+                    self._unstage_trial_with_resources(trial)
+                    self._set_trial_status(trial, trial.RUNNING)  # else Tune would not retry it
+            super()._trial_task_failure(trial, exception)
+
+    ray.tune.tune.TuneController = Controller  # type: ignore[misc]
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:

@@ -11,12 +11,14 @@ import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
+from sweeps.compat.ray_tune import retry_in_the_same_actor
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
 from sweeps.driver.notebook import is_notebook
 from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
+from sweeps.errors import TrialFailed
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.plan.stage import study_file
@@ -71,6 +73,7 @@ def _tuner(
     callback: LifecycleCallback,
 ) -> tune.Tuner:
     config = plan.config
+    retry_in_the_same_actor(TrialFailed)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),

@@ -101,13 +101,16 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot = SlotHolder(context.broker)
-        self._trial, self._is_elastic = "", False
+        self._trial, self._is_elastic, self._has_failed = "", False, False
         self._begin_or_fail(config)
 
     def _begin_or_fail(self, config: dict[str, Any]) -> None:
         """Begin a trial, and keep an error for ``step()``: Tune retries a trial that fails there, and none that fails
         before."""
+        if self._has_failed:  # the next attempt, which gets new workers
+            self._slot.close()
         self._failure: str | None = None
+        self._has_failed = False
         self._largest_micro_batch: int | None = None
         try:
             self._begin(config)
@@ -201,6 +204,13 @@ class Trial(tune.Trainable):
         return EvaluationPlace(resources, placed.labels | avoiding(avoid), hourly)
 
     def step(self) -> dict[str, Any]:
+        try:
+            return self._step()
+        except TrialFailed:
+            self._has_failed = True
+            raise
+
+    def _step(self) -> dict[str, Any]:
         if self._failure is not None:
             raise TrialFailed(self._failure)
         event = self._next_report()

@@ -22,7 +22,7 @@ from ray.train.torch import TorchConfig
 from ray.util import remove_placement_group
 
 from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer
-from sweeps.compat.ray_train_workers import abort, current_controller, execute, placement_group, worker_processes
+from sweeps.compat.ray_train_workers import execute, placement_group, worker_processes
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
@@ -184,9 +184,7 @@ class Slot:
             with contextlib.suppress(ray.exceptions.RayError):  # without the broker there is nothing to abort with
                 ray.get(self._broker.close_slot.remote(self._name))
                 handles = self._wait_for_handles()
-            with contextlib.suppress(ray.exceptions.RayError):  # the controller exits while it answers
-                if (controller := handles.get("controller")) is not None and self._thread.is_alive():
-                    ray.get(abort(controller), timeout=ABORT_TIMEOUT_S)
+            self._trainer.abort()
             self._thread.join(ABORT_TIMEOUT_S)
         if self._thread.is_alive():
             self._kill(handles)
@@ -228,15 +226,14 @@ class Slot:
         return handles
 
     def _kill(self, handles: dict[str, Any]) -> None:
-        for actor in [*handles.get("workers", []), handles.get("controller")]:
-            if actor is not None:
-                ray.kill(actor)
+        for actor in handles.get("workers", []):
+            ray.kill(actor)
         if "placement_group" in handles:
             remove_placement_group(handles["placement_group"])
 
 
 class _HandlesToBroker(ControllerHooks):
-    """Runs in Train's controller: gives the broker the handles with which the slot can free what was started, and
+    """Called by Train's controller: gives the broker the handles with which the slot can free what was started, and
     places the workers on none of the nodes that are to be avoided when they are started."""
 
     def __init__(self, slot: str, broker: Any, spec: WorkerGroupSpec):
@@ -257,20 +254,16 @@ class _HandlesToBroker(ControllerHooks):
         if before is not None and self._asked - before >= float(os.environ.get(ROOM_TIMEOUT, "inf")):
             ray.get(self._broker.waits_for_room.remote(self._slot))
 
-    def after_controller_start(self, train_run_context: Any) -> None:
-        self._send({"controller": current_controller()})
-
     def after_worker_group_start(self, worker_group: Any) -> None:
         workers, group = worker_processes(worker_group), placement_group(worker_group)
-        self._send(
-            {
-                "placement_group": group,
-                "reserved": dict(group.bundle_specs[0]),
-                "workers": [worker.actor for worker in workers],
-                "locations": tuple(worker.location for worker in workers),
-                "processes": [(worker.node_id, worker.process_id) for worker in workers],
-            }
-        )
+        handles = {
+            "placement_group": group,
+            "reserved": dict(group.bundle_specs[0]),
+            "workers": [worker.actor for worker in workers],
+            "locations": tuple(worker.location for worker in workers),
+            "processes": [(worker.node_id, worker.process_id) for worker in workers],
+        }
+        ray.get(self._broker.slot_started.remote(self._slot, handles))
         for rank, worker in enumerate(workers):
             execute(worker.actor, announce_sigterm, self._broker, self._slot, rank)
 
@@ -281,6 +274,3 @@ class _HandlesToBroker(ControllerHooks):
             if attempt is not None:
                 for error in dead_workers(worker_processes(worker_group)):
                     ray.get(self._broker.worker_failed.remote(*attempt, error))
-
-    def _send(self, handles: dict[str, Any]) -> None:
-        ray.get(self._broker.slot_started.remote(self._slot, handles))

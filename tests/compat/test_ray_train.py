@@ -24,7 +24,6 @@ def parameters(function: Any) -> list[str]:
 
 
 def test_the_controller_calls_these_hooks_of_its_callbacks() -> None:
-    assert parameters(ControllerCallback.after_controller_start) == ["self", "train_run_context"]
     assert parameters(WorkerGroupCallback.after_worker_group_start) == ["self", "worker_group"]
     assert parameters(WorkerGroupCallback.before_worker_group_shutdown) == ["self", "worker_group"]
     assert issubclass(ControllerHooks, (ControllerCallback, WorkerGroupCallback))
@@ -47,10 +46,14 @@ def test_a_worker_group_names_its_workers_and_its_placement_group() -> None:
     assert parameters(RayTrainWorker.execute)[:2] == ["self", "fn"]
 
 
-def test_a_controller_can_be_aborted() -> None:
+def test_a_controller_can_run_outside_of_an_actor() -> None:
     controller: Any = TrainController
     assert not isinstance(controller, ActorClass)
-    assert parameters(controller.abort) == ["self"]
+    assert inspect.iscoroutinefunction(controller.run)
+    assert parameters(controller.get_result) == parameters(controller.get_worker_group) == ["self"]
+    assert parameters(WorkerGroup.abort) == ["self"]
+    usual: Any = super(LeanTorchTrainer, LeanTorchTrainer)
+    assert parameters(usual._initialize_and_run_controller) == ["self", "controller_init_kwargs"]
 
 
 def test_a_failed_health_check_carries_the_error_of_the_workers_actor() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,3 +85,64 @@ def test_pb2s_process_chooses_values_in_their_range_and_adds_a_row_for_them() ->
         assert after.iloc[-1].tolist() == ["1", 3.0, *new.values(), 6.0], "ray.tune.schedulers.pb2._explore"
     unseen, after = ray_tune.explore_by_pb2(observed, bounds, None, "3", "1", {"lr": 0.4, "decay": 0.5})
     assert (unseen, len(after)) == ({"lr": 0.4, "decay": 0.5}, len(observed)), "ray.tune.schedulers.pb2._explore"
+
+
+RETRIED = """
+import json, os, sys
+import ray
+from ray import tune
+from sweeps.compat.ray_tune import retry_in_the_same_actor
+
+class Known(Exception):
+    pass
+
+class Trainable(tune.Trainable):
+    def setup(self, config):
+        self.begin()
+
+    def reset_config(self, config):
+        self.begin()
+        return True
+
+    def begin(self):
+        with open(f"{sys_argv}/processes", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+
+    def step(self):
+        began = len(open(f"{sys_argv}/processes").readlines())
+        if began == 1:
+            raise Known("the trainable is intact")
+        if began == 2:
+            raise RuntimeError("of another kind")
+        if began == 3:
+            os._exit(1)
+        return {"value": 1, "done": True}
+
+    def save_checkpoint(self, folder):
+        return {}
+
+    def load_checkpoint(self, checkpoint):
+        pass
+
+retry_in_the_same_actor(Known)
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+result = tune.Tuner(
+    Trainable,
+    tune_config=tune.TuneConfig(reuse_actors=True),
+    run_config=tune.RunConfig(
+        storage_path=f"{sys_argv}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
+    ),
+).fit()[0]
+print(json.dumps(result.metrics["value"]))
+"""
+
+
+def test_only_a_trial_that_raised_the_known_error_is_retried_in_its_actor(tmp_path: Path) -> None:
+    script = tmp_path / "retried.py"
+    script.write_text(RETRIED.replace("{sys_argv}", str(tmp_path)), encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == 1
+    first, second, third, fourth = (tmp_path / "processes").read_text().split()
+    assert first == second, "the trainable had raised the known error"
+    assert len({second, third, fourth}) == 3, "it had raised another error, and its process had died"
