@@ -152,8 +152,8 @@ def measured_table(numbers: dict[str, dict[str, Any]], workload: Workload) -> st
     table = markdown_table(["", "goodput", "wall time", "kills", "trains again after", "steps made twice"], rows)
     epochs = f"{workload.epochs} epochs of {workload.epoch_steps} steps of {workload.step_s:g} s"
     return (
-        f"{table}\n\n{workload.trials} trials of {epochs}, two at a time with {WORKERS_PER_TRIAL} workers each; a worker is killed every "
-        f"{workload.kill_every:g} s; Sweeps saves every {workload.save_every} steps."
+        f"{table}\n\n{workload.trials} trials of {epochs}, two at a time with {WORKERS_PER_TRIAL} workers each; a "
+        f"worker is killed every {workload.kill_every:g} s; Sweeps saves every {workload.save_every} steps."
     )
 
 
