@@ -178,7 +178,7 @@ class Broker:
         self._slots.pop(slot, None)
 
     async def handles(self, slot: str) -> dict[str, Any]:
-        """The controller, placement group and workers of a slot, as far as they have started."""
+        """The placement group and workers of a slot, as far as they have started."""
         return self._slots[slot].handles
 
     async def end(self, event: Ended) -> None:
