@@ -47,7 +47,7 @@ def retry_in_the_same_actor(error: type[Exception]) -> None:
                     self._set_trial_status(trial, trial.RUNNING)  # else Tune would not retry it
             super()._trial_task_failure(trial, exception)
 
-    ray.tune.tune.TuneController = Controller  # type: ignore[misc]
+    ray.tune.tune.TuneController = Controller  # type: ignore[attr-defined]
 
 
 def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:
