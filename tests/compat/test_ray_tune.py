@@ -125,7 +125,7 @@ class Trainable(tune.Trainable):
         pass
 
 retry_in_the_same_actor(Known)
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 result = tune.Tuner(
     Trainable,
     tune_config=tune.TuneConfig(reuse_actors=True),
