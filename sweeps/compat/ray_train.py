@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
@@ -32,9 +33,10 @@ class LeanTorchTrainer(TorchTrainer):
     def abort(self) -> None:
         """End the workers and ``fit``, from another thread; without an effect before ``fit`` and after it. While the
         workers wait for room, it has its effect when they have found it, or no longer wait."""
-        if self._running is not None:
-            loop, task = self._running
-            loop.call_soon_threadsafe(task.cancel)
+        if (running := self._running) is not None:
+            loop, task = running
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(task.cancel)
 
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed by Ray as another class
