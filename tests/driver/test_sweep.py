@@ -102,7 +102,7 @@ def check_references(done: Done) -> None:
         assert load_model(artifacts.download_artifacts(artifact_uri=best["checkpoint"]))
     for run_ in done.trials():
         assert set(run_.data.tags) >= {"sweeps.checkpoint.best", "sweeps.checkpoint.last"}
-        assert [item.path for item in done.client.list_artifacts(run_.info.run_id)] == ["config.yaml"]
+        assert [item.path for item in done.client.list_artifacts(run_.info.run_id)] == ["config.yaml", "logs"]
 
 
 def test_the_best_value_is_the_best_that_any_trial_reported(digits: Done) -> None:
