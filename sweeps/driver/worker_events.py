@@ -63,7 +63,7 @@ class WorkerEvents:
                 elif isinstance(event, Started):
                     self._take_start(status, event)
                 elif isinstance(event, Saved):
-                    self._take_saved(status, event)
+                    self._take_checkpoint(status, event.metrics, event.checkpoint, event.held)
                 else:
                     self._take_metrics(status, event)
 
@@ -158,6 +158,8 @@ class WorkerEvents:
 
     def _take_metrics(self, status: TrialStatus, event: Log) -> None:
         if status.state == "pruned":  # measured before its workers heard that the scheduler had stopped it
+            if isinstance(event, Report) and event.checkpoint is not None:  # earlier ones may be gone for it
+                self._take_checkpoint(status, event.metrics, event.checkpoint, event.held)
             return
         self._take_log(status, event)
         if isinstance(event, Report):
@@ -191,12 +193,15 @@ class WorkerEvents:
         if report.checkpoint is not None:
             self._record_checkpoint(status, report.checkpoint, report.held, best=best)
 
-    def _take_saved(self, status: TrialStatus, saved: Saved) -> None:
+    def _take_checkpoint(
+        self, status: TrialStatus, metrics: dict[str, float], checkpoint: str, held: str | None
+    ) -> None:
+        """Take a checkpoint whose report came before, or is no part of the trial."""
         objectives = self._state.objectives
-        values = objectives.values(saved.metrics)
-        # Its report came before: it is the best one unless another was better since.
+        values = objectives.values(metrics)
+        # It is the best one unless another was better since.
         best = values is not None and (status.values is None or not objectives.improves(status.values, values))
-        self._record_checkpoint(status, saved.checkpoint, saved.held, best=best)
+        self._record_checkpoint(status, checkpoint, held, best=best)
 
     def _record_checkpoint(self, status: TrialStatus, checkpoint: str, held: str | None, *, best: bool) -> None:
         kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)

@@ -94,6 +94,8 @@ class Attempt:
         self._saves_when_asked, self._has_checkpoint = saves_when_asked, False
         self._first_log: Log | None = None
         self._last_log: Log | None = None
+        self._is_over = False
+        """Whether the trial has ended where the scheduler stopped it."""
 
     # --- transitions ------------------------------------------------------------------------------------------
 
@@ -105,12 +107,14 @@ class Attempt:
         """Take an event from a worker: STARTING -> TRAINING.
 
         Args:
-            event: Dropped if the attempt's events are discarded, except for the upload of a checkpoint that was
-                reported before.
+            event: Dropped if the attempt's events are discarded, except for the checkpoint of a report before, and of
+                a trial that is over.
             locations: ``host`` or ``host/gpu`` of each worker, by rank.
         """
         belongs = isinstance(event, Saved) and event.step <= self.reports.published_step
         if self.stop is StopRequest.DISCARD and not belongs:
+            if self._is_over:
+                self.reports.drop(event)
             return
         self._silence.end(counts=self.phase is Phase.TRAINING)
         if isinstance(event, Report):
@@ -207,12 +211,17 @@ class Attempt:
         """Ask the workers to stop, for good or until the next attempt."""
         self.stop, self._moves = max(self.stop, request), None
         if request is StopRequest.DISCARD:
-            self.reports.drop_withheld()
+            self.reports.drop_withheld(announces=self._is_over)
         for each in StopRequest:
             if each <= self.stop:
                 self._stop_requested[each].set()
         if self.stop >= StopRequest.SAVE:
             self.reports.open()
+
+    def discard(self) -> None:
+        """Ask the workers to stop without a checkpoint, and drop what they post until then: the trial is over."""
+        self._is_over = True
+        self.request_stop(StopRequest.DISCARD)
 
     def pace(self) -> tuple[int, float] | None:
         """Return the newest step, and the seconds that a step takes in this attempt; None before two logs."""

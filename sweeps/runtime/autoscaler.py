@@ -15,7 +15,8 @@ ANSWER_WITHIN_S = 30.0
 HEAD = "node:__internal_head__"
 """Resource that only the head node of a cluster has."""
 NODE_TYPE_LABEL = "ray.io/node-group"
-"""Label that Ray gives to the nodes that an autoscaler has added: the name of their type."""
+"""Label with the name of its type that Ray gives to a node of its second autoscaler, and the first one only to the head
+node."""
 ASKED = ("max_workers", "available_node_types", "head_node_type")
 """Keys of the autoscaler's config that tell how far the cluster may grow."""
 DEFAULT_MAX_WORKERS = 2
@@ -35,13 +36,20 @@ def nodes_to_come(cluster: Cluster, nodes: Sequence[Mapping[str, float]]) -> lis
     types = cluster.node_types or _node_types(config)
     coming, present = [], 0
     for name, kind in types.items():
-        alive = sum(label(NODE_TYPE_LABEL, name) in node for node in nodes)
+        alive = sum(_is_of(node, name, kind) for node in nodes)
         coming += [_node(name, kind)] * (kind.max_workers - alive)
         present += alive
     # The limit on all nodes together is smaller than the sum of the types' at times: the largest ones count.
     coming.sort(key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), reverse=True)
     most = sum(kind.max_workers for kind in types.values())
     return coming[: max(0, min(most, config.get("max_workers", most)) - present)]
+
+
+def _is_of(node: Mapping[str, float], name: str, kind: NodeType) -> bool:
+    """Whether a node is of a type: by its label, and without one by its CPUs and GPUs."""
+    if any(each.startswith(label(NODE_TYPE_LABEL, "")) for each in node) or HEAD in node:
+        return label(NODE_TYPE_LABEL, name) in node
+    return all(node.get(each, 0.0) == kind.resources.get(each, 0.0) for each in ("CPU", "GPU"))
 
 
 def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:

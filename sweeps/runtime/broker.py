@@ -300,7 +300,7 @@ class Broker:
         """
         current = self._attempts.get(trial)
         if current is not None and attempt in (None, current.number):
-            current.request_stop(StopRequest.DISCARD if discard else StopRequest.SAVE)
+            current.discard() if discard else current.request_stop(StopRequest.SAVE)
 
     async def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint in this attempt and in later ones: it may be paused."""

@@ -88,8 +88,28 @@ class ReportGate:
         """Let workers wait for no decision."""
         self._decided.set()
 
-    def drop_withheld(self) -> None:
-        self._withheld.clear()
+    def drop_withheld(self, *, announces: bool) -> None:
+        """Drop the events after the undecided report; see ``drop``."""
+        withheld, self._withheld = self._withheld, []
+        if announces:
+            for _, event in withheld:
+                self.drop(event)
+
+    def drop(self, event: Event) -> None:
+        """Drop an event that was posted after the trial's end, except that its checkpoint is announced: the workers may
+        have removed the earlier ones for it."""
+        if isinstance(event, Report | Saved) and event.checkpoint is not None:
+            self._publish(
+                Saved(
+                    event.trial,
+                    event.attempt,
+                    event.step,
+                    event.metrics,
+                    event.timestamp_ms,
+                    checkpoint=event.checkpoint,
+                    held=event.held,
+                )
+            )
 
     def _publish_now(self, event: Event) -> None:
         if isinstance(event, Report):

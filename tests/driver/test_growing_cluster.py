@@ -167,8 +167,9 @@ def until(sweep: subprocess.Popen[str], text: str, within_s: float = 240) -> str
 def until_nodes_have_come(sweep: subprocess.Popen[str]) -> str:
     """Text that a sweep has printed up to the news of a node. It names the trials that wait, unless the
     autoscaler was so quick that both nodes were there before the first trial had waited for long enough."""
-    one = r"(\d nodes? joined: \d trials at once|the cluster has grown to [23] nodes: \d CPU, [12] GPU)"
-    said = until(sweep, f"{one}(.|\n)*{one}|trials? 000[01].* until the cluster's autoscaler has added nodes")
+    one = r"(\d nodes? joined: 2 trials at once|the cluster has grown to [23] nodes: \d CPU, [12] GPU)"
+    both = r"(2 nodes joined|grown to 3 nodes)"
+    said = until(sweep, f"{one}(.|\n)*{one}|{both}|trials? 000[01].* until the cluster's autoscaler has added nodes")
     if "autoscaler has added nodes" in said and re.search(one, said) is None:
         said += until(sweep, one)
     return said

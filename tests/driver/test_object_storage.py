@@ -126,7 +126,8 @@ def test_trials_that_were_stopped_by_the_scheduler_have_their_checkpoints(tmp_pa
         tags = trial.data.tags
         last = tags["sweeps.checkpoint.last"].removeprefix(f"{OUTPUT}/pruned/trials/")
         assert last in names
-        assert last == f"{tags['sweeps.trial']}/step-{int(tags['sweeps.steps']):08d}"
+        # Its workers may have trained on, and removed earlier ones, before they heard that it was stopped.
+        assert last >= f"{tags['sweeps.trial']}/step-{int(tags['sweeps.steps']):08d}"
 
 
 def history(store: str, sweep: str, trial: int, metric: str) -> list[tuple[int, float]]:

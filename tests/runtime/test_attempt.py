@@ -98,3 +98,34 @@ def test_the_upload_of_a_checkpoint_belongs_to_its_report_also_after_the_trial_w
     made.post(uploads[0], ())
     made.post(uploads[1], ())
     assert published == [reports[0], uploads[0], uploads[0]]
+
+
+def test_checkpoints_that_are_saved_before_the_workers_hear_of_their_trials_end_are_announced() -> None:
+    published: list[Event] = []
+    made = Attempt("0003", 2, published.append, withholds=True)
+    made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
+    made.post(Saved("0003", 2, 10, {"loss": 1.0}, 1001, checkpoint="step-10"), ())
+    withheld = [Report("0003", 2, 20, {"loss": 0.8}, 1002, checkpoint="step-20", held="held"), logged(25)]
+    for event in withheld:
+        made.post(event, ())
+    assert len(published) == 2
+    made.discard()
+    made.post(Saved("0003", 2, 30, {"loss": 0.5}, 1003, checkpoint="step-30"), ())
+    made.post(logged(31), ())
+    assert [type(event) for event in published] == [Report, Saved, Saved, Saved]
+    saved = [event for event in published if isinstance(event, Saved)]
+    assert [(each.checkpoint, each.held) for each in saved] == [
+        ("step-10", None),
+        ("step-20", "held"),
+        ("step-30", None),
+    ]
+
+
+def test_an_attempt_that_another_one_follows_announces_no_later_checkpoints() -> None:
+    published: list[Event] = []
+    made = Attempt("0003", 2, published.append, withholds=True)
+    made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
+    made.post(Report("0003", 2, 20, {"loss": 0.8}, 1002, checkpoint="step-20"), ())
+    made.request_stop(StopRequest.DISCARD)
+    made.post(Saved("0003", 2, 30, {"loss": 0.5}, 1003, checkpoint="step-30"), ())
+    assert [event.step for event in published if isinstance(event, Report | Saved)] == [10]

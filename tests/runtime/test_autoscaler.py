@@ -29,6 +29,8 @@ def test_the_types_in_the_config_say_how_far_a_cluster_grows_less_what_it_has() 
     cluster = Cluster(address="auto", node_types=kinds)
     assert describe_nodes(nodes_to_come(cluster, [HEAD])) == "3 x gpu (8 CPU, 1 GPU)"
     assert len(nodes_to_come(cluster, [HEAD, GPU_NODE, GPU_NODE])) == 1
+    unlabelled = {"CPU": 8.0, "GPU": 1.0}  # Ray's first autoscaler tells no node its type
+    assert len(nodes_to_come(cluster, [{**unlabelled, autoscaler.HEAD: 1.0}, GPU_NODE, unlabelled])) == 1
     assert nodes_to_come(cluster, [HEAD, *[GPU_NODE] * 4]) == []  # those that are too many are about to go
     assert nodes_to_come(Cluster(node_types=kinds), [HEAD]) == []  # a cluster on this machine does not grow
 
