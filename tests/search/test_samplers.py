@@ -7,8 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+from optuna._hypervolume import compute_hypervolume
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
@@ -16,7 +18,7 @@ from pydantic import TypeAdapter
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.search import Sampler
-from sweeps.config.space import Distribution
+from sweeps.config.space import Distribution, FloatDistribution
 from sweeps.constants import COMPLETED, STEP
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
@@ -146,6 +148,35 @@ def test_a_model_finds_better_points_than_chance(name: str) -> None:
         return sum(map(loss, tried(searcher(name), range(24))[-8:]))
 
     assert late(name) < 0.8 * late("random")
+
+
+def test_with_two_objectives_a_model_of_each_parameter_finds_more_of_the_front_than_a_joint_one() -> None:
+    """ZDT1 (Zitzler, Deb and Thiele, 2000) in six dimensions, with four trials at a time."""
+    space = Space({f"x{index}": FloatDistribution(type="float", low=0, high=1) for index in range(6)})
+
+    def found(name: str, objectives: int, seed: int) -> float:
+        """Area from (0, 0) to (1, 4) that no trial is better than: 1/3 under the best front."""
+        sampler = build_sampler(config(name), seed, space, objectives=objectives)
+        search = OptunaSearcher(space, metric=["first", "second"], mode=["min", "min"], sampler=sampler)
+        for index in range(20):
+            points = {f"{index} {worker}": search.suggest(f"{index} {worker}") for worker in range(4)}
+            for trial_id, point in points.items():
+                assert isinstance(point, dict)
+                first, *rest = (point[f"x{index}"] for index in range(6))
+                distance = 1 + 9 * sum(rest) / len(rest)
+                second = distance * (1 - math.sqrt(first / distance))
+                ended = {STEP: 1, "training_iteration": 1, COMPLETED: True}
+                search.on_trial_complete(trial_id, {"first": first, "second": second, **ended})
+        reference = np.array([1.0, 4.0])
+        front = np.minimum([trial.values for trial in search.study.best_trials], reference)
+        return 4 - compute_hypervolume(front, reference)
+
+    def mean(name: str, objectives: int) -> float:
+        return sum(found(name, objectives, seed) for seed in range(3)) / 3
+
+    of_each = mean("tpe", 2)
+    assert of_each < 0.95 * mean("tpe", 1)
+    assert of_each < 0.6 * mean("random", 2)
 
 
 def test_a_sequence_covers_also_what_is_conditional() -> None:

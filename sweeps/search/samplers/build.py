@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import random
 import warnings
 from collections.abc import Mapping, Sequence
@@ -38,8 +39,15 @@ from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
 from sweeps.space.distributions import Space
 
+GOOD_TRIALS_OF_A_FRONT = 0.2
+"""Share of the ended trials that TPE counts as good with several objectives."""
+MOST_TRIALS_OF_A_FRONT = 25
+"""Trials that it counts as good at most, as Optuna does."""
 
-def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTrials | None = None) -> BaseSampler:
+
+def build_sampler(
+    sampler: Sampler, seed: int, space: Space, earlier: EarlierTrials | None = None, objectives: int = 1
+) -> BaseSampler:
     """Build a sampler from its config.
 
     With one trial at a time the sampler makes the same suggestions for the same seed, even if the search is interrupted
@@ -50,6 +58,7 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
         seed: Seed of the search.
         space: Space to sample.
         earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES, BOHB and ``predicted`` learn; default: none.
+        objectives: Number of objectives, by which TPE chooses its model.
 
     Returns:
         The sampler, for ``OptunaSearcher`` or a study of Optuna.
@@ -69,10 +78,11 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
 
     if isinstance(sampler, BOHBSampler):
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
-        return RungSampler(build_sampler(model, seed, space, earlier), sampler.startup_trials)
+        return RungSampler(build_sampler(model, seed, space, earlier, objectives), sampler.startup_trials)
     if isinstance(sampler, PredictedConfig):
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
-        return PredictedSampler(build_sampler(model, seed, space, earlier), sampler.startup_trials, seed)
+        made_tpe = build_sampler(model, seed, space, earlier, objectives)
+        return PredictedSampler(made_tpe, sampler.startup_trials, seed)
     if isinstance(sampler, CustomSampler):
         made = _custom(sampler, seed)
         return ReseededSampler(lambda trial_seed: made, seed)
@@ -80,9 +90,10 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
     def make(trial_seed: int, sources: list[FrozenTrial] | None = None) -> BaseSampler:
         with warnings.catch_warnings():  # that some are experimental in Optuna 5
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.simplefilter("ignore", FutureWarning)  # that TPE's gamma goes with Optuna 6
             if isinstance(sampler, QMCSampler):
                 return SpaceFillingSampler(sampler.sequence, space, scramble=seed, seed=trial_seed)
-            return _make(sampler, trial_seed, sources)
+            return _make(sampler, trial_seed, sources, objectives)
 
     if earlier is not None and isinstance(sampler, CmaEsSampler):
         return WarmStartedCmaEs(make, seed, earlier)
@@ -94,14 +105,12 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
     return made_again
 
 
-def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None) -> BaseSampler:
+def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None, objectives: int) -> BaseSampler:
     match sampler:
         case TPESampler(startup_trials=startup):
-            # group: conditional parameters that occur together are modelled together. constant_liar: running trials
-            # count as bad, so that parallel suggestions differ.
-            return optuna.samplers.TPESampler(
-                seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=startup
-            )
+            model = _one_optimum() if objectives == 1 else _front()
+            # constant_liar: running trials count as bad, so that parallel suggestions differ.
+            return optuna.samplers.TPESampler(seed=seed, constant_liar=True, n_startup_trials=startup, **model)
         case GPSampler(startup_trials=startup):
             rest = _independent_sampler(seed, startup)
             return optuna.samplers.GPSampler(
@@ -125,6 +134,21 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None) -> Bas
             return optuna.samplers.RandomSampler(seed=seed)
         case BOHBSampler() | PredictedConfig() | QMCSampler() | CustomSampler():
             raise AssertionError(f"{sampler.kind} is built by build_sampler")
+
+
+def _one_optimum() -> dict[str, Any]:
+    """Options of TPE for one objective. Conditional parameters that occur together are modelled together."""
+    return {"multivariate": True, "group": True}
+
+
+def _front() -> dict[str, Any]:
+    """Options of TPE for several objectives. Good trials lie along a whole front: more of them count as good than for
+    one optimum (Optuna: a tenth), and each parameter has its own density, since a joint one of so few points in
+    several places is worse (``benchmarks/two_objectives.py``)."""
+    return {
+        "multivariate": False,
+        "gamma": lambda ended: min(math.ceil(GOOD_TRIALS_OF_A_FRONT * ended), MOST_TRIALS_OF_A_FRONT),
+    }
 
 
 def _independent_sampler(seed: int, startup: int) -> BaseSampler:
