@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
@@ -237,6 +237,13 @@ class SweepConfig:
         if self.scaling.isolation == "auto":
             return not isinstance(self.task, FunctionTask)
         return self.scaling.isolation == "warm"
+
+    @property
+    def spare_processes(self) -> Literal["always", "after a failure", "never"]:
+        """When worker processes are started ahead."""
+        if self.scaling.spare_processes != "auto":
+            return self.scaling.spare_processes
+        return "after a failure" if self.warm else "always"
 
     @property
     def ends_within_s(self) -> float:

@@ -24,6 +24,7 @@ from sweeps.runtime.hang import diagnose_hang, flight_records
 from sweeps.runtime.idle_slots import IdleSlots
 from sweeps.runtime.placement import Workers
 from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspects import SuspectedNodes
 from sweeps.worker_error import WorkerError
 
@@ -58,6 +59,7 @@ class Broker:
         self._suspects = SuspectedNodes()
         self._elastic = ElasticWorkers(self._attempts, self._slots)
         self._idle = IdleSlots(self._slots)
+        self._spares = SpareProcesses()
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
@@ -201,6 +203,11 @@ class Broker:
         """Add what a slot has started to its handles."""
         self._slots[slot].handles |= handles
         self._move_from(self._leaving)
+
+    async def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
+        """See ``SpareProcesses.replace``."""
+        attempt = self._attempt_of(slot)
+        return self._spares.replace(workers, wanted=always or (attempt is not None and attempt.failures > 0))
 
     async def worker_terminated(self, slot: str, rank: int) -> None:
         """Note that a worker's process has received SIGTERM: the trial moves, and a slot without one ends."""

@@ -65,6 +65,7 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
         arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}
         # This machine is not preempted: without the watcher there is one process less for each worker group.
         environment = {**environment, **_loopback_environment(), "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+        environment["RAY_preload_python_modules"] = "sweeps.runtime.preloaded"
     try:
         # The processes that Ray starts inherit our environment. A runtime environment would have the same effect, but
         # then the processes that Ray keeps ready for the first actors could not be used.

@@ -29,7 +29,8 @@ def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> di
 
 
 def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[], None]:
-    """A function for Ray to call when it starts a process: it sets environment variables and changes the folder.
+    """A function for Ray to call when it starts a process: it sets environment variables, changes the folder, and lets
+    the process do the imports of a worker while it has no work.
 
     The variables of a ``runtime_env`` would reach processes, too, but Ray's dashboard and logs show those. They show
     the name of a function alone. The folder of a process is otherwise that of ``ray start``, so that relative paths,
@@ -45,5 +46,9 @@ def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[],
         if folder is not None:
             with contextlib.suppress(OSError):
                 os.chdir(folder)
+        with contextlib.suppress(ImportError):  # a node without this package: its first actor says so
+            from sweeps.runtime.spare_processes import import_when_idle
+
+            import_when_idle()
 
     return set_up

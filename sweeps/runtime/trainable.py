@@ -149,6 +149,7 @@ class Trial(tune.Trainable):
             workers=Workers(scaling, reserved, pool),
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=scaling.hang_timeout_s,
+            spare_processes=sweep.spare_processes,
             storage_path=context.ray_train_folder,
         )
         self._slot.release(spec, reuse=sweep.warm)

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -30,6 +30,7 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
 from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.placement import Workers
+from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm
 from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError
@@ -66,6 +67,8 @@ class WorkerGroupSpec:
     """Environment variables of the workers' processes, besides those of all processes of the sweep."""
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
+    spare_processes: Literal["always", "after a failure", "never"]
+    """When worker processes are started ahead."""
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
 
@@ -266,6 +269,9 @@ class _HandlesToBroker(ControllerHooks):
         ray.get(self._broker.slot_started.remote(self._slot, handles))
         for rank, worker in enumerate(workers):
             execute(worker.actor, announce_sigterm, self._broker, self._slot, rank)
+        if self._spec.spare_processes != "never":
+            always = self._spec.spare_processes == "always"
+            keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         """Find out which worker died, while the others still live, if they have lost the connection to one."""

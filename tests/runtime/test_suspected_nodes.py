@@ -191,6 +191,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         workers=workers(num_workers=2),
         environment={},
         hang_timeout_s=1.0,
+        spare_processes="never",
         storage_path="",
     )
     told = worker_group._HandlesToBroker("slot", broker, spec).on_controller_start_worker_group()

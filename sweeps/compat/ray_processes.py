@@ -1,0 +1,62 @@
+"""Ray's private interface (2.60) to start worker processes before anything runs in them."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+KEPT_S = 7 * 86_400
+"""Seconds for which Ray keeps an idle process at least; it ends with its job in any case."""
+WITHIN_S = 10.0
+EXPECTED = "sweeps-spare-processes"
+"""Key in Ray's store of a cluster, with a job's id at its end: processes that are idle are spare ones."""
+
+
+def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
+    """Let a node start worker processes of this job that have nothing to do until Ray gives them an actor.
+
+    Args:
+        number: How many.
+        node_id: Ray's id of the node.
+        runtime_env: Runtime environment of the actors, as Ray serializes it: others do not get these processes.
+
+    Raises:
+        LookupError: The node has left the cluster.
+        ConnectionError: It does not answer.
+    """
+    import grpc
+    import ray
+    from ray._private.grpc_utils import init_grpc_channel
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
+    address = f"{nodes[node_id]['NodeManagerAddress']}:{nodes[node_id]['NodeManagerPort']}"
+    job = ray.get_runtime_context().get_job_id()
+    _internal_kv_put(f"{EXPECTED}-{job}", b"1")
+    request = _generated("node_manager_pb2").PrestartWorkersRequest(
+        language=_generated("common_pb2").PYTHON,
+        job_id=bytes.fromhex(job),
+        runtime_env_info=_generated("runtime_environment_pb2").RuntimeEnvInfo(serialized_runtime_env=runtime_env),
+        keep_alive_duration_secs=KEPT_S,
+        num_workers=number,
+    )
+    channel = init_grpc_channel(address)
+    try:
+        _generated("node_manager_pb2_grpc").NodeManagerServiceStub(channel).PrestartWorkers(request, timeout=WITHIN_S)
+    except grpc.RpcError as error:
+        raise ConnectionError(f"the node manager at {address} starts no processes: {error}") from error
+    finally:
+        channel.close()
+
+
+def spares_are_expected() -> bool:
+    """Whether idle processes of this process's job have been asked for."""
+    import ray
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    job = ray.get_runtime_context().get_job_id()
+    return _internal_kv_get(f"{EXPECTED}-{job}") is not None
+
+
+def _generated(name: str) -> ModuleType:
+    return importlib.import_module(f"ray.core.generated.{name}")  # without types
