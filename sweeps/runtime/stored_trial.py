@@ -31,6 +31,8 @@ from sweeps.trial_files import log_name
 
 AGAIN_AFTER_S = 2.0
 ALIVE_EVERY_S = 5.0
+STAY_MEANWHILE = 2
+"""Replaced checkpoints that stay in the store while those that replace them are uploaded: the last and the best one."""
 
 logger = logging.getLogger(__name__)
 
@@ -207,10 +209,14 @@ class StoredTrial:
             self._logs.upload(self.log_folder / log, log)
 
     def _withdraw_superseded(self) -> None:
-        """Remove checkpoints from the store that the training has removed here."""
+        """Remove checkpoints from the store that the training has removed here. Until those that have replaced them
+        are in the store, the newest of them stay: the trial could not be continued without any."""
         from sweeps_train.checkpoint import complete_checkpoints  # imports torch
 
         here = {path.name for path in complete_checkpoints(self.folder)}
-        for step in sorted(self.steps - here):
+        superseded = sorted(self.steps - here)
+        if not here <= self.steps:
+            superseded = superseded[:-STAY_MEANWHILE]
+        for step in superseded:
             withdraw(self._store / step)
             self.steps.discard(step)

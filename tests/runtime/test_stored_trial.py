@@ -1,0 +1,69 @@
+"""A trial in an object store always has a complete checkpoint there, from its first one on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sweeps.runtime import stored_trial
+from sweeps.runtime.stored_trial import StoredTrial
+from sweeps.storage.committed_folder import commit, committed
+from sweeps.storage.object_store import ObjectStore
+from sweeps_train.integrity import seal
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredTrial:
+    monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path / "cache"))
+    node = SimpleNamespace(get_node_id=lambda: "a" * 56)
+    monkeypatch.setattr(stored_trial.ray, "get_runtime_context", lambda: node)
+    places = {"checkpoint_folder": f"file://{tmp_path}/store/trial", "log_folder": f"file://{tmp_path}/store/logs"}
+    assignment: Any = SimpleNamespace(trial="0000", attempt=1, **places)
+    made = StoredTrial(assignment, rank=0)
+    made.folder.mkdir(parents=True)
+    return made
+
+
+def save(trial: StoredTrial, step: int) -> Path:
+    """Save a checkpoint as a training does."""
+    folder = trial.folder / f"step-{step:08d}"
+    folder.mkdir()
+    (folder / "weights").write_text(f"weights of step {step}")
+    seal(folder)
+    return folder
+
+
+def stored(trial: StoredTrial) -> list[int]:
+    """Steps of the complete checkpoints in the store."""
+    names = committed(ObjectStore(trial._assignment.checkpoint_folder).names())
+    return [int(name.removeprefix("step-")) for name in names]
+
+
+def test_a_checkpoint_stays_in_the_store_until_the_one_that_replaces_it_is_there(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training saves faster than the store takes it: with each upload that ends, three others are replaced here."""
+    at_begin: list[list[int]] = []
+
+    def slow_commit(store: ObjectStore, folder: Path) -> None:
+        at_begin.append(stored(trial))
+        newest = 3 * len(at_begin) - 2
+        if newest < 13:
+            for step in range(newest + 1, newest + 4):
+                saved = save(trial, step)
+                shutil.rmtree(trial.folder / f"step-{step - 1:08d}")
+                trial.save(saved, lambda uri: None)
+        commit(store, folder)
+
+    monkeypatch.setattr(stored_trial, "commit", slow_commit)
+    trial.save(save(trial, 1), lambda uri: None)
+    trial.wait()
+    assert len(at_begin) > 3
+    assert at_begin[0] == []
+    assert all(at_begin[1:]), at_begin
+    assert max(map(len, at_begin)) <= 3, "those that are replaced do not pile up"
+    assert stored(trial) == [13], "in the end it is as in the trial's own folder"
