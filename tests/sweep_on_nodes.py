@@ -114,10 +114,11 @@ class RunningSweep:
             self.process.kill()
             raise AssertionError(f"it has not ended within {within_s} s:\n{self.text}") from None
         self._reader.join(10)
-        assert self.process.returncode == 0, self.text
         assert self.process.stdout is not None
         with self.process.stdout:
-            document: dict[str, Any] = json.loads(self.process.stdout.read())
+            output = self.process.stdout.read()
+        assert self.process.returncode == 0, self.text
+        document: dict[str, Any] = json.loads(output)
         return document
 
     def nodes_of_trials(self) -> dict[str, set[int]]:
