@@ -13,6 +13,7 @@ nodes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -104,9 +105,10 @@ def survive(command: list[str], traces: Path, kill_every: float, folder: Path, s
             if training and not next_kill:
                 next_kill = now + kill_every
             if training and now >= next_kill:
-                os.kill(draw.choice(training), signal.SIGKILL)
-                kills.append(now)
-                next_kill = now + kill_every
+                with contextlib.suppress(ProcessLookupError):  # its trial has just ended
+                    os.kill(draw.choice(training), signal.SIGKILL)
+                    kills.append(now)
+                    next_kill = now + kill_every
     if process.returncode:
         raise click.ClickException((folder / "output.txt").read_text(errors="replace")[-3000:])
     return kills
