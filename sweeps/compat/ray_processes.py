@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from types import ModuleType
 
 KEPT_S = 7 * 86_400
 """Seconds for which Ray keeps an idle process at least; it ends with its job in any case."""
 WITHIN_S = 10.0
-EXPECTED = "sweeps-spare-processes"
-"""Key in Ray's store of a cluster, with a job's id at its end: processes that are idle are spare ones."""
+IMPORTS = "sweeps-spare-processes"
+"""Key in Ray's store of a cluster, with a job's id at its end: modules that idle processes of the job are to import.
+Without it there are no spare ones."""
 
 
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
@@ -27,12 +29,11 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     import grpc
     import ray
     from ray._private.grpc_utils import init_grpc_channel
-    from ray.experimental.internal_kv import _internal_kv_put
 
     nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
     address = f"{nodes[node_id]['NodeManagerAddress']}:{nodes[node_id]['NodeManagerPort']}"
     job = ray.get_runtime_context().get_job_id()
-    _internal_kv_put(f"{EXPECTED}-{job}", b"1")
+    set_imports([], overwrite=False)
     request = _generated("node_manager_pb2").PrestartWorkersRequest(
         language=_generated("common_pb2").PYTHON,
         job_id=bytes.fromhex(job),
@@ -49,13 +50,26 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
         channel.close()
 
 
-def spares_are_expected() -> bool:
-    """Whether idle processes of this process's job have been asked for."""
-    import ray
-    from ray.experimental.internal_kv import _internal_kv_get
+def set_imports(names: Sequence[str], *, overwrite: bool = True) -> None:
+    """Let the idle processes of this job import modules, besides those that each worker needs."""
+    from ray.experimental.internal_kv import _internal_kv_put
 
-    job = ray.get_runtime_context().get_job_id()
-    return _internal_kv_get(f"{EXPECTED}-{job}") is not None
+    _internal_kv_put(_imports_key(), "\n".join(names), overwrite=overwrite)
+
+
+def imports() -> list[str] | None:
+    """Modules that an idle process of this job is to import; None if no idle processes are expected."""
+    from ray.experimental.internal_kv import _internal_kv_exists, _internal_kv_get
+
+    if not _internal_kv_exists(_imports_key()):
+        return None
+    return _internal_kv_get(_imports_key()).decode().split()
+
+
+def _imports_key() -> str:
+    import ray
+
+    return f"{IMPORTS}-{ray.get_runtime_context().get_job_id()}"
 
 
 def _generated(name: str) -> ModuleType:

@@ -10,24 +10,32 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 IDLE_S = 2.0
 """Seconds after its start at which a process that nobody uses is a spare one. Meanwhile the group that it replaces
 starts, which needs the cores more."""
+LEARNED_AFTER_S = 10.0
+"""Seconds after the start of a worker group in which it imports what its task needs."""
+LOOKS_EVERY_S = 2.0
 IMPORTS = (
     "sweeps.runtime.worker_loop",
     "sweeps_train.loop",
     "ray.train.v2.api.config",
     "ray.train.v2._internal.execution.worker_group.worker",
     "ray.train.torch",
+    "torch._dynamo",  # DistributedDataParallel imports it
 )
-"""Modules that take workers seconds to import."""
+"""Modules that every worker takes seconds to import."""
+LIBRARIES = {"accelerate", "datasets", "lightgbm", "lightning", "pandas", "peft", "pyarrow", "scipy", "sklearn"}
+LIBRARIES |= {"sweeps_train", "tokenizers", "torch", "torchvision", "transformers", "xgboost"}
+"""Packages whose modules spare processes import if the workers of a trial have: the user's own may do anything."""
 
 Place = tuple[str, str]
 """Id of a node, and a runtime environment as Ray serializes it: only actors with the same one get a spare process."""
@@ -76,11 +84,13 @@ class _Idle:
     """Whether this process has waited for its actor, with the imports done or under way."""
 
     was_spare = False
+    tried: ClassVar[set[str]] = set()
+    """Modules whose import it has begun."""
 
 
 def import_when_idle() -> None:
     """Do the imports of a worker in a thread of a process that has just started, if spare processes are expected and
-    nobody uses this one after ``IDLE_S`` seconds."""
+    nobody uses this one after ``IDLE_S`` seconds. Until it is used, it also imports what other workers have."""
     threading.Thread(target=_import_when_idle, name="spare-process", daemon=True).start()
 
 
@@ -88,14 +98,24 @@ def _import_when_idle() -> None:
     time.sleep(IDLE_S)
     import ray
 
-    from sweeps.compat.ray_processes import spares_are_expected
+    from sweeps.compat.ray_processes import imports
 
-    # Any error leaves a process that imports when it is used, as all others do.
+    context = ray.get_runtime_context()
+    # An error leaves a process that imports when it is used, as all others do.
     with contextlib.suppress(Exception):
-        if ray.get_runtime_context().get_actor_id() is None and spares_are_expected():
+        while context.get_actor_id() is None and (learned := imports()) is not None:
             _Idle.was_spare = True
-            for name in IMPORTS:
-                importlib.import_module(name)
+            for name in (*IMPORTS, *learned):
+                if name not in sys.modules and name not in _Idle.tried and context.get_actor_id() is None:
+                    _Idle.tried.add(name)
+                    with contextlib.suppress(Exception):  # some names are no modules of a file
+                        importlib.import_module(name)
+            time.sleep(LOOKS_EVERY_S)
+
+
+def imported_libraries() -> list[str]:
+    """Names of the modules that this worker has imported, as far as others may need them."""
+    return [name for name in [*sys.modules] if name.partition(".")[0] in LIBRARIES]
 
 
 def limit_threads() -> None:
@@ -130,7 +150,7 @@ def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) 
 def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) -> None:
     import ray
 
-    from sweeps.compat.ray_processes import start_idle_processes
+    from sweeps.compat.ray_processes import set_imports, start_idle_processes
     from sweeps.compat.ray_train_workers import execute
 
     # Workers, a node and the whole sweep may end at any time. The next group finds the spare processes missing.
@@ -139,3 +159,6 @@ def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) ->
         missing = ray.get(broker.spares_to_start.remote(slot, origins, always))
         for (node_id, runtime_env), number in missing.items():
             start_idle_processes(number, node_id, runtime_env)
+        if missing:
+            time.sleep(LEARNED_AFTER_S)
+            set_imports(ray.get(execute(actors[0], imported_libraries)))
