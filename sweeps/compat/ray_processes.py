@@ -66,6 +66,21 @@ def imports() -> list[str] | None:
     return _internal_kv_get(_imports_key()).decode().split()
 
 
+def set_ready() -> None:
+    """Tell that this idle process has done its imports."""
+    import ray
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(f"{_imports_key()}-ready-{ray.get_runtime_context().get_worker_id()}", b"1")
+
+
+def ready_processes() -> int:
+    """Number of the idle processes of this job that have done their imports so far, with those that are used now."""
+    from ray.experimental.internal_kv import _internal_kv_list
+
+    return len(_internal_kv_list(f"{_imports_key()}-ready-"))
+
+
 def _imports_key() -> str:
     import ray
 

@@ -57,9 +57,9 @@ class Broker:
         """Nodes that are about to leave the cluster, and what is announced for each."""
         self._checks_nodes = False
         self._suspects = SuspectedNodes()
-        self._elastic = ElasticWorkers(self._attempts, self._slots)
-        self._idle = IdleSlots(self._slots)
         self._spares = SpareProcesses()
+        self._elastic = ElasticWorkers(self._attempts, self._slots, self._spares)
+        self._idle = IdleSlots(self._slots)
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
@@ -178,6 +178,7 @@ class Broker:
     async def forget_slot(self, slot: str) -> None:
         """Remove a slot whose workers are gone."""
         self._slots.pop(slot, None)
+        self._spares.forget(slot)
 
     async def handles(self, slot: str) -> dict[str, Any]:
         """The placement group and workers of a slot, as far as they have started."""
@@ -207,7 +208,7 @@ class Broker:
     async def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
         """See ``SpareProcesses.replace``."""
         attempt = self._attempt_of(slot)
-        return self._spares.replace(workers, wanted=always or (attempt is not None and attempt.failures > 0))
+        return self._spares.replace(slot, workers, wanted=always or (attempt is not None and attempt.failures > 0))
 
     async def worker_terminated(self, slot: str, rank: int) -> None:
         """Note that a worker's process has received SIGTERM: the trial moves, and a slot without one ends."""

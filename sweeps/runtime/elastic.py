@@ -1,7 +1,8 @@
 """Elastic trials: asks running trials to change their number of workers, and lets new ones wait for theirs.
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
-the new number of workers. Tune does not learn of it, and it is no failure.
+the new number of workers. Tune does not learn of it, and it is no failure. Before a trial grows, processes for its new
+workers are started, while it trains on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sweeps.runtime.attempt import Attempt
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import NODE_DIED
 from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.spare_processes import Place, SpareProcesses, start_spares_and_wait
 from sweeps.runtime.worker_shares import WorkerShares
 
 ROOM_KNOWN_WITHIN_S = 30.0
@@ -27,19 +29,22 @@ LOOK_EVERY_S = 1.0
 class ElasticWorkers:
     """Numbers of workers of a sweep's trials, as the broker carries them out."""
 
-    def __init__(self, attempts: Mapping[str, Attempt], slots: Mapping[str, SlotQueue]) -> None:
+    def __init__(self, attempts: Mapping[str, Attempt], slots: Mapping[str, SlotQueue], spares: SpareProcesses) -> None:
         """
         Args:
             attempts: The broker's current attempt of each trial.
             slots: The broker's slots, by name.
+            spares: Counts the processes that are started ahead.
         """
-        self._attempts, self._slots = attempts, slots
+        self._attempts, self._slots, self._spares = attempts, slots, spares
         self._shares = WorkerShares()
         self._changed = asyncio.Event()
         self._room_known = asyncio.Event()
         """Set unless a node has died since the driver told how many workers there is room for."""
         self._beginning: set[str] = set()
         """Trials that have their workers, and whose next attempt has not begun."""
+        self._prepared: dict[str, asyncio.Task[None]] = {}
+        """Trials that will grow when processes for it have started."""
         self._resized_at: dict[str, float] = {}
         """Time at which each trial that changes was asked to."""
         self._looks: asyncio.Task[None] | None = None
@@ -131,10 +136,35 @@ class ElasticWorkers:
     async def _look(self) -> None:
         await self._free_ended()
         for trial, number in self._shares.decide(self._may_change).items():
-            before = self._shares.workers_of(trial)
-            why = "no trial waits for free ones" if number > before else "another one waits"
-            self._attempts[trial].move(f"it changes from {before} to {number} workers, since {why}", in_time=False)
-            self._resized_at[trial] = time.monotonic()
+            missing: Mapping[Place, int] = {}
+            if number > self._shares.workers_of(trial):
+                missing = self._spares.prepare(self._attempts[trial].slot, number)
+            if missing:
+                self._prepared[trial] = asyncio.create_task(self._grow(trial, number, missing))
+            else:
+                self._change(trial, number)
+
+    async def _grow(self, trial: str, number: int, missing: Mapping[Place, int]) -> None:
+        """Start processes for a trial's new workers, and let it change if that is still possible."""
+        try:
+            await asyncio.to_thread(start_spares_and_wait, missing)
+        except (LookupError, ConnectionError):
+            pass  # the new workers will need longer
+        finally:
+            del self._prepared[trial]
+        if trial not in self._shares.trials or self._shares.workers_of(trial) >= number:
+            return  # it has ended, or has failed and begun again with them
+        if self._may_change(trial) and not self._shares.has_waiting:
+            self._change(trial, number)
+        else:
+            self._shares.stay(trial)
+            self._changed.set()
+
+    def _change(self, trial: str, number: int) -> None:
+        before = self._shares.workers_of(trial)
+        why = "no trial waits for free ones" if number > before else "another one waits"
+        self._attempts[trial].move(f"it changes from {before} to {number} workers, since {why}", in_time=False)
+        self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
         """Take back the workers of trials that have ended, as soon as their slot is closed; close it if a trial
@@ -144,7 +174,7 @@ class ElasticWorkers:
             if attempt is None or trial in self._beginning:
                 continue
             if attempt.end is None:
-                if not attempt.is_moving:
+                if not attempt.is_moving and trial not in self._prepared:
                     self._shares.stay(trial)
                 continue
             if attempt.end.moved is not None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 
 IDLE_S = 2.0
 """Seconds after its start at which a process that nobody uses is a spare one. Meanwhile the group that it replaces
@@ -24,6 +27,8 @@ starts, which needs the cores more."""
 LEARNED_AFTER_S = 10.0
 """Seconds after the start of a worker group in which it imports what its task needs."""
 LOOKS_EVERY_S = 2.0
+READY_WITHIN_S = 30.0
+"""Maximum seconds to wait for spare processes that a trial is to grow into."""
 IMPORTS = (
     "sweeps.runtime.worker_loop",
     "sweeps_train.loop",
@@ -50,34 +55,58 @@ class ProcessOrigin:
 
 
 class SpareProcesses:
-    """The number of spare processes on each node, in the broker."""
+    """Numbers of spare processes, in the broker."""
 
     def __init__(self) -> None:
         self._kept: Counter[Place] = Counter()
+        self._groups: dict[str, Sequence[ProcessOrigin]] = {}
+        """Processes of the worker groups that have started, by slot."""
+        self._are_wanted = False
 
-    def replace(self, workers: Sequence[ProcessOrigin], *, wanted: bool) -> dict[Place, int]:
+    def replace(self, slot: str, workers: Sequence[ProcessOrigin], *, wanted: bool) -> dict[Place, int]:
         """Take note of a worker group that has started.
 
         Args:
+            slot: Its slot.
             workers: Its processes.
             wanted: Whether spare processes are to be kept from now on, if they are not already.
 
         Returns:
             Number of spare processes to start.
         """
-        if not wanted and not self._kept:
-            return {}
-        of_group = Counter(worker.place for worker in workers)
+        self._groups[slot] = workers
+        self._are_wanted |= wanted
         used = Counter(worker.place for worker in workers if worker.was_spare)
-        missing = {}
-        for place, number in of_group.items():
+        missing: dict[Place, int] = {}
+        for place, number in Counter(worker.place for worker in workers).items():
             # Spare processes that were there, and that Ray did not use, have ended.
             all_used = used[place] >= min(self._kept[place], number)
-            left = self._kept[place] - used[place] if all_used else 0
-            if number > left:
-                missing[place] = number - left
-            self._kept[place] = max(number, left)
+            self._kept[place] = self._kept[place] - used[place] if all_used else 0
+            if self._are_wanted:
+                missing |= self._fill(place, number)
         return missing
+
+    def prepare(self, slot: str, num_workers: int) -> dict[Place, int]:
+        """Number of spare processes to start for a trial that is about to have more workers.
+
+        Args:
+            slot: Its present slot; its nodes are the only ones that are known.
+            num_workers: Number of all its workers then.
+        """
+        workers = self._groups.get(slot, ())
+        missing: dict[Place, int] = {}
+        for place, number in Counter(worker.place for worker in workers).items():
+            missing |= self._fill(place, math.ceil(num_workers * number / len(workers)))
+        return missing
+
+    def forget(self, slot: str) -> None:
+        """Forget a worker group that has ended."""
+        self._groups.pop(slot, None)
+
+    def _fill(self, place: Place, number: int) -> dict[Place, int]:
+        missing = number - self._kept[place]
+        self._kept[place] = max(number, self._kept[place])
+        return {place: missing} if missing > 0 else {}
 
 
 class _Idle:
@@ -86,6 +115,7 @@ class _Idle:
     was_spare = False
     tried: ClassVar[set[str]] = set()
     """Modules whose import it has begun."""
+    sets_nvml_check = NVML_CHECK not in os.environ
 
 
 def import_when_idle() -> None:
@@ -98,19 +128,33 @@ def _import_when_idle() -> None:
     time.sleep(IDLE_S)
     import ray
 
-    from sweeps.compat.ray_processes import imports
+    from sweeps.compat.ray_processes import imports, set_ready
 
-    context = ray.get_runtime_context()
+    def is_idle() -> bool:
+        return ray.get_runtime_context().get_actor_id() is None
+
     # An error leaves a process that imports when it is used, as all others do.
     with contextlib.suppress(Exception):
-        while context.get_actor_id() is None and (learned := imports()) is not None:
+        while is_idle() and (learned := imports()) is not None:
             _Idle.was_spare = True
             for name in (*IMPORTS, *learned):
-                if name not in sys.modules and name not in _Idle.tried and context.get_actor_id() is None:
-                    _Idle.tried.add(name)
-                    with contextlib.suppress(Exception):  # some names are no modules of a file
-                        importlib.import_module(name)
+                if is_idle() and name not in _Idle.tried:
+                    _import(name)
+            if is_idle() and initialized_gpus() is not None:
+                os._exit(0)  # it would see all GPUs of the node, and not those that Ray gives it
+            set_ready()
             time.sleep(LOOKS_EVERY_S)
+
+
+def _import(name: str) -> None:
+    _Idle.tried.add(name)
+    os.environ.setdefault(NVML_CHECK, "1")
+    try:
+        with contextlib.suppress(Exception):  # some names are no modules of a file
+            importlib.import_module(name)
+    finally:
+        if _Idle.sets_nvml_check:
+            os.environ.pop(NVML_CHECK, None)
 
 
 def imported_libraries() -> list[str]:
@@ -118,13 +162,21 @@ def imported_libraries() -> list[str]:
     return [name for name in [*sys.modules] if name.partition(".")[0] in LIBRARIES]
 
 
-def limit_threads() -> None:
-    """Let torch use as many threads as Ray has reserved cores: a spare process has imported torch before it was known
-    how many these are."""
-    if _Idle.was_spare and (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+def take_resources() -> None:
+    """Let torch use the cores and GPUs that Ray has reserved: a spare process has imported it before these were known.
+
+    Raises:
+        RuntimeError: An import that was under way has initialised the GPUs before.
+    """
+    if not _Idle.was_spare:
+        return
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         import torch
 
         torch.set_num_threads(int(threads))
+    reserved, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), initialized_gpus()
+    if None not in (reserved, seen) and seen != len([each for each in str(reserved).split(",") if each]):
+        raise RuntimeError(f"this process, which was started ahead, sees {seen} GPUs instead of {reserved or 'none'}")
 
 
 def origin() -> ProcessOrigin:
@@ -150,15 +202,49 @@ def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) 
 def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) -> None:
     import ray
 
-    from sweeps.compat.ray_processes import set_imports, start_idle_processes
+    from sweeps.compat.ray_processes import set_imports
     from sweeps.compat.ray_train_workers import execute
 
     # Workers, a node and the whole sweep may end at any time. The next group finds the spare processes missing.
     with contextlib.suppress(ray.exceptions.RayError, LookupError, ConnectionError):
         origins = ray.get([execute(actor, origin) for actor in actors])
         missing = ray.get(broker.spares_to_start.remote(slot, origins, always))
-        for (node_id, runtime_env), number in missing.items():
-            start_idle_processes(number, node_id, runtime_env)
+        start_spares(missing)
         if missing:
             time.sleep(LEARNED_AFTER_S)
             set_imports(ray.get(execute(actors[0], imported_libraries)))
+
+
+def start_spares(missing: Mapping[Place, int]) -> None:
+    """Start spare processes.
+
+    Args:
+        missing: Number of them.
+
+    Raises:
+        LookupError: A node has left the cluster.
+        ConnectionError: A node does not answer.
+    """
+    from sweeps.compat.ray_processes import start_idle_processes
+
+    for (node_id, runtime_env), number in missing.items():
+        start_idle_processes(number, node_id, runtime_env)
+
+
+def start_spares_and_wait(missing: Mapping[Place, int]) -> None:
+    """Start spare processes, and wait until they have done their imports, ``READY_WITHIN_S`` at most.
+
+    Args:
+        missing: Number of them.
+
+    Raises:
+        LookupError: A node has left the cluster.
+        ConnectionError: A node does not answer.
+    """
+    from sweeps.compat.ray_processes import ready_processes
+
+    number = ready_processes() + sum(missing.values())
+    start_spares(missing)
+    deadline = time.monotonic() + READY_WITHIN_S
+    while ready_processes() < number and time.monotonic() < deadline:
+        time.sleep(0.2)

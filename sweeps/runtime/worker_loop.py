@@ -15,7 +15,7 @@ from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.pool_evaluator import PoolEvaluator
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
-from sweeps.runtime.spare_processes import limit_threads
+from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.stored_trial import StoredTrial, in_store
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
@@ -38,7 +38,7 @@ def train_assignments(config: dict[str, Any]) -> None:
     """
     import ray.train
 
-    limit_threads()
+    take_resources()
     slot, broker = config["slot"], config["broker"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.lost_worker import NODE_DIED
+from sweeps.runtime.spare_processes import ProcessOrigin
 from sweeps.worker_error import WorkerError
 
 NUMBERS = (2, 4, 8)
@@ -94,6 +96,49 @@ def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> N
         assert (await stop(broker, "0", survivor[0])).moved is not None
         assert await train(broker, "0", previous="0") == (2, 8)
         assert await notes(broker) == [CHANGES.format(4, 8, "no trial waits for free ones") + MOVES]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    started: list[Any] = []
+    ready = threading.Event()
+
+    def start(missing: Any) -> None:
+        started.append(missing)
+        assert ready.wait(10)
+
+    monkeypatch.setattr(elastic, "start_spares_and_wait", start)
+
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 2)
+        survivor, other = await train(broker, "0"), await train(broker, "1")
+        processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
+        assert await broker.spares_to_start("slot-0-1", processes, False) == {}
+        await broker.stop("1", discard=True)
+        await broker.set_room(8, 1)
+        await stop_discarded(broker, "1", other[0])
+        while not started:
+            await asyncio.sleep(0.01)
+        assert started == [{("node", "{}"): 8}]
+        asked = asyncio.create_task(broker.wait_for_stop("0", survivor[0]))
+        await asyncio.sleep(0.1)
+        assert not asked.done(), "it trains on"
+        if waits:
+            await broker.set_room(8, 2)
+            waiting = asyncio.create_task(train(broker, "2"))
+            await asyncio.sleep(0.1)
+            ready.set()
+            assert (await waiting)[1] == 4
+            assert not asked.done(), "it keeps its workers"
+            return
+        ready.set()
+        assert (await stop(broker, "0", survivor[0])).moved is not None
+        assert await train(broker, "0", previous="0") == (2, 8)
 
     asyncio.run(story())
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from running import NO_PREFLIGHT, run
 
+from sweeps.runtime import spare_processes
 from sweeps.runtime.spare_processes import ProcessOrigin, SpareProcesses
 
 FALLS = """
@@ -42,8 +45,8 @@ def group(*origins: tuple[str, bool], runtime_env: str = "{}") -> list[ProcessOr
 
 def test_nothing_is_started_ahead_until_it_is_wanted() -> None:
     spares = SpareProcesses()
-    assert spares.replace(group(("a", False), ("a", False)), wanted=False) == {}
-    assert spares.replace(group(("a", False), ("a", False), ("b", False)), wanted=True) == {
+    assert spares.replace("slot", group(("a", False), ("a", False)), wanted=False) == {}
+    assert spares.replace("slot", group(("a", False), ("a", False), ("b", False)), wanted=True) == {
         ("a", "{}"): 2,
         ("b", "{}"): 1,
     }
@@ -51,23 +54,83 @@ def test_nothing_is_started_ahead_until_it_is_wanted() -> None:
 
 def test_spare_processes_that_a_group_has_used_are_replaced_and_others_are_kept() -> None:
     spares = SpareProcesses()
-    spares.replace(group(("a", False), ("a", False)), wanted=True)
-    assert spares.replace(group(("a", True), ("a", True)), wanted=True) == {("a", "{}"): 2}
-    assert spares.replace(group(("b", False)), wanted=False) == {("b", "{}"): 1}
-    assert spares.replace(group(("a", True)), wanted=False) == {}, "one is left, as many as the group has workers"
+    spares.replace("slot", group(("a", False), ("a", False)), wanted=True)
+    assert spares.replace("slot", group(("a", True), ("a", True)), wanted=True) == {("a", "{}"): 2}
+    assert spares.replace("slot", group(("b", False)), wanted=False) == {("b", "{}"): 1}
+    assert spares.replace("slot", group(("a", True)), wanted=False) == {}, (
+        "one is left, as many as the group has workers"
+    )
 
 
 def test_spare_processes_that_ray_did_not_use_have_ended_and_are_started_again() -> None:
     spares = SpareProcesses()
-    spares.replace(group(("a", False), ("a", False)), wanted=True)
-    assert spares.replace(group(("a", True), ("a", False)), wanted=True) == {("a", "{}"): 2}
+    spares.replace("slot", group(("a", False), ("a", False)), wanted=True)
+    assert spares.replace("slot", group(("a", True), ("a", False)), wanted=True) == {("a", "{}"): 2}
 
 
 def test_a_group_gets_no_spare_processes_of_another_environment() -> None:
     spares = SpareProcesses()
-    spares.replace(group(("a", False)), wanted=True)
+    spares.replace("slot", group(("a", False)), wanted=True)
     other = group(("a", False), runtime_env='{"env_vars": {"A": "1"}}')
-    assert spares.replace(other, wanted=True) == {("a", '{"env_vars": {"A": "1"}}'): 1}
+    assert spares.replace("slot", other, wanted=True) == {("a", '{"env_vars": {"A": "1"}}'): 1}
+
+
+def test_a_group_that_is_to_grow_gets_as_many_as_it_will_have_workers_and_they_are_not_replaced() -> None:
+    spares = SpareProcesses()
+    assert spares.prepare("slot", 4) == {}, "its processes are not known"
+    spares.replace("slot", group(("a", False), ("b", False)), wanted=False)
+    assert spares.prepare("slot", 4) == {("a", "{}"): 2, ("b", "{}"): 2}
+    assert spares.prepare("slot", 4) == {}
+    grown = group(("a", True), ("a", True), ("b", True), ("b", True))
+    assert spares.replace("larger", grown, wanted=False) == {}
+    spares.forget("larger")
+    assert spares.prepare("larger", 8) == {}
+    assert spares.prepare("slot", 2) == {("a", "{}"): 1, ("b", "{}"): 1}
+
+
+CHECKED = """
+import importlib
+
+from sweeps.compat.cuda_driver import initialized_gpus
+from sweeps.runtime.spare_processes import IMPORTS, _import
+
+for name in IMPORTS:
+    _import(name)
+assert initialized_gpus() is None
+import torch
+
+torch.cuda.init()
+assert initialized_gpus() == torch.cuda.device_count()
+"""
+
+
+@pytest.mark.gpu
+def test_the_imports_of_a_spare_process_leave_the_gpus_alone() -> None:
+    subprocess.run([sys.executable, "-c", CHECKED], check=True)
+
+
+@pytest.mark.parametrize(("visible", "seen"), [("0,1", 8), ("", 8), ("3", 0)])
+def test_a_process_that_sees_other_gpus_than_were_reserved_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, visible: str, seen: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(spare_processes, "initialized_gpus", lambda: seen)
+    spare_processes.take_resources()  # it was not started ahead
+    monkeypatch.setattr(spare_processes._Idle, "was_spare", True)
+    with pytest.raises(RuntimeError, match=f"sees {seen} GPUs instead of {visible or 'none'}"):
+        spare_processes.take_resources()
+
+
+@pytest.mark.parametrize(("visible", "seen"), [("0,1", 2), ("", 0), (None, 8), ("3", None)])
+def test_a_process_that_sees_the_gpus_that_were_reserved_is_used(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, seen: int | None
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(spare_processes, "initialized_gpus", lambda: seen)
+    monkeypatch.setattr(spare_processes._Idle, "was_spare", True)
+    spare_processes.take_resources()
 
 
 @pytest.mark.slow

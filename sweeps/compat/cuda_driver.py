@@ -1,0 +1,22 @@
+"""The state of NVIDIA's driver in this process, of which torch tells nothing without changing it."""
+
+from __future__ import annotations
+
+import ctypes
+
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""Environment variable by which ``torch.cuda.is_available`` does not initialise the driver."""
+
+
+def initialized_gpus() -> int | None:
+    """Number of GPUs that this process sees, if something has initialised the driver; None if nothing has, or if there
+    is no driver.
+
+    From its initialisation on a process sees the GPUs that ``CUDA_VISIBLE_DEVICES`` named then.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count = ctypes.c_int()
+    return count.value if driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else None

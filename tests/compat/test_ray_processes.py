@@ -1,0 +1,32 @@
+"""Contract with the private interface by which Ray starts worker processes ahead."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+from ray._private.grpc_utils import init_grpc_channel
+from ray.experimental import internal_kv
+
+
+def generated(name: str) -> Any:
+    return importlib.import_module(f"ray.core.generated.{name}")
+
+
+def test_a_node_manager_takes_a_request_for_processes_of_a_job() -> None:
+    fields = {each.name for each in generated("node_manager_pb2").PrestartWorkersRequest.DESCRIPTOR.fields}
+    assert fields >= {"language", "job_id", "runtime_env_info", "keep_alive_duration_secs", "num_workers"}
+    assert "serialized_runtime_env" in {
+        each.name for each in generated("runtime_environment_pb2").RuntimeEnvInfo.DESCRIPTOR.fields
+    }
+    channel = init_grpc_channel("127.0.0.1:1")
+    assert callable(generated("node_manager_pb2_grpc").NodeManagerServiceStub(channel).PrestartWorkers)
+    channel.close()
+
+
+def test_the_clusters_store_of_keys_is_asked_as_before() -> None:
+    assert list(inspect.signature(internal_kv._internal_kv_put).parameters)[:3] == ["key", "value", "overwrite"]
+    for asked in (internal_kv._internal_kv_get, internal_kv._internal_kv_exists):
+        assert next(iter(inspect.signature(asked).parameters)) == "key"
+    assert next(iter(inspect.signature(internal_kv._internal_kv_list).parameters)) == "prefix"
