@@ -240,7 +240,7 @@ class SweepConfig:
 
     @property
     def spare_processes(self) -> Literal["always", "after a failure", "never"]:
-        """When worker processes are started ahead."""
+        """Sweeps in which worker processes are started ahead: see ``scaling.spare_processes``."""
         if self.scaling.spare_processes != "auto":
             return self.scaling.spare_processes
         return "after a failure" if self.warm else "always"

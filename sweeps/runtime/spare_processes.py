@@ -48,7 +48,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class ProcessOrigin:
-    """Where a worker's process comes from."""
+    """Place of a worker's process, and whether it was started ahead."""
 
     place: Place
     was_spare: bool
@@ -180,7 +180,7 @@ def take_resources() -> None:
 
 
 def origin() -> ProcessOrigin:
-    """Where this worker's process comes from."""
+    """Return the origin of this worker's process."""
     import ray
 
     context: Any = ray.get_runtime_context()

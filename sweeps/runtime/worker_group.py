@@ -68,7 +68,7 @@ class WorkerGroupSpec:
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     spare_processes: Literal["always", "after a failure", "never"]
-    """When worker processes are started ahead."""
+    """Sweeps in which worker processes are started ahead."""
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
 
