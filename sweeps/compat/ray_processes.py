@@ -14,6 +14,16 @@ IMPORTS = "sweeps-spare-processes"
 Without it there are no spare ones."""
 
 
+def is_idle() -> bool:
+    """Whether this process is one of Ray's workers, and nobody uses it yet."""
+    import ray
+    from ray._private import worker
+
+    if worker.global_worker.mode != worker.WORKER_MODE:  # asking for its context would start a cluster
+        return False
+    return ray.get_runtime_context().get_actor_id() is None
+
+
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     """Let a node start worker processes of this job that have nothing to do until Ray gives them an actor.
 

@@ -126,12 +126,7 @@ def import_when_idle() -> None:
 
 def _import_when_idle() -> None:
     time.sleep(IDLE_S)
-    import ray
-
-    from sweeps.compat.ray_processes import imports, set_ready
-
-    def is_idle() -> bool:
-        return ray.get_runtime_context().get_actor_id() is None
+    from sweeps.compat.ray_processes import imports, is_idle, set_ready
 
     # An error leaves a process that imports when it is used, as all others do.
     with contextlib.suppress(Exception):

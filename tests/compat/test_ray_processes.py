@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import subprocess
+import sys
 from typing import Any
 
 from ray._private.grpc_utils import init_grpc_channel
@@ -23,6 +25,11 @@ def test_a_node_manager_takes_a_request_for_processes_of_a_job() -> None:
     channel = init_grpc_channel("127.0.0.1:1")
     assert callable(generated("node_manager_pb2_grpc").NodeManagerServiceStub(channel).PrestartWorkers)
     channel.close()
+
+
+def test_a_process_that_is_no_worker_is_not_idle_and_starts_no_cluster_when_it_is_asked() -> None:
+    code = "from sweeps.compat.ray_processes import is_idle; import ray; assert not (is_idle() or ray.is_initialized())"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_clusters_store_of_keys_is_asked_as_before() -> None:
