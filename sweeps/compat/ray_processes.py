@@ -9,6 +9,8 @@ from types import ModuleType
 KEPT_S = 7 * 86_400
 """Seconds for which Ray keeps an idle process at least; it ends with its job in any case."""
 WITHIN_S = 10.0
+IDLE_TITLE = "ray::IDLE"
+"""Title of a worker's process in which no task and no actor runs."""
 IMPORTS = "sweeps-spare-processes"
 """Key in Ray's store of a cluster, with a job's id at its end: modules that idle processes of the job are to import.
 Without it there are no spare ones."""
@@ -16,12 +18,14 @@ Without it there are no spare ones."""
 
 def is_idle() -> bool:
     """Whether this process is one of Ray's workers, and nobody uses it yet."""
+    import psutil
     import ray
     from ray._private import worker
 
     if worker.global_worker.mode != worker.WORKER_MODE:  # asking for its context would start a cluster
         return False
-    return ray.get_runtime_context().get_actor_id() is None
+    # The title tells of tasks, too, which run in a thread of their own.
+    return ray.get_runtime_context().get_actor_id() is None and psutil.Process().cmdline()[:1] == [IDLE_TITLE]
 
 
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:

@@ -131,6 +131,8 @@ def _import_when_idle() -> None:
     # An error leaves a process that imports when it is used, as all others do.
     with contextlib.suppress(Exception):
         while is_idle() and (learned := imports()) is not None:
+            if initialized_gpus() is not None:
+                return  # a task has run here
             _Idle.was_spare = True
             for name in (*IMPORTS, *learned):
                 if is_idle() and name not in _Idle.tried:

@@ -32,6 +32,34 @@ def test_a_process_that_is_no_worker_is_not_idle_and_starts_no_cluster_when_it_i
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+RUNS = """
+import ray
+from concurrent.futures import ThreadPoolExecutor
+from sweeps.compat.ray_processes import is_idle
+
+
+@ray.remote
+def task():
+    with ThreadPoolExecutor() as threads:
+        return threads.submit(is_idle).result()
+
+
+@ray.remote
+class Watched:
+    def is_idle(self):
+        return is_idle()
+
+
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+assert not ray.get(task.remote())
+assert not ray.get(Watched.remote().is_idle.remote())
+"""
+
+
+def test_a_process_in_which_a_task_or_an_actor_runs_is_not_idle() -> None:
+    subprocess.run([sys.executable, "-c", RUNS], check=True)
+
+
 def test_the_clusters_store_of_keys_is_asked_as_before() -> None:
     assert list(inspect.signature(internal_kv._internal_kv_put).parameters)[:3] == ["key", "value", "overwrite"]
     for asked in (internal_kv._internal_kv_get, internal_kv._internal_kv_exists):
