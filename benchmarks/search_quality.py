@@ -79,7 +79,9 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         made = {
             "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, decisions),
             "hyperband": lambda: Hyperband(STEPS, grace, longest, ETA, decisions),
-            "freeze_thaw": lambda: FreezeThaw(STEPS, grace, longest, ETA, decisions, remaining_s=budget.remaining_s),
+            "freeze_thaw": lambda: FreezeThaw(
+                STEPS, grace, longest, ETA, problem.space, decisions, remaining_s=budget.remaining_s
+            ),
             "none": FIFOScheduler,
         }[scheduler]()
         return simulated(searcher, made, problem, seed, workers, budget)
@@ -215,7 +217,9 @@ METHODS: dict[str, Method] = {
     "tpe+asha": ours({"kind": "tpe"}, "asha"),
     "bohb+asha": ours({"kind": "bohb"}, "asha"),
     "predicted+asha": ours({"kind": "predicted"}, "asha"),
-    "sweeps": ours({"kind": "predicted"}, "freeze_thaw"),
+    "curves": ours({"kind": "curves"}, "none"),
+    "curves+asha": ours({"kind": "curves"}, "asha"),
+    "sweeps": ours({"kind": "curves"}, "freeze_thaw"),
     "random+freeze_thaw": ours({"kind": "random"}, "freeze_thaw"),
     "bohb+hyperband": ours({"kind": "bohb"}, "hyperband"),
     "ray optuna+asha": Method(ray_optuna),

@@ -24,6 +24,11 @@ def set_trial_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value
     study._storage.set_trial_user_attr(trial._trial_id, key, value)
 
 
+def set_note(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
+    """Set a system attribute of the trial that a sampler samples for, as Optuna's own samplers do."""
+    study._storage.set_trial_system_attr(trial._trial_id, key, value)
+
+
 def enqueued_values(trial: FrozenTrial) -> Mapping[str, Any] | None:
     """The values that a trial was enqueued with; None if it was not enqueued."""
     values: Mapping[str, Any] | None = trial.system_attrs.get(FIXED_PARAMS)

@@ -48,6 +48,16 @@ class PredictedSampler:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class CurveSampler:
+    """Gaussian process of all learning curves so far, which measures how far early values tell late ones; for any
+    scheduler, and with freeze_thaw ``search=sweeps``. With several objectives as tpe."""
+
+    kind: Literal["curves"]
+    startup_trials: PositiveInt = 8
+    """Number of trials that have reported before the model is used; they are random."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class GPSampler:
     """Gaussian process with expected improvement, by Optuna: for few, expensive trials (up to a few hundred). Learns
     from finished trials; TPE samples conditional parameters."""
@@ -123,6 +133,7 @@ Sampler = Annotated[
     TPESampler
     | BOHBSampler
     | PredictedSampler
+    | CurveSampler
     | GPSampler
     | CmaEsSampler
     | NSGASampler
@@ -175,8 +186,8 @@ class HyperbandScheduler:
 @dataclass(config=STRICT, kw_only=True)
 class FreezeThawScheduler:
     """Freeze-thaw (Swersky et al., 2014, https://arxiv.org/abs/1406.3896): trials pause at rungs, and whichever is
-    expected to improve most on the best for what it still costs goes on, by how far values at each rung are measured to
-    tell later ones. With the sampler predicted this is ``search=sweeps``."""
+    expected to improve most on the best for what it still costs goes on, by a model of all learning curves so far. With
+    the sampler curves this is ``search=sweeps``."""
 
     kind: Literal["freeze_thaw"]
     resource: Resource = "evaluations"
@@ -359,7 +370,7 @@ class Search:
     violates one is not trained."""
     limits: Annotated[dict[str, Limit], Reach.NOTHING] = Field(default_factory=dict)
     """Bounds on reported metrics, such as ``{system/memory_mib: {max: 2000}}``. A trial that violates one cannot be the
-    best. The samplers tpe, bohb, predicted, gp, nsga2 and nsga3 learn to avoid violations."""
+    best. The samplers tpe, bohb, predicted, curves, gp, nsga2 and nsga3 learn to avoid violations."""
     confirm: Annotated[int, Field(ge=0)] = 0
     """Number of best trials that are trained again with other seeds after the search, two to five times each, so that
     the winner is not one of luck; its mean has a confidence interval then. 0: none."""

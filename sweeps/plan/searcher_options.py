@@ -35,7 +35,7 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
     return {
         "metric": search.metrics,
         "mode": search.modes,
-        "sampler": build_sampler(search.sampler, seed, plan.space, earlier, len(search.metrics)),
+        "sampler": build_sampler(search.sampler, seed, plan.space, earlier, len(search.metrics), plan.points.lookup),
         "num_trials": search.num_trials,
         "points": plan.first_points(),
         "grid": shuffled(plan.points.grid(), seed) if is_grid else None,

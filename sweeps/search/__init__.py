@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sweeps.search.point_source import PointOptions as PointOptions
     from sweeps.search.samplers.bohb import RungSampler as RungSampler
     from sweeps.search.samplers.build import build_sampler as build_sampler
+    from sweeps.search.samplers.curves import CurveSampler as CurveSampler
     from sweeps.search.samplers.earlier_sweep import EarlierSweep as EarlierSweep
     from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
     from sweeps.search.samplers.predicted import PredictedSampler as PredictedSampler
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Advisor",
     "CategoricalDistribution",
+    "CurveSampler",
     "EarlierSweep",
     "EarlierTrials",
     "ExpectedImprovement",
@@ -67,6 +69,7 @@ __all__ = [
 MODULES = {
     "Advisor": "search.advisors.advisor",
     "CategoricalDistribution": "config.space",
+    "CurveSampler": "search.samplers.curves",
     "EarlierSweep": "search.samplers.earlier_sweep",
     "EarlierTrials": "search.samplers.transfer",
     "ExpectedImprovement": "search.expected_improvement",

@@ -43,6 +43,12 @@ class UnitCube:
         """The parameter of each column."""
         return [path for path, distribution in self._space.items() for _ in _columns(distribution, None)]
 
+    @cached_property
+    def groups(self) -> list[int]:
+        """The position of each column's parameter, from 0."""
+        parameters = list(dict.fromkeys(self.columns))
+        return [parameters.index(each) for each in self.columns]
+
     def vector(self, point: Point) -> Vector:
         """A point as a vector of shape ``[columns]``; a missing parameter is at the middle of its range."""
         columns: list[float] = []

@@ -34,7 +34,7 @@ from sweeps_train.command.placeholders import config_values
 from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
-NEED_WHOLE_TRIALS = ("tpe", "bohb", "predicted", "gp", "cmaes", "nsga2", "nsga3")
+NEED_WHOLE_TRIALS = ("tpe", "bohb", "predicted", "curves", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
 HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
 """Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA

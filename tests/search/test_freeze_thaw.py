@@ -18,7 +18,6 @@ from sweeps.constants import DECISION_PREFIX
 from sweeps.search import OptunaSearcher, PredictedSampler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
-from sweeps.search.schedulers.worth import expected_improvement, measure_worth
 from sweeps.simulate.curves import Report
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.space.distributions import Point, Space
@@ -67,7 +66,7 @@ def searched(
     named: dict[str, Any] = {}
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
-    scheduler = FreezeThaw("steps", 1, 27, 3, decisions, **named)
+    scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, decisions, **named)
     scheduler.set_search_properties("loss", "min")
     ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
     simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
@@ -115,27 +114,6 @@ def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:
     assert resumed
 
 
-def test_the_worth_of_a_new_trial_counts_only_those_that_would_go_on() -> None:
-    """A point that is far above the best so far is worth more than a new one, and one far below less."""
-    curves = [{1.0: value, 10.0: value} for value in (0.0, 1.0, 2.0, 3.0, 4.0)]
-    worth = measure_worth(curves, [1.0, 10.0])
-    assert worth is not None
-    assert worth.end == 10
-    assert worth.best == 4
-    above, below = worth.of({1.0: 9.0}), worth.of({1.0: -5.0})
-    assert above is not None
-    assert below is not None
-    assert above > worth.new > below
-    assert worth.of({1.0: 9.0, 10.0: 9.0}) is None
-
-
-def test_expected_improvement_is_that_of_a_normal_distribution() -> None:
-    draws = np.random.default_rng(0).normal(0.3, 2.0, 400_000)
-    assert expected_improvement(0.3, 2.0, 1.0) == pytest.approx(np.maximum(draws - 1.0, 0).mean(), rel=0.02)
-    assert expected_improvement(1.5, 0.0, 1.0) == 0.5
-    assert expected_improvement(0.5, 0.0, 1.0) == 0.0
-
-
 def test_a_paused_trial_that_tells_nothing_does_not_keep_the_sampler_away() -> None:
     """A running trial is shown to TPE as a bad one, so that simultaneous trials differ; a paused one waits for long."""
     study = optuna.create_study()
@@ -161,4 +139,4 @@ def test_tune_may_pickle_a_scheduler_that_asks_the_driver_for_the_budget() -> No
         with lock:
             return 1.0
 
-    cloudpickle.dumps(FreezeThaw("steps", 1, 27, 3, remaining_s=remaining_s))
+    cloudpickle.dumps(FreezeThaw("steps", 1, 27, 3, SPACE, remaining_s=remaining_s))

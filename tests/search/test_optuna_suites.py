@@ -20,6 +20,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"kind": "tpe", "startup_trials": 1},
     "bohb": {"kind": "bohb", "startup_trials": 1},
     "predicted": {"kind": "predicted", "startup_trials": 1},
+    "curves": {"kind": "curves", "startup_trials": 1},
     "gp": {"kind": "gp", "startup_trials": 1},
     "cmaes": {"kind": "cmaes"},
     "nsga2": {"kind": "nsga2", "population": 4},
@@ -60,7 +61,7 @@ class TestRelative(RelativeSamplerTestCase):
 
 @pytest.mark.slow
 class TestSeveralObjectives(MultiObjectiveSamplerTestCase):
-    @pytest.fixture(params=["tpe", "bohb", "predicted", "gp", "nsga2", "nsga3", "random"])
+    @pytest.fixture(params=["tpe", "bohb", "predicted", "curves", "gp", "nsga2", "nsga3", "random"])
     def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
         return made(request.param)
 

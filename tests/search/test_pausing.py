@@ -173,7 +173,20 @@ def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
 
 # --- all of them ------------------------------------------------------------------------------------------
 
-SAMPLERS = ("tpe", "bohb", "predicted", "gp", "cmaes", "nsga2", "nsga3", "qmc", "random", "grid", "brute_force")
+SAMPLERS = (
+    "tpe",
+    "bohb",
+    "predicted",
+    "curves",
+    "gp",
+    "cmaes",
+    "nsga2",
+    "nsga3",
+    "qmc",
+    "random",
+    "grid",
+    "brute_force",
+)
 SCHEDULERS = ("asha", "hyperband", "freeze_thaw", "median", "pbt", "pb2", "none")
 
 
@@ -185,7 +198,7 @@ def test_every_sampler_runs_a_sweep(sampler: str, tmp_path: Path) -> None:
         "train.lr": {"type": "float", "low": 0.001, "high": 0.011, "step": 0.005},
         "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
     }
-    if sampler in ("tpe", "gp", "cmaes", "nsga2", "nsga3", "random", "qmc", "bohb", "predicted"):
+    if sampler in ("tpe", "gp", "cmaes", "nsga2", "nsga3", "random", "qmc", "bohb", "predicted", "curves"):
         space["train.lr"] = {"type": "float", "low": 0.001, "high": 0.1, "log": True}
     tokens += [f"search/sampler={sampler}", f"++space={json.dumps(space).replace(chr(34), '')}"]
     done = run(tmp_path, "conf=digits", *tokens, "search/scheduler=asha", "search.num_trials=5", "--name=all")

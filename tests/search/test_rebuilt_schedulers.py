@@ -43,7 +43,7 @@ def hyperband(decisions: DecisionLog, exploited: Callable[[Exploit], None], tria
 
 
 def freeze_thaw(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    return FreezeThaw("steps", 1, 6, 2, decisions)
+    return FreezeThaw("steps", 1, 6, 2, SPACE, decisions)
 
 
 def pbt(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
@@ -80,9 +80,9 @@ SCHEDULERS = {
     "pb2": pb2,
 }
 LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "pb2": 4}
-QUICK = {"pb2": 29, "pbt": 7}
+QUICK = {"pb2": 29, "pbt": 7, "freeze_thaw": 17}
 SLOW = {"pb2": 5}
-"""Number of writes between two deaths. PB2 fits a model for each new value, which takes time."""
+"""Number of writes between two deaths. PB2 and freeze-thaw fit models, which takes time."""
 
 
 def driver(disk: Disk, scheduler: str, places: int) -> Driver:

@@ -46,6 +46,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"kind": "tpe", "startup_trials": 5},
     "bohb": {"kind": "bohb", "startup_trials": 5},
     "predicted": {"kind": "predicted", "startup_trials": 5},
+    "curves": {"kind": "curves", "startup_trials": 5},
     "gp": {"kind": "gp", "startup_trials": 5},
     "cmaes": {"kind": "cmaes"},
     "nsga2": {"kind": "nsga2", "population": 6},

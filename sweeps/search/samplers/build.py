@@ -28,16 +28,20 @@ from sweeps.config.search import (
     TPESampler,
 )
 from sweeps.config.search import (
+    CurveSampler as CurveConfig,
+)
+from sweeps.config.search import (
     PredictedSampler as PredictedConfig,
 )
 from sweeps.errors import ConfigError
 from sweeps.search.samplers.bohb import RungSampler
+from sweeps.search.samplers.curves import CurveSampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
 from sweeps.search.samplers.predicted import PredictedSampler
 from sweeps.search.samplers.qmc import SpaceFillingSampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
-from sweeps.space.distributions import Space
+from sweeps.space.distributions import Lookup, Space
 
 GOOD_TRIALS_OF_A_FRONT = 0.2
 """Share of the ended trials that TPE counts as good with several objectives."""
@@ -46,7 +50,12 @@ MOST_TRIALS_OF_A_FRONT = 25
 
 
 def build_sampler(
-    sampler: Sampler, seed: int, space: Space, earlier: EarlierTrials | None = None, objectives: int = 1
+    sampler: Sampler,
+    seed: int,
+    space: Space,
+    earlier: EarlierTrials | None = None,
+    objectives: int = 1,
+    lookup: Lookup = lambda path: None,
 ) -> BaseSampler:
     """Build a sampler from its config.
 
@@ -57,8 +66,9 @@ def build_sampler(
         sampler: The config.
         seed: Seed of the search.
         space: Space to sample.
-        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES, BOHB and ``predicted`` learn; default: none.
+        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES, BOHB, ``predicted`` and ``curves`` learn; default: none.
         objectives: Number of objectives, by which TPE chooses its model.
+        lookup: Returns the config's own value at a path, for conditions on paths that are not searched.
 
     Returns:
         The sampler, for ``OptunaSearcher`` or a study of Optuna.
@@ -83,6 +93,11 @@ def build_sampler(
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
         made_tpe = build_sampler(model, seed, space, earlier, objectives)
         return PredictedSampler(made_tpe, sampler.startup_trials, seed)
+    if isinstance(sampler, CurveConfig):
+        others: Sampler = RandomSampler(kind="random") if objectives == 1 else TPESampler(kind="tpe")
+        first = build_sampler(others, seed, space, objectives=objectives)
+        made_curves = CurveSampler(first, space, sampler.startup_trials, seed, lookup)
+        return made_curves if earlier is None else WarmStartSampler(made_curves, earlier)
     if isinstance(sampler, CustomSampler):
         made = _custom(sampler, seed)
         return ReseededSampler(lambda trial_seed: made, seed)
@@ -132,7 +147,7 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None, object
             return optuna.samplers.BruteForceSampler(seed=seed)
         case RandomSampler() | GridSampler():  # the searcher gets the grid's points as a list
             return optuna.samplers.RandomSampler(seed=seed)
-        case BOHBSampler() | PredictedConfig() | QMCSampler() | CustomSampler():
+        case BOHBSampler() | PredictedConfig() | CurveConfig() | QMCSampler() | CustomSampler():
             raise AssertionError(f"{sampler.kind} is built by build_sampler")
 
 

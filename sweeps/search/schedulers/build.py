@@ -68,7 +68,8 @@ def build_scheduler(
             return Hyperband(hyperband.resource, grace, longest, hyperband.eta, decisions)
         case FreezeThawScheduler() as thawing:
             longest = thawing.longest or longest_trial(composition, space, thawing.resource, lookup)
-            return FreezeThaw(thawing.resource, thawing.grace, longest, thawing.eta, decisions, remaining_s=remaining_s)
+            asked: dict[str, Any] = {"lookup": lookup, "remaining_s": remaining_s}
+            return FreezeThaw(thawing.resource, thawing.grace, longest, thawing.eta, space, decisions, **asked)
         case MedianScheduler() as median:
             return MedianStopping(median.resource, median.grace, median.min_trials, decisions)
         case NoScheduler():

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from sweeps.constants import COMPLETED, SECONDS, TRIAL
+from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, TRIAL
+from sweeps.search.curve_model.fit import fit, fitted_number
+from sweeps.search.curve_model.hyperparameters import Hyperparameters
+from sweeps.search.curve_model.observations import observe
+from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
-from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, encoded
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
-from sweeps.search.schedulers.worth import Worth, measure_worth
+from sweeps.search.schedulers.worth import FEWEST, Worth, as_matrix, measure_worth
 from sweeps.search.trial_ids import trial_number
+from sweeps.space.distributions import Lookup, Space
+from sweeps.space.suggester import RandomDraws
 
+NUM_LAST, NUM_RANDOM = 4, 32
+"""Points that tell what a new trial would be worth: the last ones that were suggested, and random ones."""
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
 
 
 class FreezeThaw(NotPickled, PausingScheduler):
     """Pauses trials at rungs and continues whichever promises most (freeze-thaw: Swersky et al., 2014,
-    https://arxiv.org/abs/1406.3896), by what is measured of the rungs while the search runs (``measure_worth``).
+    https://arxiv.org/abs/1406.3896), by a model of all learning curves so far (``measure_worth``).
 
     At a rung a trial goes on if it is worth at least as much as starting a new one, and pauses otherwise. It goes on
-    later if it turns out to be worth it after all, before any new trial is started. As long as too few trials have
-    reached the next rung to be predicted, the best 1/eta of a rung go on, as in asynchronous successive halving.
+    later if it turns out to be worth it after all, before any new trial is started. As long as there are too few
+    values for the model, the best 1/eta of a rung go on, as in asynchronous successive halving.
 
     Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
     cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
@@ -40,8 +49,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
         grace: float,
         longest: float | None,
         eta: float,
+        space: Space,
         decisions: DecisionLog | None = None,
         *,
+        lookup: Lookup = lambda path: None,
         remaining_s: Callable[[], float] = lambda: math.inf,
     ):
         """
@@ -50,22 +61,30 @@ class FreezeThaw(NotPickled, PausingScheduler):
             grace: The first rung.
             longest: Resource of a trial that trains to its end; None if the first one that does so shall tell.
             eta: Each rung is ``eta`` times as far as the one before it.
+            space: Space of the trials' points.
             decisions: As in ``RecordedScheduler``.
+            lookup: Returns the config's own value at a path.
             remaining_s: Returns the seconds that are left of the search's budget.
         """
         super().__init__(decisions)
         self._resource, self._grace, self._eta, self._remaining_s = resource, grace, eta, remaining_s
         self._longest = longest
+        self._space, self._lookup, self._cube = space, lookup, UnitCube(space)
+        self._vectors: dict[str, Vector] = {}
+        """Points of the trials in the unit cube."""
         self._curves: dict[str, dict[float, float]] = {}
         """Values of each trial by rung (larger is better), in the order in which trials began."""
+        self._arrivals: list[tuple[str, float]] = []
+        """All trials and rungs that they came to, in this order."""
+        self._fitted: tuple[int, Hyperparameters] | None = None
+        """Number of the first arrivals that the model was fitted to, and its hyperparameters."""
         self._seconds: dict[str, float] = {}
         """Seconds of training for a unit of the resource, by trial."""
         self._usual_seconds = math.nan
         """Median of them."""
         self._live: set[str] = set()
         self._worth: Worth | None = None
-        self._worths: dict[str, float] = {}
-        """Worth of continuing each trial, as far as it was asked for since the last change."""
+        """What trials are worth; None until it is asked for after an arrival, or as long as it cannot be told."""
         self._left_s = math.inf
         """Seconds that were left of the budget when the last decision was made."""
         for name, event in self._decisions.events:
@@ -90,23 +109,27 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _apply(self, trial: str | None, event: Mapping[str, Any]) -> None:
         assert trial is not None
         self._paused.discard(trial)
-        self._worths.clear()
         match event["event"]:
             case "added":
                 self._curves.setdefault(trial, {})
+                # Studies of earlier versions have no vectors: such a trial counts as one in the middle of the space.
+                self._vectors[trial] = np.array(event.get("at", self._cube.vector({})))
                 self._live.add(trial)
+                self._worth = None
             case "arrived" | "done":
                 self._curves[trial][float(event["rung"])] = float(event["value"])
+                self._arrivals.append((trial, float(event["rung"])))
+                self._worth = None
                 if "left_s" in event:
                     self._seconds[trial], self._left_s = float(event["seconds"]), float(event["left_s"])
                     self._usual_seconds = float(np.median([*self._seconds.values()]))
-                self._worth = measure_worth([*self._curves.values()], self._rungs())
                 if event["event"] == "done":
                     self._longest = self._longest or float(event["rung"])
                 elif event[PAUSES]:
                     self._paused.add(trial)
             case "dropped" | "left":
                 self._live.discard(trial)
+                self._worth = None
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         match event["event"]:
@@ -114,10 +137,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 value = self._sign * float(event["value"])
                 known = event.get("worth")
                 told = (
-                    f"to go on promised an improvement of {float(known):.3g} for the cost of a whole training, and a "
-                    f"new trial {float(event['new']):.3g}"
+                    f"to go on promised an improvement of {float(known):.3g} standard deviations for the cost of a "
+                    f"whole training, and a new trial {float(event['new']):.3g}"
                     if known is not None
-                    else f"too few trials were at the next rung to predict it, and the best 1/{self._eta:g} went on"
+                    else f"there were too few values to predict its end, and the best 1/{self._eta:g} went on"
                 )
                 return (
                     f"at the rung of {event['rung']:g} {self._resource} its {self._objective} was {value:.6g}; {told}"
@@ -131,7 +154,15 @@ class FreezeThaw(NotPickled, PausingScheduler):
     # --- what trials are worth -----------------------------------------------------------------------------------
 
     def _rungs(self) -> list[float]:
-        return sorted({rung for curve in self._curves.values() for rung in curve})
+        """Positions of all rungs, as far as they are known; the end of a training is the last one."""
+        found = {rung for curve in self._curves.values() for rung in curve}
+        if self._longest is not None:
+            found.add(float(self._longest))
+            last = self._rung(self._longest) or self._grace
+            while last >= self._grace * (1 - 1e-9):
+                found.add(float(last))
+                last = self._rung(last / self._eta) or 0.0
+        return sorted(found)
 
     def _rung(self, reached: float) -> float | None:
         """The furthest rung that was reached; None before the first."""
@@ -152,18 +183,40 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
-    def _worth_of(self, trial: str) -> float:
-        """Worth of continuing a trial, which changes only with a decision."""
-        if trial not in self._worths:
-            self._worths[trial] = self._measured_worth_of(trial)
-        return self._worths[trial]
+    def _measured(self) -> Worth | None:
+        """What trials are worth, by the model of learning curves; None as long as there are too few values."""
+        if self._worth is None and len(self._arrivals) >= FEWEST:
+            rungs, curves = self._rungs(), {name: _losses(curve) for name, curve in self._curves.items() if curve}
+            at, groups = self._hyperparameters(rungs), self._cube.groups
+            self._worth = measure_worth(curves, self._live, self._vectors, self._new_points(), rungs, at, groups)
+        return self._worth
 
-    def _measured_worth_of(self, trial: str) -> float:
+    def _new_points(self) -> Vector:
+        """Points that a new trial may have: the last ones that were suggested, and random ones."""
+        last = [*self._vectors.values()][-NUM_LAST:]
+        return np.vstack([*last, self._random_points])
+
+    @cached_property
+    def _random_points(self) -> Vector:
+        draws = RandomDraws(0)
+        return self._cube.matrix([self._space.sample(draws, self._lookup) for _ in range(NUM_RANDOM)])
+
+    def _hyperparameters(self, rungs: list[float]) -> Hyperparameters:
+        """Hyperparameters of the model, fitted to the first so many values: to the same after a restart."""
+        number = fitted_number(len(self._arrivals))
+        if self._fitted is None or self._fitted[0] != number or self._fitted[1].rungs != len(rungs):
+            curves: dict[str, dict[float, float]] = {}
+            for name, rung in self._arrivals[:number]:
+                curves.setdefault(name, {})[rung] = -self._curves[name][rung]
+            data = observe(np.array([self._vectors[name] for name in curves]), as_matrix(curves.values(), rungs))
+            self._fitted = number, fit(data, self._cube.groups, len(rungs))
+        return self._fitted[1]
+
+    def _worth_of(self, trial: str) -> float:
         """Worth of continuing a trial. Where that is unknown: infinite among the best 1/eta of its rung, else -1."""
-        curve = self._curves[trial]
-        known = self._worth.of(curve) if self._worth is not None and curve else None
-        if known is not None:
-            return known
+        curve, worth = self._curves[trial], self._measured()
+        if worth is not None and curve:
+            return worth.trials[trial]
         rung = max(curve, default=None)
         there = sorted(each[rung] for each in self._curves.values() if rung in each) if rung is not None else []
         least = there[-math.ceil(len(there) / self._eta)] if there else -math.inf
@@ -171,9 +224,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _least(self) -> float:
         """Worth below which a trial does not go on: that of a new one, if there would be one."""
-        if self._worth is None:
+        worth = self._measured()
+        if worth is None:
             return 0.0
-        return self._worth.new if self._fits(None) else 0.0
+        return worth.new if self._fits(None) else 0.0
 
     def _goes_on(self, trial: str) -> bool:
         """Whether a trial at a rung goes on at once."""
@@ -187,7 +241,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self.restore_trial(tune_controller, trial)
         name = trial.config[TRIAL]
         if name not in self._live and not self._is_done(name):
-            self._decide(name, {"event": "added"})
+            vector = self._cube.vector(trial.config[PARAMETERS])
+            self._decide(name, {"event": "added", "at": [round(float(each), 9) for each in vector]})
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
@@ -203,8 +258,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if not self._goes_on(name):
             event[PAUSES] = True
             self._paused.add(name)
-        if self._worth is not None and (known := self._worth.of(self._curves[name])) is not None:
-            event |= {"worth": known, "new": self._least()}
+        if (worth := self._measured()) is not None:
+            event |= {"worth": encoded(worth.trials[name]), "new": self._least()}
         self._decisions.record(name, event)
         self._let_paused_go_first(tune_controller)
         return TrialScheduler.PAUSE if event[PAUSES] else TrialScheduler.CONTINUE
@@ -263,8 +318,12 @@ class FreezeThaw(NotPickled, PausingScheduler):
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
         kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
         if complete and waiting and not chosen and len(paused) == len(self._live):
-            if not any(map(self._is_done, self._curves)):
-                chosen = [waiting.pop()]
+            # Before the others are stopped, the best one has to be finished.
+            worth = self._measured()
+            leader = worth.leader if worth is not None else None
+            if leader in waiting or not any(map(self._is_done, self._curves)):
+                chosen = [leader if leader in waiting else waiting[-1]]
+                waiting.remove(chosen[0])
             kept = 0
         for name in waiting[: max(0, len(waiting) - kept)]:
             self._decide(name, {"event": "dropped", STOPS: True})
@@ -274,3 +333,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _is_done(self, trial: str) -> bool:
         """Whether a trial has trained to its end."""
         return self._longest is not None and self._longest in self._curves.get(trial, {})
+
+
+def _losses(curve: Mapping[float, float]) -> dict[float, float]:
+    """A curve of values of which smaller ones are better."""
+    return {rung: -value for rung, value in curve.items()}

@@ -1,97 +1,105 @@
-"""Worth of continuing a trial: the improvement that it promises by the end, for what it still costs."""
+"""Worth of training a trial on: the improvement that it promises by the end, for what it still costs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sweeps.search.rung_links import Link, Predicted, fit_links, predict
+from sweeps.search.curve_model.hyperparameters import Hyperparameters
+from sweeps.search.curve_model.observations import Array, most_telling, observe
+from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 
-RECENT = 30
-"""Number of the last trials that tell what a new one would promise."""
-Curve = Mapping[float, float]
-"""Values of a trial by rung, in the order of the rungs; larger is better."""
+FEWEST = 8
+"""Fewest values at rungs for the model of learning curves to tell what trials are worth."""
+MOST = 200
+"""Trials that the model is given at most."""
+NEW_COUNTS = 0.5
+"""Factor of the worth of a new trial: it is that of the most promising of several points, which is too large."""
+SCORES = np.linspace(-2.5, 2.5, 21)
+DENSITY = np.exp(-SCORES * SCORES / 2) / np.exp(-SCORES * SCORES / 2).sum()
+"""A standard normal distribution by its values and their probabilities."""
 
 
 @dataclass(frozen=True)
 class Worth:
-    """Forecasts for the trials of a search, from the curves that there are.
+    """Worth of the trials of a search: expected improvement at the end, for the cost of a whole training."""
 
-    Worth is the expected improvement on the best value at the end, for a whole training's cost. A new trial costs the
-    way to its first rung, and from there the rest only if it continues; ``new`` is its worth if exactly those of the
-    recent trials had continued that make it largest. So a trial that is worth less than ``new`` should wait. Where
-    early values are sure to tell nothing, all trials promise the same for less than a whole training, and all continue.
-    Where they tell much, only the few continue that may be the best.
-    """
-
-    end: float
-    """The highest rung to which values can be predicted."""
-    links: Mapping[float, Link[float]]
-    best: float
-    """Best value at ``end``."""
+    trials: Mapping[str, float]
+    """Worth of continuing each trial from its last rung; 0 for the least promising of very many."""
     new: float
-    """Worth of starting a trial."""
-
-    @property
-    def trust(self) -> dict[float, float]:
-        """Share of the variance at ``end`` that the values at each rung before it explain."""
-        return {rung: predict(self.links, rung, self.end, 0.0).explained for rung in self.links if rung < self.end}
-
-    def predicted(self, curve: Curve) -> Predicted | None:
-        """Prediction of a trial's value at ``end``; None if it was there, or has reached no rung."""
-        rung = max(curve, default=math.inf)
-        return predict(self.links, rung, self.end, curve[rung]) if rung < self.end else None
-
-    def of(self, curve: Curve) -> float | None:
-        """Worth of continuing a trial from its last rung; None if it cannot be predicted."""
-        predicted = self.predicted(curve)
-        if predicted is None:
-            return None
-        rest = 1 - max(curve) / self.end
-        return expected_improvement(predicted.value, math.sqrt(predicted.variance), self.best) / rest
+    """Worth of starting a trial, that goes on after its first rung only if its value there is good enough."""
+    leader: str | None
+    """The trial that is predicted to be the best, unless it is finished."""
 
 
-def measure_worth(curves: Sequence[Curve], rungs: Collection[float]) -> Worth | None:
-    """Measure how far values at the rungs tell later ones.
+def measure_worth(
+    curves: Mapping[str, Mapping[float, float]],
+    live: Collection[str],
+    vectors: Mapping[str, Array],
+    new: Array,
+    rungs: Sequence[float],
+    at: Hyperparameters,
+    groups: Sequence[int],
+) -> Worth:
+    """Measure what trials are worth, from the curves that there are.
+
+    The trial that is predicted to be the best is worth what it will improve on the trained ones. All others, and new
+    ones, have to become better than this prediction: so not many are finished of which each is a little better.
 
     Args:
-        curves: Values of all trials, in the order in which they were started.
-        rungs: All rungs.
-
-    Returns:
-        The forecasts; None as long as too few trials have reached a second rung.
+        curves: Values by rung of each trial that has any; smaller is better.
+        live: The trials that can be trained on.
+        vectors: Configurations of the trials in the unit cube.
+        new: Configurations that new trials may have.
+        rungs: Positions of all rungs; the last one is the end of a training.
+        at: Hyperparameters of the model of learning curves.
+        groups: Parameter of each column of the vectors, from 0.
     """
-    links = fit_links(curves, sorted(rungs))
-    if not links:
-        return None
-    first, end = min(links), max(link.next for link in links.values())
-    best = max(curve[end] for curve in curves if end in curve)
-    promises = []
-    for curve in [curve for curve in curves if first in curve][-RECENT:]:
-        predicted = predict(links, first, end, curve[first])
-        promises.append(expected_improvement(predicted.value, math.sqrt(predicted.variance), best))
-    return Worth(end, links, best, _worth_of_new(promises, first / end))
+    names, end = list(curves), len(rungs) - 1
+    values = as_matrix(curves.values(), rungs)
+    rows = most_telling(values, MOST, np.array([], dtype=np.intp))
+    posterior = Posterior(at, groups, observe(np.array([vectors[names[row]] for row in rows]), values[rows]))
+    mean, deviation = posterior.predict_observed(end)
+    is_finished = np.isfinite(values[rows, end])
+    counts = is_finished | np.array([names[row] in live for row in rows])
+    leader = int(np.argmin(np.where(counts, mean, np.inf)))
+    best = float(mean[leader])
+    promise = expected_improvement(mean, deviation, best)
+    if not is_finished[leader]:
+        promise[leader] = mean[is_finished].min() - best if is_finished.any() else np.inf
+    rest = [max(1 - max(curves[names[row]]) / rungs[-1], 1e-9) for row in rows]
+    worth = dict.fromkeys(names, 0.0)
+    worth |= zip((names[row] for row in rows), map(float, promise / rest), strict=True)
+    of_new = [
+        worth_of_new(mean, deviation, told, best, rungs[0] / rungs[-1])
+        for mean, deviation, told in zip(*posterior.look_ahead(new, end), strict=True)
+    ]
+    return Worth(
+        worth, NEW_COUNTS * max(of_new), names[rows[leader]] if counts[leader] and not is_finished[leader] else None
+    )
 
 
-def _worth_of_new(promises: Sequence[float], before: float) -> float:
-    """Largest expected improvement for a whole training's cost, over all numbers of trials that continue.
+def worth_of_new(mean: float, deviation: float, told: float, best: float, before: float) -> float:
+    """Largest expected improvement for the cost of a whole training, over all bounds of the value at the first rung
+    from which on a new trial continues.
 
     Args:
-        promises: Expected improvement of each recent trial, at its first rung.
-        before: Cost of the way to the first rung.
+        mean: What is predicted for the trial's end.
+        deviation: Standard deviation of its value there.
+        told: Standard deviation of what will be predicted when the value at the first rung is known.
+        best: Value that it has to improve on.
+        before: Cost of the way to the first rung, as a part of a whole training.
     """
-    best_first = np.sort(promises)[::-1]
-    share = np.arange(1, len(best_first) + 1) / len(best_first)
-    return float((np.cumsum(best_first) / len(best_first) / (before + share * (1 - before))).max())
+    left = max(deviation**2 - told**2, 1e-12) ** 0.5
+    promise = expected_improvement(mean + told * SCORES, np.full(len(SCORES), left), best)
+    order = np.argsort(-promise)
+    share, gained = np.cumsum(DENSITY[order]), np.cumsum((DENSITY * promise)[order])
+    return float((gained / (before + share * (1 - before))).max())
 
 
-def expected_improvement(mean: float, deviation: float, best: float) -> float:
-    """Expected excess of a normally distributed value over ``best``; 0 if it is below."""
-    if deviation <= 0:
-        return max(mean - best, 0.0)
-    score = (mean - best) / deviation
-    density = math.exp(-score * score / 2) / math.sqrt(2 * math.pi)
-    return deviation * (score * (1 + math.erf(score / math.sqrt(2))) / 2 + density)
+def as_matrix(curves: Iterable[Mapping[float, float]], rungs: Sequence[float]) -> Array:
+    """Values of shape ``[curves, rungs]``, NaN where a curve has none."""
+    rows = [[curve.get(rung, np.nan) for rung in rungs] for curve in curves]
+    return np.array(rows, dtype=float).reshape(len(rows), len(rungs))

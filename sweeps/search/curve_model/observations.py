@@ -1,0 +1,86 @@
+"""Values of trials at rungs, as the model of learning curves sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+GOOD = 0.1
+"""Quantile of all values below which the scale is nearly linear."""
+WORST = 3.0
+"""Largest value before they are standardised: ten times as far from the good ones as the median is."""
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Values on the model's scale; smaller is better."""
+
+    vectors: Array
+    """Configurations in the unit cube, of shape ``[trials, columns]``."""
+    trials: Indices
+    """Row of ``vectors`` of each value."""
+    rungs: Indices
+    """Index of the rung of each value, from 0."""
+    values: Array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def of_trials(self, rows: Indices) -> Observations:
+        """Those of some trials, given by their rows in ascending order."""
+        chosen = np.isin(self.trials, rows)
+        return Observations(
+            self.vectors[rows], np.searchsorted(rows, self.trials[chosen]), self.rungs[chosen], self.values[chosen]
+        )
+
+    def with_values(self, vectors: Array, rung: int, values: Array) -> Observations:
+        """These and one value at a rung for each of some further configurations."""
+        count = len(vectors)
+        return Observations(
+            np.vstack([self.vectors, vectors]),
+            np.concatenate([self.trials, len(self.vectors) + np.arange(count)]),
+            np.concatenate([self.rungs, np.full(count, rung)]),
+            np.concatenate([self.values, values]),
+        )
+
+
+def observe(vectors: Array, values: Array) -> Observations:
+    """Bring values to the model's scale: linear for the good ones, logarithmic for bad ones, of variance 1.
+
+    Without that, a few diverged trainings would decide the model.
+
+    Args:
+        vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
+        values: Their values, of shape ``[trials, rungs]``; smaller is better, NaN where a trial was not at a rung.
+    """
+    known = np.isfinite(values)
+    good, middle = np.quantile(values[known], (GOOD, 0.5))
+    scaled = np.minimum(np.arcsinh((values - good) / max(middle - good, 1e-12)), WORST)
+    scaled = (scaled - scaled[known].mean()) / (scaled[known].std() + 1e-12)
+    trials, rungs = np.nonzero(known)
+    return Observations(vectors, trials, rungs, scaled[known])
+
+
+def most_telling(values: Array, most: int, always: Indices) -> Indices:
+    """Rows of the trials to learn from if there are too many: half of them the furthest and best, the others evenly.
+
+    Args:
+        values: As for ``observe``.
+        most: Number of trials.
+        always: Rows of trials that are among them in any case.
+    """
+    count = len(values)
+    if count <= most:
+        return np.arange(count)
+    reached = np.isfinite(values)
+    last = reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)
+    order = np.lexsort((values[np.arange(count), last], -last))
+    chosen = set(always.tolist()) | set(order[: most // 2].tolist())
+    others = [row for row in range(count) if row not in chosen]
+    room = max(most - len(chosen), 0)
+    return np.array(sorted(chosen | {others[index * len(others) // room] for index in range(room)}), dtype=np.intp)

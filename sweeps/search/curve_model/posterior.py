@@ -1,0 +1,105 @@
+"""Predictions of the model of learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.special import ndtr
+
+from sweeps.search.curve_model.fit import JITTER, ROOT_5
+from sweeps.search.curve_model.hyperparameters import CONSTANT, Hyperparameters
+from sweeps.search.curve_model.observations import Array, Observations
+
+
+class Posterior:
+    """The model's functions, given observations."""
+
+    def __init__(self, at: Hyperparameters, groups: Sequence[int], data: Observations):
+        """
+        Args:
+            at: The fitted hyperparameters.
+            groups: Parameter of each column of the vectors, from 0.
+            data: The observations.
+        """
+        self._at, self._data = at, data
+        self._variances = np.exp(at.log_variances)
+        self._inverse_lengths = np.exp(-at.log_lengths)[np.asarray(groups, dtype=np.intp)]
+        self._vectors = data.vectors * self._inverse_lengths
+        self._rows = at.factors[:, data.rungs]
+        same = data.trials[:, None] == data.trials[None, :]
+        kernel = (1 - at.own) * self._matern(self._vectors)[data.trials] + at.own * same
+        covariance = self._rows.T @ (self._variances[:, None] * self._rows) * kernel
+        covariance += CONSTANT * self._rows.T @ self._rows
+        covariance[np.diag_indices(len(data))] += np.exp(at.log_noise)[data.rungs] + JITTER
+        factor = cholesky(covariance, lower=True, check_finite=False)
+        self._inverse_factor = solve_triangular(factor, np.eye(len(data)), lower=True, check_finite=False)
+        self._whitened = self._inverse_factor @ data.values
+
+    def _matern(self, scaled: Array) -> Array:
+        """Correlation of configurations with those of each observation."""
+        squared = (scaled**2).sum(axis=1)[:, None] + (self._vectors**2).sum(axis=1) - 2 * scaled @ self._vectors.T
+        root = ROOT_5 * np.sqrt(np.maximum(squared, 0.0))
+        correlation = (1 + root + root * root / 3) * np.exp(-root)
+        return np.asarray(correlation[:, self._data.trials])
+
+    def predict(self, vectors: Array, rung: int) -> tuple[Array, Array]:
+        """Means and standard deviations of the functions of new configurations at a rung.
+
+        Args:
+            vectors: The configurations.
+            rung: Index of the rung.
+        """
+        solved = self._solved_with(self._kernel(vectors), rung)
+        return self._mean(solved), self._deviation(solved, rung, 1 - self._at.own)
+
+    def predict_observed(self, rung: int) -> tuple[Array, Array]:
+        """Means and standard deviations of the observed trials' own functions at a rung."""
+        data, own = self._data, self._at.own
+        is_own = np.arange(len(data.vectors))[:, None] == data.trials
+        solved = self._solved_with(self._kernel(data.vectors) + own * is_own, rung)
+        return self._mean(solved), self._deviation(solved, rung, 1.0)
+
+    def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
+        """What new trials promise at a rung, and how much of that their first values will tell.
+
+        Args:
+            vectors: Their configurations.
+            rung: Index of the rung.
+
+        Returns:
+            Means and standard deviations of their functions at the rung, and the standard deviations of the means that
+            will be predicted when their values at the first rung are known.
+        """
+        kernel, factors = self._kernel(vectors), self._at.factors
+        at_first, at_rung = self._solved_with(kernel, 0), self._solved_with(kernel, rung)
+        covariance = ((self._variances + CONSTANT) * factors[:, 0] * factors[:, rung]).sum()
+        covariance = covariance - (at_first * at_rung).sum(axis=1)
+        of_first = self._deviation(at_first, 0, 1.0) ** 2 + np.exp(self._at.log_noise[0])
+        return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), covariance / np.sqrt(of_first)
+
+    def _kernel(self, vectors: Array) -> Array:
+        """The part of the kernel with each observation that configurations share."""
+        return (1 - self._at.own) * self._matern(vectors * self._inverse_lengths)
+
+    def _solved_with(self, kernel: Array, rung: int) -> Array:
+        """Covariance of functions at a rung with the observations, times the inverse of their Cholesky factor."""
+        factors = self._at.factors[:, rung]
+        covariance = kernel * ((self._variances * factors) @ self._rows) + CONSTANT * factors @ self._rows
+        return np.asarray(covariance @ self._inverse_factor.T)
+
+    def _mean(self, solved: Array) -> Array:
+        return np.asarray(solved @ self._whitened)
+
+    def _deviation(self, solved: Array, rung: int, share: float) -> Array:
+        """Standard deviations of functions that have this share of the added variances."""
+        factors = self._at.factors[:, rung]
+        prior = ((share * self._variances + CONSTANT) * factors**2).sum()
+        return np.asarray(np.sqrt(np.maximum(prior - (solved**2).sum(axis=1), 1e-12)))
+
+
+def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
+    """Expected amount by which normally distributed values are below ``best``; 0 where they are above it."""
+    score = (best - mean) / deviation
+    return np.asarray(deviation * (score * ndtr(score) + np.exp(-score * score / 2) / np.sqrt(2 * np.pi)))

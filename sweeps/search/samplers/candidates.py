@@ -1,0 +1,151 @@
+"""Candidates for the next point: random points of a space, and points near given ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sweeps.search.encoding import UnitCube, Vector
+from sweeps.space.distributions import Lookup, Space
+from sweeps.space.suggester import RandomDraws, Suggester
+
+POOL = 1500
+"""Random points from which those of each suggestion are taken: drawing new ones would take longer than their use."""
+CHANGED = 0.5
+"""Probability that a parameter of a near point is not that of the point that it is near to."""
+
+Parameters = dict[str, Any]
+"""Values as Optuna stores them: choices as text or number, ordered choices as their index."""
+
+
+class Candidates(NamedTuple):
+    """Some points."""
+
+    parameters: list[Parameters]
+    vectors: Vector
+    """The same points in the unit cube, of shape ``[points, columns]``."""
+
+    def with_others(self, others: Candidates) -> Candidates:
+        """These and others."""
+        return Candidates(self.parameters + others.parameters, np.vstack([self.vectors, others.vectors]))
+
+
+class CandidateSource:
+    """Draws candidates of a space."""
+
+    def __init__(self, space: Space, cube: UnitCube, lookup: Lookup, seed: int):
+        """
+        Args:
+            space: The space.
+            cube: Encodes its points.
+            lookup: Returns the config's own value at a path.
+            seed: Seed of the random points.
+        """
+        self._space, self._cube, self._lookup, self._seed = space, cube, lookup, seed
+        self._pool: Candidates | None = None
+
+    def random(self, number: int, seed: int) -> Candidates:
+        """Random points."""
+        if self._pool is None:
+            draws = RandomDraws(self._seed)
+            self._pool = self._sampled([draws] * POOL)
+        chosen = np.random.default_rng(seed).choice(POOL, number, replace=False)
+        return Candidates([self._pool.parameters[index] for index in chosen], self._pool.vectors[chosen])
+
+    def near(self, given: Sequence[Parameters], widths: Sequence[float], number: int, seed: int) -> Candidates:
+        """Points near given ones, which take turns.
+
+        Args:
+            given: The points.
+            widths: Standard deviations of the changes, as parts of a range, which take turns as well.
+            number: How many points.
+            seed: Seed of the changes.
+        """
+        return self._sampled(
+            [NearDraws(seed + index, given[index % len(given)], widths[index % len(widths)]) for index in range(number)]
+        )
+
+    def _sampled(self, draws: Sequence[Suggester]) -> Candidates:
+        noted = [_Noted(each) for each in draws]
+        points = [self._space.sample(each, self._lookup) for each in noted]
+        return Candidates([each.parameters for each in noted], self._cube.matrix(points))
+
+
+class NearDraws(RandomDraws):
+    """Suggests values near those of a point; a parameter that the point does not have is random."""
+
+    def __init__(self, seed: int, point: Mapping[str, Any], width: float):
+        """
+        Args:
+            seed: Seed of the changes.
+            point: The point, as Optuna stores it.
+            width: Standard deviation of a change, as a part of the range.
+        """
+        super().__init__(seed)
+        self._point, self._width = point, width
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        if name not in self._point:
+            return super().suggest_float(name, low, high, step=step, log=log)
+        value = float(self._point[name])
+        if self._keeps() or low == high:
+            return value
+        scale, back = (math.log, math.exp) if log else (float, float)
+        value = back(self._moved(scale(value), scale(low), scale(high)))
+        if step is not None:
+            value = low + step * round((value - low) / step)
+        return min(max(value, low), high)
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        if name not in self._point:
+            return super().suggest_int(name, low, high, step=step, log=log)
+        value = int(self._point[name])
+        if self._keeps() or low == high:
+            return value
+        if log:
+            value = round(math.exp(self._moved(math.log(value), math.log(low), math.log(high))))
+        else:
+            least = 0.7 * step / (high - low)  # a change of less than a half step would be none
+            value = round(self._moved(value, low, high, max(self._width, least)))
+        last = low + (high - low) // step * step
+        return min(max(low + step * round((value - low) / step), low), last)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        if name in self._point and self._keeps():
+            return self._point[name]
+        return super().suggest_categorical(name, choices)
+
+    def _keeps(self) -> bool:
+        return self._random.random() >= CHANGED
+
+    def _moved(self, value: float, low: float, high: float, width: float | None = None) -> float:
+        """The value after a random change, reflected at the bounds."""
+        position = (value - low) / (high - low) + self._random.gauss(0, self._width if width is None else width)
+        position = abs(position)
+        position = 2 - position if position > 1 else position
+        return low + min(max(position, 0.0), 1.0) * (high - low)
+
+
+class _Noted:
+    """Notes the values that are suggested, as Optuna stores them."""
+
+    def __init__(self, draws: Suggester):
+        self._draws = draws
+        self.parameters: Parameters = {}
+
+    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
+        value = self.parameters[name] = self._draws.suggest_float(name, low, high, **options)
+        return value
+
+    def suggest_int(self, name: str, low: int, high: int, **options: Any) -> int:
+        value = self.parameters[name] = self._draws.suggest_int(name, low, high, **options)
+        return value
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        self.parameters[name] = self._draws.suggest_categorical(name, choices)
+        return self.parameters[name]

@@ -1,0 +1,138 @@
+"""The model of learning curves: its gradient, what it measures of early values, and what it predicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sweeps.search.curve_model.fit import _LogPosterior, fit, fitted_number
+from sweeps.search.curve_model.hyperparameters import Hyperparameters, Prior
+from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
+from sweeps.search.curve_model.posterior import Posterior, expected_improvement
+from sweeps.search.schedulers.worth import worth_of_new
+
+GROUPS, RUNGS = [0, 1, 2], 3
+
+
+def end_of(vectors: Array) -> Array:
+    """Values at the last rung, without noise."""
+    return np.asarray(np.sin(3 * vectors[:, 0]) + vectors[:, 1])
+
+
+def curves(noise: float, seed: int = 0, number: int = 90) -> tuple[Array, Array]:
+    """Configurations, and values of which the best third at each rung went on; noise falls from rung to rung."""
+    random = np.random.default_rng(seed)
+    vectors = random.random((number, 3))
+    values = end_of(vectors)[:, None] + np.array([1.0, 0.5, 0.0]) * noise * random.normal(size=(number, RUNGS))
+    for rung in range(RUNGS - 1):
+        there = np.isfinite(values[:, rung])
+        stopped = values[:, rung] > np.quantile(values[there, rung], 1 / 3)
+        values[stopped | ~there, rung + 1 :] = np.nan
+    return vectors, values
+
+
+def test_the_gradient_is_that_of_the_density() -> None:
+    data = observe(*curves(noise=0.3, number=30))
+    prior = Prior.of(3, RUNGS)
+    density = _LogPosterior(data, GROUPS, 3, RUNGS, prior)
+    at = prior.mean + 0.2 * np.random.default_rng(1).normal(size=len(prior.mean))
+    steps = 1e-5 * np.eye(len(at))
+    numeric = [(density(at + step)[0] - density(at - step)[0]) / 2e-5 for step in steps]
+    assert density(at)[1] == pytest.approx(numeric, abs=1e-4)
+
+
+def test_noise_of_early_values_is_measured_where_only_the_best_went_on() -> None:
+    clear, noisy = (fit(observe(*curves(noise)), GROUPS, RUNGS) for noise in (0.02, 1.0))
+    assert clear.log_noise[0] < np.log(0.1) < np.log(0.3) < noisy.log_noise[0]
+
+
+@pytest.mark.parametrize(("noise", "correlation"), [(0.02, 0.95), (1.0, 0.5)])
+def test_the_end_is_predicted_from_all_curves_with_an_honest_deviation(noise: float, correlation: float) -> None:
+    data = observe(*curves(noise))
+    posterior = Posterior(fit(data, GROUPS, RUNGS), GROUPS, data)
+    new = np.random.default_rng(7).random((300, 3))
+    mean, deviation = posterior.predict(new, RUNGS - 1)
+    truth = end_of(new)
+    assert np.corrcoef(mean, truth)[0, 1] > correlation
+    # The scale of the model is another one: the line between both shows the error.
+    slope, intercept = np.polyfit(mean, truth, 1)
+    error = np.abs(truth - slope * mean - intercept) / (slope * deviation)
+    assert np.quantile(error, 0.5) < 2
+
+
+def test_a_value_at_a_rung_moves_the_prediction_of_its_own_trial_as_the_model_said_it_would() -> None:
+    vectors, values = curves(noise=0.3)
+    data = observe(vectors, values)
+    at = fit(data, GROUPS, RUNGS)
+    new = np.array([[0.31, 0.77, 0.5]])
+    mean, deviation, told = Posterior(at, GROUPS, data).look_ahead(new, RUNGS - 1)
+    means = []
+    first, first_deviation = Posterior(at, GROUPS, data).predict(new, 0)
+    for score in (-1.0, 1.0):
+        spread = np.sqrt(first_deviation**2 + at.own * np.exp(at.log_variances[0]) + np.exp(at.log_noise[0]))
+        known = data.with_values(new, 0, first + score * spread)
+        of_trials, deviations = Posterior(at, GROUPS, known).predict_observed(RUNGS - 1)
+        means.append(of_trials[-1])
+        assert deviations[-1] == pytest.approx(np.sqrt(deviation**2 - told**2)[0], rel=1e-3)
+    assert np.mean(means) == pytest.approx(mean[0], abs=1e-3)
+    assert (means[1] - means[0]) / 2 == pytest.approx(told[0], rel=1e-3)
+
+
+def test_diverged_trials_do_not_decide_the_scale() -> None:
+    vectors, values = curves(noise=0.1)
+    worse = values.copy()
+    worse[:5, 0], worse[:5, 1:] = 1e9, np.nan
+    data = observe(vectors, worse)
+    good = data.values[data.trials >= 5]
+    assert good.std() > 0.3
+
+
+def test_hyperparameters_are_fitted_when_there_are_a_fifth_more_values() -> None:
+    found = [fitted_number(number) for number in range(8, 400)]
+    assert found == sorted(found)
+    assert all(number <= count < 1.3 * number + 1 for count, number in enumerate(found, start=8))
+    assert len(set(found)) < 25
+
+
+def test_of_many_trials_the_furthest_and_best_are_kept_and_others_of_the_whole_search() -> None:
+    vectors, values = curves(noise=0.1, number=600)
+    rows = most_telling(values, 100, np.array([599]))
+    assert len(rows) == 100
+    assert 599 in rows
+    finished = np.nonzero(np.isfinite(values[:, -1]))[0]
+    best = finished[np.argsort(values[finished, -1])][:40]
+    assert set(best) <= set(rows.tolist())
+    others = [row for row in rows if np.isnan(values[row, 1])]
+    assert others[0] < 100
+    assert others[-1] > 500
+
+
+def test_expected_improvement_is_that_of_a_normal_distribution() -> None:
+    draws = np.random.default_rng(0).normal(0.3, 2.0, 400_000)
+    improvement = expected_improvement(np.array([0.3]), np.array([2.0]), -1.0)
+    assert improvement == pytest.approx(np.maximum(-1.0 - draws, 0).mean(), rel=0.02)
+
+
+def test_a_new_trial_is_worth_more_the_more_its_first_value_will_tell() -> None:
+    worths = [worth_of_new(0.0, 1.0, told, -1.0, before=0.01) for told in (0.0, 0.5, 0.9, 0.999)]
+    assert worths == sorted(worths)
+    # Where it tells nothing every trial has to be trained to its end.
+    assert worths[0] == pytest.approx(float(expected_improvement(np.zeros(1), np.ones(1), -1.0)[0]), rel=0.05)
+    assert worths[-1] > 5 * worths[0]
+
+
+def test_a_single_parameter_at_a_single_rung_is_modelled() -> None:
+    vectors = np.linspace(0, 1, 9)[:, None]
+    data = observe(vectors, (vectors - 0.3) ** 2)
+    at = fit(data, [0], 1)
+    assert isinstance(at, Hyperparameters)
+    mean, _ = Posterior(at, [0], data).predict(vectors, 0)
+    assert np.argmin(mean) in (2, 3)
+
+
+def test_values_that_are_all_the_same_are_no_error() -> None:
+    data = observe(np.random.default_rng(0).random((12, 3)), np.ones((12, 1)))
+    assert isinstance(data, Observations)
+    mean, deviation = Posterior(fit(data, GROUPS, 1), GROUPS, data).predict(data.vectors, 0)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(deviation).all()
