@@ -95,7 +95,7 @@ def test_hyperparameters_are_fitted_when_there_are_a_fifth_more_values() -> None
 
 
 def test_of_many_trials_the_furthest_and_best_are_kept_and_others_of_the_whole_search() -> None:
-    vectors, values = curves(noise=0.1, number=600)
+    _, values = curves(noise=0.1, number=600)
     rows = most_telling(values, 100, np.array([599]))
     assert len(rows) == 100
     assert 599 in rows

@@ -66,7 +66,8 @@ def build_sampler(
         sampler: The config.
         seed: Seed of the search.
         space: Space to sample.
-        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES, BOHB, ``predicted`` and ``curves`` learn; default: none.
+        earlier: Trials of earlier sweeps, from which ``tpe``, ``gp``, ``cmaes``, ``bohb``, ``predicted`` and ``curves``
+            learn; default: none.
         objectives: Number of objectives, by which TPE chooses its model.
         lookup: Returns the config's own value at a path, for conditions on paths that are not searched.
 
@@ -93,11 +94,6 @@ def build_sampler(
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
         made_tpe = build_sampler(model, seed, space, earlier, objectives)
         return PredictedSampler(made_tpe, sampler.startup_trials, seed)
-    if isinstance(sampler, CurveConfig):
-        others: Sampler = RandomSampler(kind="random") if objectives == 1 else TPESampler(kind="tpe")
-        first = build_sampler(others, seed, space, objectives=objectives)
-        made_curves = CurveSampler(first, space, sampler.startup_trials, seed, lookup)
-        return made_curves if earlier is None else WarmStartSampler(made_curves, earlier)
     if isinstance(sampler, CustomSampler):
         made = _custom(sampler, seed)
         return ReseededSampler(lambda trial_seed: made, seed)
@@ -112,10 +108,16 @@ def build_sampler(
 
     if earlier is not None and isinstance(sampler, CmaEsSampler):
         return WarmStartedCmaEs(make, seed, earlier)
-    made_again: BaseSampler = ReseededSampler(make, seed)
+    made_again: BaseSampler
+    if isinstance(sampler, CurveConfig):
+        others: Sampler = RandomSampler(kind="random") if objectives == 1 else TPESampler(kind="tpe")
+        first = build_sampler(others, seed, space, objectives=objectives)
+        made_again = CurveSampler(first, space, sampler.startup_trials, seed, lookup)
+    else:
+        made_again = ReseededSampler(make, seed)
     if isinstance(sampler, TPESampler):
         made_again = LimitedHistorySampler(made_again)
-    if earlier is not None and isinstance(sampler, TPESampler | GPSampler):
+    if earlier is not None and isinstance(sampler, TPESampler | GPSampler | CurveConfig):
         return WarmStartSampler(made_again, earlier)
     return made_again
 

@@ -45,9 +45,6 @@ def measure_worth(
 ) -> Worth:
     """Measure what trials are worth, from the curves that there are.
 
-    The trial that is predicted to be the best is worth what it will improve on the trained ones. All others, and new
-    ones, have to become better than this prediction: so not many are finished of which each is a little better.
-
     Args:
         curves: Values by rung of each trial that has any; smaller is better.
         live: The trials that can be trained on.
@@ -63,12 +60,8 @@ def measure_worth(
     posterior = Posterior(at, groups, observe(np.array([vectors[names[row]] for row in rows]), values[rows]))
     mean, deviation = posterior.predict_observed(end)
     is_finished = np.isfinite(values[rows, end])
-    counts = is_finished | np.array([names[row] in live for row in rows])
-    leader = int(np.argmin(np.where(counts, mean, np.inf)))
-    best = float(mean[leader])
+    best = float(mean[is_finished].min() if is_finished.any() else mean.min())
     promise = expected_improvement(mean, deviation, best)
-    if not is_finished[leader]:
-        promise[leader] = mean[is_finished].min() - best if is_finished.any() else np.inf
     rest = [max(1 - max(curves[names[row]]) / rungs[-1], 1e-9) for row in rows]
     worth = dict.fromkeys(names, 0.0)
     worth |= zip((names[row] for row in rows), map(float, promise / rest), strict=True)
@@ -76,9 +69,10 @@ def measure_worth(
         worth_of_new(mean, deviation, told, best, rungs[0] / rungs[-1])
         for mean, deviation, told in zip(*posterior.look_ahead(new, end), strict=True)
     ]
-    return Worth(
-        worth, NEW_COUNTS * max(of_new), names[rows[leader]] if counts[leader] and not is_finished[leader] else None
-    )
+    can_win = is_finished | np.array([names[row] in live for row in rows])
+    leader = int(np.argmin(np.where(can_win, mean, np.inf)))
+    is_open = can_win[leader] and not is_finished[leader]
+    return Worth(worth, NEW_COUNTS * max(of_new), names[rows[leader]] if is_open else None)
 
 
 def worth_of_new(mean: float, deviation: float, told: float, best: float, before: float) -> float:
