@@ -1,0 +1,143 @@
+"""The sampler with a model of learning curves: what it learns from, and what it keeps away from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import TrialState
+from pydantic import TypeAdapter
+
+from sweeps.config.space import Distribution
+from sweeps.constants import DECISION_PREFIX, NUMBER, REASON
+from sweeps.search import CurveSampler
+from sweeps.search.samplers.curves import FITTED
+from sweeps.space.distributions import Space
+
+SPACE = Space(
+    TypeAdapter(dict[str, Distribution]).validate_python(
+        {"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}}
+    )
+)
+RUNGS = (1, 3, 9)
+
+
+def study_of(curve: Any, number: int = 40, seed: int = 0) -> optuna.Study:
+    """A study of random points with these curves, of which the best third went on at each rung."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    random = np.random.default_rng(seed)
+    study = optuna.create_study(sampler=sampler())
+    distributions: Any = {name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}
+    points = random.random((number, 2))
+    values = np.array([curve(x, y, random) for x, y in points])
+    reached = np.ones(number, dtype=int)
+    for rung in range(2):
+        there = reached == rung + 1
+        reached[there & (values[:, rung] <= np.quantile(values[there, rung], 1 / 3))] += 1
+    for order, ((x, y), curve_values, count) in enumerate(zip(points, values, reached, strict=True)):
+        study.add_trial(
+            optuna.create_trial(
+                state=TrialState.COMPLETE if count == 3 else TrialState.PRUNED,
+                value=float(curve_values[count - 1]),
+                params={"x": x, "y": y},
+                distributions=distributions,
+                intermediate_values=dict(zip(RUNGS[:count], map(float, curve_values), strict=False)),
+                user_attrs={NUMBER: order},
+            )
+        )
+    return study
+
+
+def sampler(seed: int = 0) -> CurveSampler:
+    return CurveSampler(optuna.samplers.RandomSampler(seed=seed), SPACE, startup=5, seed=seed)
+
+
+def suggested(study: optuna.Study, number: int = 6) -> np.ndarray:
+    """The next points, which all run at once; the few that are random are left out."""
+    points = []
+    while len(points) < number:
+        trial = study.ask()
+        points.append([trial.suggest_float(name, 0, 1) for name in SPACE])
+        if study.sampler._seen[1] is None:  # type: ignore[attr-defined]
+            points.pop()
+    return np.array(points)
+
+
+def honest(x: float, y: float, random: np.random.Generator) -> list[float]:
+    """Early values tell the end: the best point is (0.7, 0.3)."""
+    end = (x - 0.7) ** 2 + (y - 0.3) ** 2
+    return [end + 0.2, end + 0.1, end]
+
+
+def misleading(x: float, y: float, random: np.random.Generator) -> list[float]:
+    """The first values are mostly chance."""
+    end = (x - 0.7) ** 2 + (y - 0.3) ** 2
+    return [end + 0.5 * random.normal(), end + 0.02 * random.normal(), end]
+
+
+@pytest.mark.parametrize("curve", [honest, misleading])
+def test_points_are_suggested_where_the_end_is_good(curve: Any) -> None:
+    points = suggested(study_of(curve), 4)
+    assert np.median(np.abs(points - [0.7, 0.3]).max(axis=1)) < 0.2
+
+
+def test_suggestions_that_run_at_once_differ() -> None:
+    points = suggested(study_of(honest), 8)
+    distances = np.abs(points[:, None] - points[None]).max(axis=2)[~np.eye(8, dtype=bool)]
+    assert distances.min() > 1e-4
+
+
+def test_a_paused_trial_tells_its_values_and_does_not_keep_others_away() -> None:
+    study = study_of(honest)
+    paused = study.ask({name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE})
+    paused.report(0.2, 1)
+    paused.set_user_attr(f"{DECISION_PREFIX}0", {"event": "arrived", "pauses": True})
+    learnt = sampler()._learnt_from(study)
+    assert learnt is not None
+    assert [trial.number for trial in learnt.trials][-1] == paused.number
+
+
+def test_a_trial_that_broke_a_limit_or_diverged_counts_as_one_of_the_worst() -> None:
+    study = study_of(honest)
+    distributions: Any = {name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}
+    broken = study.ask(distributions)
+    broken.report(-9.0, 1)
+    broken.set_constraint("system/memory_mib", 3.0)
+    study.tell(broken, state=TrialState.PRUNED)
+    diverged = study.ask(distributions)
+    diverged.report(-9.0, 1)
+    diverged.set_user_attr(REASON, "loss=nan")
+    study.tell(diverged, state=TrialState.FAIL)
+    lost = study.ask(distributions)
+    lost.report(-9.0, 1)
+    lost.set_user_attr(REASON, "a person stopped it")
+    study.tell(lost, state=TrialState.FAIL)
+    learnt = sampler()._learnt_from(study)
+    assert learnt is not None
+    numbers = [trial.number for trial in learnt.trials]
+    assert lost.number not in numbers
+    of_both = learnt.values[[numbers.index(broken.number), numbers.index(diverged.number)], 0]
+    assert (of_both == np.nanmax(learnt.values[:, 0])).all()
+    assert np.nanmin(learnt.values) > -1
+
+
+def test_points_that_are_rejected_one_after_another_are_not_suggested_again() -> None:
+    study = study_of(honest)
+    rejected = []
+    for _ in range(5):
+        trial = study.ask()
+        rejected.append([trial.suggest_float(name, 0, 1) for name in SPACE])
+        study.tell(trial, state=TrialState.FAIL)
+    assert len({tuple(point) for point in rejected}) == 5
+
+
+def test_hyperparameters_are_noted_in_the_trial_and_used_again_until_there_are_many_more_values() -> None:
+    study = study_of(honest)
+    suggested(study, 3)
+    noted = [trial.number for trial in study.get_trials() if FITTED in trial.system_attrs]
+    assert len(noted) == 1
+    again = optuna.create_study(sampler=sampler())
+    again.add_trials(study.get_trials())
+    assert suggested(again, 1) == pytest.approx(suggested(study, 1))
