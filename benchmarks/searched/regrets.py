@@ -69,13 +69,13 @@ def quality_table(found: Results, methods: Sequence[str], names: Sequence[str], 
     return markdown_table(["method", *names, "mean rank"], rows)
 
 
-def with_interval(values: Any, *, bold: bool = False) -> str:
+def with_interval(values: Any, *, bold: bool = False, digits: int = 3) -> str:
     """The mean over seeds with half the width of its 95 % confidence interval."""
     from scipy.stats import t
 
     error = values.std(ddof=1) / len(values) ** 0.5 * t.ppf(0.975, len(values) - 1) if len(values) > 1 else 0.0
-    mean = f"**{values.mean():.3f}**" if bold else f"{values.mean():.3f}"
-    return f"{mean} ±{error:.3f}"
+    mean = f"**{values.mean():.{digits}f}**" if bold else f"{values.mean():.{digits}f}"
+    return f"{mean} ±{error:.{digits}f}"
 
 
 def progress_table(
