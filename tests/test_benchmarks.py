@@ -89,7 +89,7 @@ def tables(checkout: Path, folder: Path, names: list[str], *arguments: str) -> l
 
 
 def mean_of(cell: str) -> float:
-    return float(cell.split("±")[0])
+    return float(cell.split("±", maxsplit=1)[0])
 
 
 def test_prior_knowledge_is_measured_where_it_is_right_and_wrong(checkout: Path, tmp_path: Path) -> None:
