@@ -1,8 +1,9 @@
 """Quality of searches at equal budgets, in simulated time: ours, Optuna's and Ray's, on the same problems.
 
 A budget of 40 is the time in which the workers could train 40 configurations to the end. Regret is normalized: 0 is the
-optimum, 1 the median point. Prints the mean over seeds with its 95 % confidence interval, mean ranks, the mean regret
-after parts of the budget, and the part of the budget that a method needs for what the best peer reaches with all of it:
+optimum, 1 the median point. Prints the mean over seeds with its 95 % confidence interval, mean ranks, where a method is
+significantly better or worse than random+asha (if that is among them), the mean regret after parts of the budget, and
+the part of the budget that a method needs for what the best peer reaches with all of it:
 
     python benchmarks/search_quality.py                                  # minutes to hours: all methods on all problems
     python benchmarks/search_quality.py --methods random+asha tpe+asha --problems mfh3 --seeds 4 --budgets 10
@@ -33,6 +34,7 @@ from curve_files import TUNING
 from results_document import write_between_marks
 from search_problems import METRIC, Problem, hartmann_problems, table_problem
 from searched.methods import INSTALL, PEERS, installed, searched_by
+from searched.paired import BASELINE, LEGEND
 from searched.regrets import FRACTIONS, Cell, Results, as_document, progress_table, quality_table, read_results
 
 from sweeps.constants import PARAMETERS, STEPS
@@ -307,6 +309,8 @@ def main() -> None:
             print("\nits mean over the problems after parts of the budget")
             peers = peers_of(options.methods)
             print(progress_table(found, options.methods, peers, names, workers, budget), flush=True)
+    if BASELINE in options.methods:
+        print(f"\n{LEGEND}")
     if options.write:
         write_between_marks(options.write, {"search quality": written(found, options)})
 
@@ -329,7 +333,7 @@ def written(found: Results, options: argparse.Namespace) -> str:
                 "Mean over these problems, and the part of the budget that gives the best peer's regret at the end:",
                 progress_table(found, options.methods, peers_of(options.methods), chosen, workers, budget),
             ]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *([LEGEND] if BASELINE in options.methods else [])])
 
 
 def peers_of(methods: Sequence[str]) -> list[str]:

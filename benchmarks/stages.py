@@ -23,6 +23,7 @@ import numpy as np
 import optuna
 from results_document import markdown_table, write_between_marks
 from search_problems import HartmannProblem
+from sequential_search import METRIC, search
 
 from hartmann import Hartmann  # isort: skip - search_problems has made it importable
 
@@ -35,7 +36,6 @@ from sweeps.search.samplers.transfer import distinct_best
 from sweeps.space.distributions import Point
 
 BUDGET, STAGE_TRIALS, COST, KEEP = 40, 100, 0.1, 5
-METRIC = "loss"
 PROXIES = ("moved by 0", "moved by 0.1", "moved by 0.3", "negative")
 METHODS = ("no stage", "best 5 points only", "stage")
 
@@ -64,18 +64,6 @@ def proxy_loss(function: Hartmann, proxy: str, point: Point) -> float:
     return loss(Hartmann(function.dimensions, shift=float(proxy.removeprefix("moved by "))), point)
 
 
-def search(searcher: OptunaSearcher, values: list[tuple[float, Point]], evaluate: object) -> None:
-    """Let a searcher end by itself."""
-    for number in itertools.count():
-        point = searcher.suggest(str(number))
-        if not isinstance(point, dict):
-            return
-        value = evaluate(point)  # type: ignore[operator]
-        result = {METRIC: value, "training_iteration": 1, "sweeps_completed": True}
-        searcher.on_trial_complete(str(number), result)
-        values.append((value, point))
-
-
 def run(dimensions: int, proxy: str, method: str, seed: int) -> Result:
     """Search once, and return what it found."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -89,7 +77,7 @@ def run(dimensions: int, proxy: str, method: str, seed: int) -> Result:
     if method != "no stage":
         sampler = build_sampler(tpe, seed + 1, space)
         first = OptunaSearcher(space, metric=METRIC, mode="min", num_trials=STAGE_TRIALS, sampler=sampler)
-        search(first, staged, lambda point: proxy_loss(problem.function, proxy, point))
+        staged = search(first, lambda point: proxy_loss(problem.function, proxy, point))
         staged.sort(key=lambda each: each[0])
         sweep = EarlierSweep("stage 1", [point for _, point in staged], [value for value, _ in staged])
         points = distinct_best(sweep, KEEP, space)
@@ -98,8 +86,7 @@ def run(dimensions: int, proxy: str, method: str, seed: int) -> Result:
     number = BUDGET if method == "no stage" else round(BUDGET - COST * STAGE_TRIALS)
     sampler = build_sampler(tpe, seed, space, learns)
     own = OptunaSearcher(space, metric=METRIC, mode="min", num_trials=number, sampler=sampler, points=points)
-    values: list[tuple[float, Point]] = []
-    search(own, values, lambda point: loss(problem.function, point))
+    values = search(own, lambda point: loss(problem.function, point))
     regret = min(value for value, _ in values) / problem.median
     if earlier is None:
         return Result(regret)

@@ -1,4 +1,4 @@
-"""Benchmarks of the training loop run, small, where there is no GPU."""
+"""Benchmarks of the training loop and of prior knowledge run, small, where there is no GPU."""
 
 from __future__ import annotations
 
@@ -72,6 +72,46 @@ def test_the_model_of_goodput_agrees_with_its_simulation(checkout: Path) -> None
     for *_, ours, ours_simulated, epochs, epochs_simulated in rows:
         for expected, simulated in ((ours, ours_simulated), (epochs, epochs_simulated)):
             assert float(simulated.strip(" %")) == pytest.approx(float(expected.strip(" %")), rel=0.01)
+
+
+def tables(checkout: Path, folder: Path, names: list[str], *arguments: str) -> list[list[list[str]]]:
+    """Rows of the tables that a benchmark writes between marks of a document."""
+    document = folder / "document.md"
+    document.write_text("".join(f"<!-- measured: {name} -->\n<!-- end of measured -->\n" for name in names))
+    command = [sys.executable, *arguments, "--write", str(document)]
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    subprocess.run(command, cwd=checkout / "benchmarks", env=environment, check=True)
+    written = re.findall(r"-->\n(.*?)\n<!-- end", document.read_text(encoding="utf-8"), re.S)
+    return [
+        [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")][2:]
+        for text in written
+    ]
+
+
+def mean_of(cell: str) -> float:
+    return float(cell.split("±", maxsplit=1)[0])
+
+
+def test_prior_knowledge_is_measured_where_it_is_right_and_wrong(checkout: Path, tmp_path: Path) -> None:
+    arguments = ("prior_knowledge.py", "--seeds", "2", "--dimensions", "3")
+    priors, earlier = tables(checkout, tmp_path, ["priors", "earlier sweeps"], *arguments)
+    assert len(priors) == len(earlier) == 5
+    for rows in (priors, earlier):
+        after = {name: [mean_of(cell) for cell in cells] for _, name, *cells in rows}
+        assert all(first >= second >= third >= 0 for first, second, third in after.values())
+        near = next(name for name in after if "0.8" in name or "same" in name)
+        assert after[near][0] < 0.5 * after["none"][0]
+    assert priors[0] == earlier[0]  # the search that knows nothing is the same
+
+
+def test_failures_are_measured_with_and_without_avoiding_them(checkout: Path, tmp_path: Path) -> None:
+    arguments = ("failures.py", "--seeds", "2", "--samplers", "random", "--kinds", "learning rate", "chance")
+    (rows,) = tables(checkout, tmp_path, ["failures"], *arguments)
+    (_, _, share, *cells), (_, _, _, *by_chance) = rows
+    assert share == "41%"
+    failed, avoiding, *_ = map(mean_of, cells)
+    assert avoiding < 0.3 * failed
+    assert mean_of(by_chance[0]) == pytest.approx(mean_of(by_chance[1]), abs=5)
 
 
 def test_the_checklist_for_gpus_reports_what_passed_and_was_measured_without_one(

@@ -45,7 +45,10 @@ def searched_by(name: str) -> Callable[[Problem, int, int, float], tuple[Outcome
     """Returns what searches a problem with a seed and a number of workers for some simulated seconds."""
 
     def run(problem: Problem, seed: int, workers: int, limit_s: float) -> tuple[Outcome, dict[int, Point]]:
+        from threadpoolctl import threadpool_limits
+
         peer = PEERS[name].make(problem.space, seed, longest_progress(problem))
-        return run_peer(peer, problem, seed, workers, limit_s)
+        with threadpool_limits(1):  # several searches run at a time; after the library and its own ones are loaded
+            return run_peer(peer, problem, seed, workers, limit_s)
 
     return run

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from results_document import markdown_table
+
+from searched.paired import BASELINE, MARKS, Verdict, compare
 
 FRACTIONS = tuple(part / 20 for part in range(1, 21))
 """Parts of the budget at which the regret is taken."""
@@ -49,33 +51,43 @@ def as_document(results: Results) -> list[dict[str, Any]]:
 
 
 def quality_table(found: Results, methods: Sequence[str], names: Sequence[str], workers: int, budget: int) -> str:
-    """Mean regret at the end with half the width of its confidence interval, and the mean rank; the best is bold."""
+    """Mean regret at the end with half the width of its confidence interval, and the mean rank; the best is bold. With
+    the baseline among the methods, marks and numbers of problems say where a method is significantly better or worse
+    than it: see ``paired.LEGEND``."""
     from scipy.stats import rankdata
 
     last = {
-        (method, name): np.array(found[Cell(workers, budget, method, name)])[:, -1]
+        method: {name: np.array(found[Cell(workers, budget, method, name)])[:, -1] for name in names}
         for method in methods
-        for name in names
     }
     # Ranks of the methods within each problem and seed.
     ranks = np.array(
-        [rankdata([last[method, name] for method in methods], axis=0).mean(axis=1) for name in names]
+        [rankdata([last[method][name] for method in methods], axis=0).mean(axis=1) for name in names]
     ).mean(axis=0)
-    best = {name: min(methods, key=lambda method: last[method, name].mean()) for name in names}
+    best = {name: min(methods, key=lambda method: last[method][name].mean()) for name in names}
+    compared = BASELINE in methods
     rows = []
     for method, rank in zip(methods, ranks, strict=True):
-        cells = [with_interval(last[method, name], bold=best[name] == method) for name in names]
-        rows.append([method, *cells, f"{rank:.2f}"])
-    return markdown_table(["method", *names, "mean rank"], rows)
+        verdicts = compare(last[method], last[BASELINE]) if compared else dict.fromkeys(names)
+        means = [with_interval(last[method][name], bold=best[name] == method) for name in names]
+        marked = [mean + MARKS.get(verdicts[name], "") for mean, name in zip(means, names, strict=True)]
+        rows.append([method, *marked, f"{rank:.2f}", *(counts(verdicts) if compared else [])])
+    return markdown_table(["method", *names, "mean rank", *(MARKS if compared else [])], rows)
 
 
-def with_interval(values: Any, *, bold: bool = False) -> str:
+def counts(verdicts: Mapping[str, Verdict | None]) -> list[str]:
+    """Numbers of problems on which a method is better, and worse, than the baseline."""
+    found = list(verdicts.values())
+    return [f"{found.count(verdict)} of {len(found)}" for verdict in MARKS]
+
+
+def with_interval(values: Any, *, bold: bool = False, digits: int = 3) -> str:
     """The mean over seeds with half the width of its 95 % confidence interval."""
     from scipy.stats import t
 
     error = values.std(ddof=1) / len(values) ** 0.5 * t.ppf(0.975, len(values) - 1) if len(values) > 1 else 0.0
-    mean = f"**{values.mean():.3f}**" if bold else f"{values.mean():.3f}"
-    return f"{mean} ±{error:.3f}"
+    mean = f"**{values.mean():.{digits}f}**" if bold else f"{values.mean():.{digits}f}"
+    return f"{mean} ±{error:.{digits}f}"
 
 
 def progress_table(

@@ -1,0 +1,143 @@
+"""Best values that searches find in real sweeps in the same wall time: `search=sweeps` beside the other choices.
+
+    python benchmarks/real_sweeps.py --seconds 600 --seeds 5 --to sweeps.json --write docs/search.md   # hours
+    python benchmarks/real_sweeps.py --conf digits --seconds 60 --seeds 1 --choices sweeps asha
+
+Sweeps run one after another on an idle machine: for each seed all choices, in an order that changes with the seed. Each
+trial has one worker. The time begins with the sweep, after Ray has started; trials that run at its end do not count
+unless they have ended. A seed is that of the search and of the trainings. The value is that of the sweep's best trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from results_document import markdown_table, write_between_marks
+from searched.regrets import with_interval
+
+CONFS = ("digits", "llm_lora")
+CHOICES = ("sweeps", "optuna_asha", "asha", "bohb", "optuna", "random")
+"""Files of ``conf/search`` for one objective; the second one is the default."""
+NO_END = 10_000
+"""Trials, so that the time ends the sweep."""
+
+
+class Key(NamedTuple):
+    """One sweep."""
+
+    conf: str
+    choice: str
+    seed: int
+    seconds: float
+    workers: int
+    overrides: str
+    """Further ones, the same for all sweeps, in a line."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Results of a sweep."""
+
+    metric: str
+    mode: str
+    value: float
+    """Metric of the best trial."""
+    finished: int
+    """Trials that trained to their end."""
+    pruned: int
+    """Trials that the scheduler stopped."""
+
+
+def run(key: Key) -> Found:
+    """Run a sweep in a folder of its own."""
+    command = [
+        *(sys.executable, "-m", "sweeps", "run", f"conf={key.conf}", f"search={key.choice}", f"seed={key.seed}"),
+        *(f"search.stop.wall_hours={key.seconds / 3600}", f"search.num_trials={NO_END}", "scaling=single_worker"),
+        *(f"cluster.num_cpus={key.workers}", "tracking.report=false", *key.overrides.split(), "--json"),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    document: dict[str, Any] = json.loads(done.stdout)
+    if document["best"] is None:
+        raise SystemExit(f"{key}: no trial has a value; give more --seconds")
+    counts = document["counts"]
+    return Found(document["metric"], document["mode"], document["best"]["value"], counts["finished"], counts["pruned"])
+
+
+def read(path: Path | None) -> dict[Key, Found]:
+    """Results that an earlier run has written."""
+    if path is None or not path.is_file():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return {Key(**row["sweep"]): Found(**row["found"]) for row in rows}
+
+
+def write(path: Path, known: dict[Key, Found]) -> None:
+    """Write all results."""
+    rows = [{"sweep": key._asdict(), "found": asdict(found)} for key, found in known.items()]
+    path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def table(found: dict[Key, Found], confs: Sequence[str], choices: Sequence[str]) -> str:
+    """Mean of the best values with 95 % confidence intervals, mean rank (1 is the best), and numbers of trials."""
+    from scipy.stats import rankdata
+
+    rows = []
+    for conf in confs:
+        sweeps = {choice: [each for key, each in found.items() if key[:2] == (conf, choice)] for choice in choices}
+        values = {choice: np.array([each.value for each in several]) for choice, several in sweeps.items()}
+        metric, mode = sweeps[choices[0]][0].metric, sweeps[choices[0]][0].mode
+        sign = 1 if mode == "min" else -1
+        ranks = rankdata([sign * values[choice] for choice in choices], axis=0).mean(axis=1)
+        best = min(choices, key=lambda choice: sign * values[choice].mean())
+        for choice, rank in zip(choices, ranks, strict=True):
+            trials = [fmean(getattr(each, name) for each in sweeps[choice]) for name in ("finished", "pruned")]
+            mean = with_interval(values[choice], bold=choice == best, digits=4)
+            rows.append([conf, f"`search={choice}`", f"{metric} ({mode})", mean, f"{rank:.2f}"])
+            rows[-1] += [f"{number:.1f}" for number in trials]
+    headers = ["sweep", "search", "metric", "best", "mean rank", "finished trials", "pruned trials"]
+    return markdown_table(headers, rows, left=3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--conf", nargs="+", choices=CONFS, default=list(CONFS))
+    parser.add_argument("--choices", nargs="+", choices=CHOICES, default=list(CHOICES[:4]))
+    parser.add_argument("--seconds", type=float, default=600, help="wall time of each sweep")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=2, help="number of trials at once")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of all sweeps")
+    parser.add_argument("--to", type=Path, help="JSON file for all values; what it has is not measured again")
+    parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
+    options = parser.parse_args()
+    known, found = read(options.to), dict[Key, Found]()
+    for seed, conf in itertools.product(range(options.seeds), options.conf):
+        turn = seed % len(options.choices)
+        for choice in [*options.choices[turn:], *options.choices[:turn]]:
+            key = Key(conf, choice, seed, options.seconds, options.workers, " ".join(options.set))
+            if key not in known:
+                known[key] = run(key)
+                print(f"{key}: {known[key]}", file=sys.stderr, flush=True)
+                if options.to:
+                    write(options.to, known)
+            found[key] = known[key]
+    text = f"{table(found, options.conf, options.choices)}\n\n({options.seeds} seeds, {options.seconds:g} s, "
+    text += f"{options.workers} trials at once)"
+    print(text)
+    if options.write:
+        write_between_marks(options.write, {"real sweeps": text})
+
+
+if __name__ == "__main__":
+    main()
