@@ -25,6 +25,7 @@ from typing import Any
 SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"kind": "tpe"},
     "bohb": {"kind": "bohb"},
+    "curves": {"kind": "curves"},
     "cmaes": {"kind": "cmaes"},
     "nsga2": {"kind": "nsga2"},
     "qmc": {"kind": "qmc"},
@@ -33,7 +34,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 FEWER = {"gp": 60}
 """Its time grows with the cube of the number of trials; it is for tens of them, and a few hundred."""
-SELDOM = {"tpe": 20, "bohb": 20}
+SELDOM = {"tpe": 20, "bohb": 20, "curves": 20}
 """One in so many points is theirs, the rest are random: what a suggestion costs them depends on how many trials there
 are, and not on who suggested those; and to measure each of 10,000 would take long."""
 SPACE = {
