@@ -21,9 +21,11 @@ from typing import Any, ClassVar
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 
-IDLE_S = 2.0
-"""Seconds after its start at which a process that nobody uses is a spare one. Meanwhile the group that it replaces
-starts, which needs the cores more."""
+IDLE_S = 1.0
+"""Seconds after its start at which a process that nobody uses is a spare one."""
+REPLACED_AFTER_S = 2.0
+"""Seconds after the start of a worker group until the spare processes that it has used are replaced: until it trains,
+it needs the cores more."""
 LEARNED_AFTER_S = 10.0
 """Seconds after the start of a worker group in which it imports what its task needs."""
 LOOKS_EVERY_S = 2.0
@@ -81,22 +83,32 @@ class SpareProcesses:
         for place, number in Counter(worker.place for worker in workers).items():
             # Spare processes that were there, and that Ray did not use, have ended.
             all_used = used[place] >= min(self._kept[place], number)
-            self._kept[place] = self._kept[place] - used[place] if all_used else 0
+            self._kept[place] = max(0, self._kept[place] - used[place]) if all_used else 0
             if self._are_wanted:
                 missing |= self._fill(place, number)
         return missing
 
-    def prepare(self, slot: str, num_workers: int) -> dict[Place, int]:
+    def prepare(self, slot: str, num_workers: int, free: Mapping[str, int]) -> dict[Place, int]:
         """Number of spare processes to start for a trial that is about to have more workers.
 
         Args:
-            slot: Its present slot; its nodes are the only ones that are known.
+            slot: Its present slot.
             num_workers: Number of all its workers then.
+            free: Number of workers for which each node has room beside the present ones, by its id. If that is not
+                enough, the others are expected on the present nodes.
         """
         workers = self._groups.get(slot, ())
+        if not workers:
+            return {}
+        present = Counter(worker.place for worker in workers)
+        environment = workers[0].place[1]
+        wanted = present.copy()
+        for node in sorted(free, key=lambda each: -present[each, environment]):
+            wanted[node, environment] += min(free[node], num_workers - wanted.total())
         missing: dict[Place, int] = {}
-        for place, number in Counter(worker.place for worker in workers).items():
-            missing |= self._fill(place, math.ceil(num_workers * number / len(workers)))
+        for place, number in wanted.items():
+            more = math.ceil((num_workers - wanted.total()) * present[place] / len(workers))
+            missing |= self._fill(place, number + more)
         return missing
 
     def forget(self, slot: str) -> None:
@@ -206,6 +218,7 @@ def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) ->
     with contextlib.suppress(ray.exceptions.RayError, LookupError, ConnectionError):
         origins = ray.get([execute(actor, origin) for actor in actors])
         missing = ray.get(broker.spares_to_start.remote(slot, origins, always))
+        time.sleep(REPLACED_AFTER_S)
         start_spares(missing)
         if missing:
             time.sleep(LEARNED_AFTER_S)
@@ -228,18 +241,23 @@ def start_spares(missing: Mapping[Place, int]) -> None:
         start_idle_processes(number, node_id, runtime_env)
 
 
-def start_spares_and_wait(missing: Mapping[Place, int]) -> None:
-    """Start spare processes, and wait until they have done their imports, ``READY_WITHIN_S`` at most.
+def start_spares_and_wait(missing: Mapping[Place, int], worker: Any) -> None:
+    """Start spare processes, and wait until they have imported what a worker has, ``READY_WITHIN_S`` at most.
 
     Args:
         missing: Number of them.
+        worker: Actor of the worker, which trains.
 
     Raises:
         LookupError: A node has left the cluster.
         ConnectionError: A node does not answer.
     """
-    from sweeps.compat.ray_processes import ready_processes
+    import ray
 
+    from sweeps.compat.ray_processes import ready_processes, set_imports
+    from sweeps.compat.ray_train_workers import execute
+
+    set_imports(ray.get(execute(worker, imported_libraries)))
     number = ready_processes() + sum(missing.values())
     start_spares(missing)
     deadline = time.monotonic() + READY_WITHIN_S

@@ -75,6 +75,11 @@ class WorkerShares:
         """Whether a trial waits for workers."""
         return bool(self._waiting)
 
+    @property
+    def has_more_than_expected(self) -> bool:
+        """Whether more trials have workers than will run at a time from now on: one has ended, and none follows it."""
+        return len(self._shares) > self._expected
+
     def workers_of(self, trial: str) -> int:
         """Return the number of workers that a trial has now."""
         return self._shares[trial].workers
@@ -148,6 +153,30 @@ class WorkerShares:
         elif not self._waiting:
             self._grow(changing)
         return {trial: share.soon for trial, share in self._shares.items() if share.soon != before[trial]}
+
+    def next_growth(self, may_change: Callable[[str], bool]) -> tuple[str, int] | None:
+        """Find the trial that will grow when another one ends, and its number of workers then; None while others have
+        still to begin or one changes, and if it is not worth it.
+
+        Args:
+            may_change: Whether a trial can be asked to.
+        """
+        shares = self._shares
+        if (
+            self._waiting
+            or len(shares) < max(2, self._expected)
+            or any(each.target is not None for each in shares.values())
+        ):
+            return None
+        steps = [
+            (name, share, larger)
+            for name, share in shares.items()
+            if may_change(name) and (larger := share.next_larger()) is not None
+        ]
+        if not steps:
+            return None
+        name, share, larger = min(steps, key=lambda each: (each[1].soon, -each[1].remaining_s()))
+        return (name, larger) if share.saves_s(larger) > self._resize_s else None
 
     def _fair_number(self, numbers: Sequence[int]) -> int:
         return max((each for each in numbers if each <= self.fair), default=numbers[0])

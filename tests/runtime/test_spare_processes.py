@@ -77,15 +77,23 @@ def test_a_group_gets_no_spare_processes_of_another_environment() -> None:
 
 def test_a_group_that_is_to_grow_gets_as_many_as_it_will_have_workers_and_they_are_not_replaced() -> None:
     spares = SpareProcesses()
-    assert spares.prepare("slot", 4) == {}, "its processes are not known"
+    assert spares.prepare("slot", 4, {}) == {}, "its processes are not known"
     spares.replace("slot", group(("a", False), ("b", False)), wanted=False)
-    assert spares.prepare("slot", 4) == {("a", "{}"): 2, ("b", "{}"): 2}
-    assert spares.prepare("slot", 4) == {}
+    assert spares.prepare("slot", 4, {}) == {("a", "{}"): 2, ("b", "{}"): 2}
+    assert spares.prepare("slot", 4, {}) == {}
     grown = group(("a", True), ("a", True), ("b", True), ("b", True))
     assert spares.replace("larger", grown, wanted=False) == {}
     spares.forget("larger")
-    assert spares.prepare("larger", 8) == {}
-    assert spares.prepare("slot", 2) == {("a", "{}"): 1, ("b", "{}"): 1}
+    assert spares.prepare("larger", 8, {}) == {}
+    assert spares.prepare("slot", 2, {}) == {("a", "{}"): 1, ("b", "{}"): 1}
+
+
+def test_a_group_that_is_to_grow_onto_another_node_gets_processes_there() -> None:
+    spares = SpareProcesses()
+    spares.replace("slot", group(("a", False), ("a", False)), wanted=False)
+    assert spares.prepare("slot", 4, {"b": 2}) == {("a", "{}"): 2, ("b", "{}"): 2}
+    spares.replace("other", group(("c", False)), wanted=False)
+    assert spares.prepare("other", 4, {"d": 8, "c": 1}) == {("c", "{}"): 2, ("d", "{}"): 2}, "on its own node first"
 
 
 CHECKED = """
