@@ -62,9 +62,9 @@ class ElasticWorkers:
         self._ends = ends
         self._changed.set()
 
-    def set_room(self, places: int, expected: int) -> None:
+    def set_room(self, places: int, expected: int, to_come: int) -> None:
         """See ``WorkerShares.set_room``."""
-        self._shares.set_room(places, expected)
+        self._shares.set_room(places, expected, to_come)
         self._changed.set()
         self._room_known.set()
         if self._looks is None:

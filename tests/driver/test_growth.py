@@ -37,7 +37,7 @@ class Net(torch.nn.Module):
                 process = psutil.Process()
                 told = {"began": process.create_time(), "first_step": time.time(), "was_spare": origin().was_spare}
                 Path(f"{process.pid}-{time.time()}.json").write_text(json.dumps(told))
-            time.sleep(0.02 * len(images))
+            time.sleep(0.04 * len(images))
         return self.layers(images)
 """
 
@@ -55,24 +55,24 @@ def test_the_processes_of_its_new_workers_wait_for_the_end_of_the_other_trial(tm
         *("conf=digits", "space=none", "search=random", "model=custom", "model._target_=sleeping.Net", NO_PREFLIGHT),
         *("train.max_steps=choice(90, 240)", points({"train.max_steps": 90}, {"train.max_steps": 240})),
         *("search.num_trials=2", "search.default_first=false", "train.global_batch_size=32", "train.eval_every=30"),
-        *("scaling.num_workers={min: 1, max: 2}", "cluster.num_cpus=2"),
+        *("scaling.num_workers={min: 2, max: 4}", "cluster.num_cpus=4"),
         within_s=800,
     )
     assert done.document["counts"]["finished"] == 2, done.err
     assert [trial["attempts"] for trial in done.document["trials"]] == [1, 1], "a resize is no failure"
     ids = {trial["params"]["train.max_steps"]: trial["trial"] for trial in done.document["trials"]}
     ended, grown = shown(tmp_path, done.document["sweep"], ids[90]), shown(tmp_path, done.document["sweep"], ids[240])
-    alone, together = grown["spans"]
-    assert (len(alone["workers"]), len(together["workers"])) == (1, 2)
+    before, after = grown["spans"]
+    assert (len(before["workers"]), len(after["workers"])) == (2, 4)
     freed = ended["spans"][-1]["ended"]
-    asked = next(note["at"] for note in grown["notes"] if "it changes from 1 to 2 workers" in note["text"])
+    asked = next(note["at"] for note in grown["notes"] if "it changes from 2 to 4 workers" in note["text"])
     processes = [json.loads(file.read_text(encoding="utf-8")) for file in tmp_path.glob("*-*.json")]
-    new = [each for each in processes if each["first_step"] >= together["trained"]]
-    assert len(new) == 2
+    new = [each for each in processes if each["first_step"] >= after["trained"]]
+    assert len(new) == 4
     for each in new:
         assert each["was_spare"]
         assert each["began"] < freed, "it was started while the other trial still trained"
     first_step = max(each["first_step"] for each in new)
-    assert freed < asked < alone["ended"] < together["trained"] < first_step
-    print(f"it trains with two workers {first_step - freed:.1f} s after the other trial's end, and ", end="")
-    print(f"{first_step - asked:.1f} s after it was asked; it stood still for {first_step - alone['ended']:.1f} s")
+    assert freed < asked < before["ended"] < after["trained"] < first_step
+    print(f"it trains with four workers {first_step - freed:.1f} s after the other trial's end, and ", end="")
+    print(f"{first_step - asked:.1f} s after it was asked; it stood still for {first_step - before['ended']:.1f} s")

@@ -53,6 +53,9 @@ def test_the_next_growth_is_known_when_no_trial_is_to_come() -> None:
     for trial, seconds in zip("abcd", (50.0, 80.0, 70.0, 60.0), strict=True):
         assert these.next_growth(lambda _: True) is None, "others have still to begin"
         claim(these, trial, DOUBLING, remaining_s=seconds)
+    these.set_room(8, 4, to_come=1)
+    assert these.next_growth(lambda _: True) is None, "another one will take the workers of the next that ends"
+    these.set_room(8, 4)
     assert these.next_growth(lambda _: True) == ("b", 4)
     assert these.next_growth(lambda trial: trial != "b") == ("c", 4)
     assert not these.has_more_than_expected
