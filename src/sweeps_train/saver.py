@@ -21,8 +21,9 @@ from sweeps_train.strategies import Strategy
 SMALL = 2**20
 """Bytes of trained weights up to which a checkpoint is first tried without a snapshot. A process that holds the
 snapshot, and the agreement on its files, would take longer than the writing."""
-SLOW_S = 0.1
-"""Seconds for a checkpoint from which on it is worth a snapshot, however small it is."""
+HOLDER_S = 0.3
+"""Seconds that small checkpoints may stop a training, all together, before a holder is started: about what its start
+costs."""
 
 
 class CheckpointSaver:
@@ -61,7 +62,9 @@ class CheckpointSaver:
         background = config.checkpoint.background
         self._is_background = background is not False and SHARED_MEMORY.is_dir()
         self._is_direct = self._is_background and background == "auto" and is_small
-        """Whether checkpoints are written without a snapshot as long as that is quick."""
+        """Whether checkpoints are written without a snapshot, as long as that has cost less than a holder would."""
+        self._direct_s = 0.0
+        """Seconds for which such checkpoints have stopped the training."""
         self._starting: threading.Thread | None = None
         self._writing: threading.Thread | None = None
         self._reported = threading.Event()
@@ -102,9 +105,10 @@ class CheckpointSaver:
         path = checkpoint_path(self._root, progress.step)
         if not self._take_snapshot(progress, metrics):
             save_checkpoint(self._root, self._config, self._strategy, self._optimizer, progress, metrics)
-            self.blocked_s = self.write_s = time.perf_counter() - began
             if self._is_main:
                 self._supersede(finished)
+            self.blocked_s = self.write_s = time.perf_counter() - began
+            self._direct_s += self.blocked_s
             return self._kept(path)
         self.blocked_s = time.perf_counter() - began
         if self._is_main:
@@ -120,9 +124,9 @@ class CheckpointSaver:
 
     @property
     def snapshot_vote(self) -> float:
-        """1.0 where this worker finds a snapshot better than writing while the training waits: on rank 0, if the last
-        write was slow or an earlier attempt took a snapshot."""
-        return float(self._is_main and (self._connection is not None or self.write_s > SLOW_S))
+        """1.0 where this worker finds a snapshot better than writing while the training waits: on rank 0, if that has
+        cost more than a holder, or an earlier attempt took a snapshot."""
+        return float(self._is_main and (self._connection is not None or self._direct_s > HOLDER_S))
 
     def use_snapshots(self) -> None:
         """Save through a snapshot from now on. All workers call it, after some worker's ``snapshot_vote``."""

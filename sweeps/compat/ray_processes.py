@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Literal
 
+IdleState = Literal["started", "ready"]
+"""``ready``: it has done its imports."""
 KEPT_S = 7 * 86_400
 """Seconds for which Ray keeps an idle process at least; it ends with its job in any case."""
 WITHIN_S = 10.0
@@ -30,6 +33,8 @@ def is_idle() -> bool:
 
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     """Let a node start worker processes of this job that have nothing to do until Ray gives them an actor.
+
+    Ray starts no more processes at a time than the node has cores, and drops the others.
 
     Args:
         number: How many.
@@ -80,19 +85,21 @@ def imports() -> list[str] | None:
     return _internal_kv_get(_imports_key()).decode().split()
 
 
-def set_ready() -> None:
-    """Tell that this idle process has done its imports."""
+def tell(state: IdleState) -> None:
+    """Tell that this idle process has come to a state."""
     import ray
     from ray.experimental.internal_kv import _internal_kv_put
 
-    _internal_kv_put(f"{_imports_key()}-ready-{ray.get_runtime_context().get_worker_id()}", b"1")
+    context = ray.get_runtime_context()
+    _internal_kv_put(f"{_imports_key()}-{state}-{context.get_node_id()}-{context.get_worker_id()}", b"1")
 
 
-def ready_processes() -> int:
-    """Number of the idle processes of this job that have done their imports so far, with those that are used now."""
+def told(state: IdleState, node_id: str) -> int:
+    """Number of the idle processes of this job on a node that have come to a state so far, with those that are used
+    now and those that have ended."""
     from ray.experimental.internal_kv import _internal_kv_list
 
-    return len(_internal_kv_list(f"{_imports_key()}-ready-"))
+    return len(_internal_kv_list(f"{_imports_key()}-{state}-{node_id}-"))
 
 
 def _imports_key() -> str:

@@ -82,7 +82,7 @@ class Scaling:
     spare_processes: Literal["auto", "always", "never"] = "auto"
     """Whether each node keeps as many idle processes, with torch imported, as a trial has workers there, so that later
     workers train sooner. ``auto``: where every trial has new processes, and otherwise once a trial has lost its
-    workers. Each takes about 450 MB of memory."""
+    workers. Elastic trials grow into such processes, unless ``never``. Each takes about 450 MB of memory."""
     hang_timeout_s: PositiveFloat = 1800.0
     """Seconds without any message from a trial's training workers after which they count as hanging: the trial fails,
     and is retried with new workers. Operations among the workers are given a minute more before they fail."""

@@ -22,7 +22,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._session, self._searcher = session, searcher
         self._search_over: bool | None = None  # a search before this one in the same session may have ended
         self._is_elastic = session.state.composition.config.scaling.is_elastic
-        self._room = (0, 0)
+        self._room = (0, 0, 0)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         over = self._searcher.ended_because is not None
@@ -36,7 +36,9 @@ class LifecycleCallback(NotPickled, tune.Callback):
         """Tell the broker what elastic trials share, if it has changed."""
         state = self._session.state
         with state.lock:
-            room = state.places, min(state.concurrent, state.unfinished_count(is_over=bool(self._search_over)))
+            unfinished = state.unfinished_count(is_over=bool(self._search_over))
+            expected = min(state.concurrent, unfinished)
+            room = state.places, expected, unfinished - expected
         if room != self._room:
             self._room = room
             self._session.broker.set_room.remote(*room)

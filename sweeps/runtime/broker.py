@@ -334,9 +334,9 @@ class Broker:
         else:
             self._search_over.clear()
 
-    async def set_room(self, places: int, expected: int) -> None:
+    async def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
         """Set what elastic trials share; see ``WorkerShares.set_room``."""
-        self._elastic.set_room(places, expected)
+        self._elastic.set_room(places, expected, to_come)
 
     async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
         """Place no further workers on some nodes.

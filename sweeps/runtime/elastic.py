@@ -2,7 +2,7 @@
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
 the new number of workers. Tune does not learn of it, and it is no failure. Before a trial grows, processes for its new
-workers are started, while it trains on.
+workers are started, while it trains on; once no trial is to come, they are started before another one ends.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
+import ray
+
 from sweeps.runtime.attempt import Attempt
+from sweeps.runtime.cluster import free_nodes
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import NODE_DIED
+from sweeps.runtime.node_resources import node_id
+from sweeps.runtime.placement import fits_on
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.spare_processes import Place, SpareProcesses, start_spares_and_wait
 from sweeps.runtime.worker_shares import WorkerShares
@@ -44,7 +49,9 @@ class ElasticWorkers:
         self._beginning: set[str] = set()
         """Trials that have their workers, and whose next attempt has not begun."""
         self._prepared: dict[str, asyncio.Task[None]] = {}
-        """Trials that will grow when processes for it have started."""
+        """Trials that will grow when the processes for that have started."""
+        self._ahead: asyncio.Task[None] | None = None
+        """Start of processes for the trial that will grow when another one ends."""
         self._resized_at: dict[str, float] = {}
         """Time at which each trial that changes was asked to."""
         self._looks: asyncio.Task[None] | None = None
@@ -55,9 +62,9 @@ class ElasticWorkers:
         self._ends = ends
         self._changed.set()
 
-    def set_room(self, places: int, expected: int) -> None:
+    def set_room(self, places: int, expected: int, to_come: int) -> None:
         """See ``WorkerShares.set_room``."""
-        self._shares.set_room(places, expected)
+        self._shares.set_room(places, expected, to_come)
         self._changed.set()
         self._room_known.set()
         if self._looks is None:
@@ -136,20 +143,31 @@ class ElasticWorkers:
     async def _look(self) -> None:
         await self._free_ended()
         for trial, number in self._shares.decide(self._may_change).items():
-            missing: Mapping[Place, int] = {}
             if number > self._shares.workers_of(trial):
-                missing = self._spares.prepare(self._attempts[trial].slot, number)
-            if missing:
-                self._prepared[trial] = asyncio.create_task(self._grow(trial, number, missing))
+                self._prepared[trial] = asyncio.create_task(self._grow(trial, number))
             else:
                 self._change(trial, number)
+        self._prepare_next()
 
-    async def _grow(self, trial: str, number: int, missing: Mapping[Place, int]) -> None:
+    def _prepare_next(self) -> None:
+        """Start processes for the trial that will grow when another one ends."""
+        if self._ahead is not None and not self._ahead.done():
+            return
+        if (growth := self._shares.next_growth(self._may_change)) is not None:
+            trial, number = growth
+            slot = self._attempts[trial].slot
+            missing = self._spares.prepare(slot, number, {})
+            if missing:
+                self._ahead = asyncio.create_task(_start(missing, self._slots[slot]))
+
+    async def _grow(self, trial: str, number: int) -> None:
         """Start processes for a trial's new workers, and let it change if that is still possible."""
         try:
-            await asyncio.to_thread(start_spares_and_wait, missing)
-        except (LookupError, ConnectionError):
-            pass  # the new workers will need longer
+            if self._ahead is not None:
+                await self._ahead
+            slot = self._attempts[trial].slot
+            if (queue := self._slots.get(slot)) is not None:
+                await _start(self._spares.prepare(slot, number, await _free_workers(queue)), queue)
         finally:
             del self._prepared[trial]
         if trial not in self._shares.trials or self._shares.workers_of(trial) >= number:
@@ -180,7 +198,7 @@ class ElasticWorkers:
             if attempt.end.moved is not None:
                 continue
             slot = self._slots.get(attempt.slot)
-            if slot is not None and slot.is_idle and self._shares.has_waiting:
+            if slot is not None and slot.is_idle and (self._shares.has_waiting or self._shares.has_more_than_expected):
                 await slot.close()
             if slot is None or slot.is_closed:
                 self.release(trial)
@@ -188,3 +206,21 @@ class ElasticWorkers:
     def _may_change(self, trial: str) -> bool:
         attempt = self._attempts.get(trial)
         return attempt is not None and attempt.may_change_workers
+
+
+async def _free_workers(slot: SlotQueue) -> dict[str, int]:
+    """Number of further workers like those of a slot for which each node has room, by its id."""
+    reserved = slot.reserved_per_worker
+    if not reserved:
+        return {}
+    with contextlib.suppress(ray.exceptions.RayError):
+        return {node_id(each): fits_on(reserved, each) for each in await asyncio.to_thread(free_nodes)}
+    return {}
+
+
+async def _start(missing: Mapping[Place, int], slot: SlotQueue) -> None:
+    """Start spare processes for a slot's trial, and wait for them; where they do not start, its new workers will need
+    longer."""
+    if missing:
+        with contextlib.suppress(LookupError, ConnectionError, ray.exceptions.RayError):
+            await asyncio.to_thread(start_spares_and_wait, missing, slot.handles["workers"][0])

@@ -106,7 +106,7 @@ class Workers:
         """
         try:
             suitable = _labelled(self.scaling, nodes)
-            return _concurrent(self.scaling, [_fits_on(self.reserved, node) for node in suitable]) > 0
+            return _concurrent(self.scaling, [fits_on(self.reserved, node) for node in suitable]) > 0
         except DoesNotFit:
             return False
 
@@ -136,7 +136,7 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
     limits = [tightest.concurrent, config.search.num_trials, config.search.max_concurrent or tightest.concurrent]
     _check_largest(config, tightest.places)
     at_once = tightest.places if config.scaling.is_elastic else min(limits) * tightest.num_workers
-    per_node = min(at_once, max(_fits_on(tightest.per_worker, node) for node in nodes))
+    per_node = min(at_once, max(fits_on(tightest.per_worker, node) for node in nodes))
     return replace(tightest, concurrent=min(limits), data_cpus=data_cpus, workers_per_node=per_node)
 
 
@@ -219,7 +219,7 @@ def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str
 
 def _belongs(node: Resources, pool: Scaling) -> bool:
     per_worker = reserved_per_worker(pool, use_gpu=pool.use_gpu is True)
-    return all(name in node for name in _marks(pool)) and _fits_on(per_worker, node) > 0
+    return all(name in node for name in _marks(pool)) and fits_on(per_worker, node) > 0
 
 
 def _marks(pool: Scaling) -> list[str]:
@@ -269,7 +269,7 @@ def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, floa
         trials: Number of workers at a time.
         nodes: Resources of each node, among them Ray's ``memory`` in bytes.
     """
-    holding = [(node["memory"], _fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]
+    holding = [(node["memory"], fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]
     at_once = trials.concurrent * trials.num_workers
     shares = [memory / min(workers, at_once) for memory, workers in holding if workers]
     return {"system/memory_mib": min(shares) / MIB} if shares else {}
@@ -285,7 +285,7 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
             "give it something, such as scaling.resources_per_worker.CPU=1"
         )
     nodes = _labelled(scaling, nodes)
-    workers_by_node = [_fits_on(per_worker, node) for node in nodes]
+    workers_by_node = [fits_on(per_worker, node) for node in nodes]
     placed = sum(workers_by_node)
     if placed < scaling.min_workers:
         total = {name: sum(node.get(name, 0) for node in nodes) for name in per_worker}
@@ -366,6 +366,6 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
     return total // number
 
 
-def _fits_on(worker: Resources, node: Resources) -> int:
+def fits_on(worker: Resources, node: Resources) -> int:
     """Number of workers that a node holds."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)

@@ -21,12 +21,18 @@ from typing import Any, ClassVar
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 
-IDLE_S = 2.0
-"""Seconds after its start at which a process that nobody uses is a spare one. Meanwhile the group that it replaces
-starts, which needs the cores more."""
+IDLE_S = 1.0
+"""Seconds after its start at which a process that nobody uses is a spare one."""
+REPLACED_AFTER_S = 2.0
+"""Seconds after the start of a worker group until the spare processes that it has used are replaced: until it trains,
+it needs the cores more."""
 LEARNED_AFTER_S = 10.0
 """Seconds after the start of a worker group in which it imports what its task needs."""
 LOOKS_EVERY_S = 2.0
+STARTED_WITHIN_S = 10.0
+"""Seconds after which spare processes that have not started are asked for again, if none has."""
+TOGETHER_S = 2.0
+"""Seconds within which processes tell that they have started, if their node starts them at the same time."""
 READY_WITHIN_S = 30.0
 """Maximum seconds to wait for spare processes that a trial is to grow into."""
 IMPORTS = (
@@ -81,22 +87,32 @@ class SpareProcesses:
         for place, number in Counter(worker.place for worker in workers).items():
             # Spare processes that were there, and that Ray did not use, have ended.
             all_used = used[place] >= min(self._kept[place], number)
-            self._kept[place] = self._kept[place] - used[place] if all_used else 0
+            self._kept[place] = max(0, self._kept[place] - used[place]) if all_used else 0
             if self._are_wanted:
                 missing |= self._fill(place, number)
         return missing
 
-    def prepare(self, slot: str, num_workers: int) -> dict[Place, int]:
+    def prepare(self, slot: str, num_workers: int, free: Mapping[str, int]) -> dict[Place, int]:
         """Number of spare processes to start for a trial that is about to have more workers.
 
         Args:
-            slot: Its present slot; its nodes are the only ones that are known.
+            slot: Its present slot.
             num_workers: Number of all its workers then.
+            free: Number of workers for which each node has room beside the present ones, by its id. If that is not
+                enough, the others are expected on the present nodes.
         """
         workers = self._groups.get(slot, ())
+        if not workers:
+            return {}
+        present = Counter(worker.place for worker in workers)
+        environment = workers[0].place[1]
+        wanted = present.copy()
+        for node in sorted(free, key=lambda each: -present[each, environment]):
+            wanted[node, environment] += min(free[node], num_workers - wanted.total())
         missing: dict[Place, int] = {}
-        for place, number in Counter(worker.place for worker in workers).items():
-            missing |= self._fill(place, math.ceil(num_workers * number / len(workers)))
+        for place, number in wanted.items():
+            more = math.ceil((num_workers - wanted.total()) * present[place] / len(workers))
+            missing |= self._fill(place, number + more)
         return missing
 
     def forget(self, slot: str) -> None:
@@ -126,20 +142,22 @@ def import_when_idle() -> None:
 
 def _import_when_idle() -> None:
     time.sleep(IDLE_S)
-    from sweeps.compat.ray_processes import imports, is_idle, set_ready
+    from sweeps.compat.ray_processes import imports, is_idle, tell
 
     # An error leaves a process that imports when it is used, as all others do.
     with contextlib.suppress(Exception):
         while is_idle() and (learned := imports()) is not None:
             if initialized_gpus() is not None:
                 return  # a task has run here
-            _Idle.was_spare = True
+            if not _Idle.was_spare:
+                _Idle.was_spare = True
+                tell("started")
             for name in (*IMPORTS, *learned):
                 if is_idle() and name not in _Idle.tried:
                     _import(name)
             if is_idle() and initialized_gpus() is not None:
                 os._exit(0)  # it would see all GPUs of the node, and not those that Ray gives it
-            set_ready()
+            tell("ready")
             time.sleep(LOOKS_EVERY_S)
 
 
@@ -206,14 +224,15 @@ def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) ->
     with contextlib.suppress(ray.exceptions.RayError, LookupError, ConnectionError):
         origins = ray.get([execute(actor, origin) for actor in actors])
         missing = ray.get(broker.spares_to_start.remote(slot, origins, always))
-        start_spares(missing)
         if missing:
+            time.sleep(REPLACED_AFTER_S)
+            start_spares(missing)
             time.sleep(LEARNED_AFTER_S)
             set_imports(ray.get(execute(actors[0], imported_libraries)))
 
 
 def start_spares(missing: Mapping[Place, int]) -> None:
-    """Start spare processes.
+    """Start spare processes. A node that starts others at the same time drops some, which are asked for again.
 
     Args:
         missing: Number of them.
@@ -222,26 +241,55 @@ def start_spares(missing: Mapping[Place, int]) -> None:
         LookupError: A node has left the cluster.
         ConnectionError: A node does not answer.
     """
-    from sweeps.compat.ray_processes import start_idle_processes
+    from sweeps.compat.ray_processes import start_idle_processes, told
 
-    for (node_id, runtime_env), number in missing.items():
-        start_idle_processes(number, node_id, runtime_env)
-
-
-def start_spares_and_wait(missing: Mapping[Place, int]) -> None:
-    """Start spare processes, and wait until they have done their imports, ``READY_WITHIN_S`` at most.
-
-    Args:
-        missing: Number of them.
-
-    Raises:
-        LookupError: A node has left the cluster.
-        ConnectionError: A node does not answer.
-    """
-    from sweeps.compat.ray_processes import ready_processes
-
-    number = ready_processes() + sum(missing.values())
-    start_spares(missing)
+    wanted = {place: told("started", place[0]) + number for place, number in missing.items()}
     deadline = time.monotonic() + READY_WITHIN_S
-    while ready_processes() < number and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        starting = {place: number - told("started", place[0]) for place, number in wanted.items()}
+        if max(starting.values(), default=0) <= 0:
+            return
+        for (node_id, runtime_env), number in starting.items():
+            if number > 0:
+                start_idle_processes(number, node_id, runtime_env)
+        _wait_for_starts(wanted)
+
+
+def _wait_for_starts(wanted: Mapping[Place, int]) -> None:
+    """Wait until so many processes have started, or some have and no other follows: ``STARTED_WITHIN_S`` at most."""
+    from sweeps.compat.ray_processes import told
+
+    nodes, total = {node_id for node_id, _ in wanted}, sum(wanted.values())
+    began = changed = time.monotonic()
+    first = before = sum(told("started", node) for node in nodes)
+    while before < total and time.monotonic() - began < STARTED_WITHIN_S:
+        time.sleep(0.2)
+        started = sum(told("started", node) for node in nodes)
+        if started != before:
+            before, changed = started, time.monotonic()
+        elif started > first and time.monotonic() - changed > TOGETHER_S:
+            return
+
+
+def start_spares_and_wait(missing: Mapping[Place, int], worker: Any) -> None:
+    """Start spare processes, and wait until they have imported what a worker has, ``READY_WITHIN_S`` at most.
+
+    Args:
+        missing: Number of them.
+        worker: Actor of the worker, which trains.
+
+    Raises:
+        LookupError: A node has left the cluster.
+        ConnectionError: A node does not answer.
+    """
+    import ray
+
+    from sweeps.compat.ray_processes import set_imports, told
+    from sweeps.compat.ray_train_workers import execute
+
+    set_imports(ray.get(execute(worker, imported_libraries)))
+    wanted = {node_id: told("ready", node_id) + number for (node_id, _), number in missing.items()}
+    deadline = time.monotonic() + READY_WITHIN_S
+    start_spares(missing)
+    while any(told("ready", node) < number for node, number in wanted.items()) and time.monotonic() < deadline:
         time.sleep(0.2)

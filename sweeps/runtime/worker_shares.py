@@ -50,7 +50,7 @@ class WorkerShares:
 
     def __init__(self) -> None:
         self._places = 0
-        self._expected = 0
+        self._expected = self._to_come = 0
         self._resize_s = RESIZE_S
         self._shares: dict[str, Share] = {}
         self._waiting: dict[str, Sequence[int]] = {}
@@ -75,17 +75,23 @@ class WorkerShares:
         """Whether a trial waits for workers."""
         return bool(self._waiting)
 
+    @property
+    def has_more_than_expected(self) -> bool:
+        """Whether more trials have workers than will run at a time from now on: one has ended, and none follows it."""
+        return len(self._shares) > self._expected
+
     def workers_of(self, trial: str) -> int:
         """Return the number of workers that a trial has now."""
         return self._shares[trial].workers
 
-    def set_room(self, places: int, expected: int) -> None:
+    def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
         """
         Args:
             places: Workers that the cluster has room for.
             expected: Number of trials that will run at a time from now on, with those that have still to begin.
+            to_come: Number of trials that will begin when others have ended.
         """
-        self._places, self._expected = places, expected
+        self._places, self._expected, self._to_come = places, expected, to_come
 
     def observe_resize(self, seconds: float) -> None:
         """Learn from a resize what the next one will take."""
@@ -148,6 +154,28 @@ class WorkerShares:
         elif not self._waiting:
             self._grow(changing)
         return {trial: share.soon for trial, share in self._shares.items() if share.soon != before[trial]}
+
+    def next_growth(self, may_change: Callable[[str], bool]) -> tuple[str, int] | None:
+        """Find the trial that will grow when another one ends, and its number of workers then; None while others are to
+        come or one changes, and if it is not worth it.
+
+        Args:
+            may_change: Whether a trial can be asked to.
+        """
+        shares = self._shares
+        if self._to_come or self._waiting or len(shares) < max(2, self._expected):
+            return None
+        if any(share.target is not None for share in shares.values()):
+            return None
+        steps = [
+            (name, share, larger)
+            for name, share in shares.items()
+            if may_change(name) and (larger := share.next_larger()) is not None
+        ]
+        if not steps:
+            return None
+        name, share, larger = min(steps, key=lambda each: (each[1].soon, -each[1].remaining_s()))
+        return (name, larger) if share.saves_s(larger) > self._resize_s else None
 
     def _fair_number(self, numbers: Sequence[int]) -> int:
         return max((each for each in numbers if each <= self.fair), default=numbers[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
     started: list[Any] = []
     ready = threading.Event()
 
-    def start(missing: Any) -> None:
+    def start(missing: Any, _: Any) -> None:
         started.append(missing)
         assert ready.wait(10)
 
@@ -141,6 +142,54 @@ def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
         assert await train(broker, "0", previous="0") == (2, 8)
 
     asyncio.run(story())
+
+
+def test_processes_are_started_for_the_next_growth_while_all_trials_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(elastic, "start_spares_and_wait", lambda missing, _: started.append(missing))
+
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 2)
+        await train(broker, "0")
+        other = await train(broker, "1")
+        processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
+        for slot in ("slot-0-1", "slot-1-1"):
+            assert await broker.spares_to_start(slot, processes, False) == {}
+        await until(lambda: bool(started))
+        assert started == [{("node", "{}"): 8}]
+        await broker.stop("1", discard=True)
+        await broker.set_room(8, 1)
+        survives = asyncio.create_task(broker.wait_for_stop("0", 1))
+        await stop_discarded(broker, "1", other[0])
+        await asyncio.wait_for(survives, 10)
+        assert len(started) == 1, "they are there"
+
+    asyncio.run(story())
+
+
+def test_the_slot_of_a_trial_that_none_follows_is_closed_at_once() -> None:
+    async def story() -> None:
+        broker = Broker()
+        await broker.set_room(8, 2)
+        await train(broker, "0")
+        attempt, _ = await train(broker, "1")
+        await broker.stop("1", discard=True)
+        for rank in range(2):
+            await broker.worker_finished("1", attempt, rank, 2, 0.0)
+        next_one = asyncio.create_task(broker.next_assignment("slot-1-1", 1))
+        await asyncio.sleep(0.1)
+        assert not next_one.done(), "another trial may follow"
+        await broker.set_room(8, 1)
+        assert await asyncio.wait_for(next_one, 1) is None
+
+    asyncio.run(story())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
 
 
 async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from running import NO_PREFLIGHT, run
 
+from sweeps.compat import ray_processes
 from sweeps.runtime import spare_processes
 from sweeps.runtime.spare_processes import ProcessOrigin, SpareProcesses
 
@@ -77,15 +79,40 @@ def test_a_group_gets_no_spare_processes_of_another_environment() -> None:
 
 def test_a_group_that_is_to_grow_gets_as_many_as_it_will_have_workers_and_they_are_not_replaced() -> None:
     spares = SpareProcesses()
-    assert spares.prepare("slot", 4) == {}, "its processes are not known"
+    assert spares.prepare("slot", 4, {}) == {}, "its processes are not known"
     spares.replace("slot", group(("a", False), ("b", False)), wanted=False)
-    assert spares.prepare("slot", 4) == {("a", "{}"): 2, ("b", "{}"): 2}
-    assert spares.prepare("slot", 4) == {}
+    assert spares.prepare("slot", 4, {}) == {("a", "{}"): 2, ("b", "{}"): 2}
+    assert spares.prepare("slot", 4, {}) == {}
     grown = group(("a", True), ("a", True), ("b", True), ("b", True))
     assert spares.replace("larger", grown, wanted=False) == {}
     spares.forget("larger")
-    assert spares.prepare("larger", 8) == {}
-    assert spares.prepare("slot", 2) == {("a", "{}"): 1, ("b", "{}"): 1}
+    assert spares.prepare("larger", 8, {}) == {}
+    assert spares.prepare("slot", 2, {}) == {("a", "{}"): 1, ("b", "{}"): 1}
+
+
+def test_a_group_that_is_to_grow_onto_another_node_gets_processes_there() -> None:
+    spares = SpareProcesses()
+    spares.replace("slot", group(("a", False), ("a", False)), wanted=False)
+    assert spares.prepare("slot", 4, {"b": 2}) == {("a", "{}"): 2, ("b", "{}"): 2}
+    spares.replace("other", group(("c", False)), wanted=False)
+    assert spares.prepare("other", 4, {"d": 8, "c": 1}) == {("c", "{}"): 2, ("d", "{}"): 2}, "on its own node first"
+
+
+def test_processes_that_a_node_drops_while_it_starts_others_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: Counter[str] = Counter({"a": 3})
+    asked: list[tuple[int, str]] = []
+
+    def start(number: int, node_id: str, _: str) -> None:
+        asked.append((number, node_id))
+        started[node_id] += min(number, 2)
+
+    monkeypatch.setattr(ray_processes, "start_idle_processes", start)
+    monkeypatch.setattr(ray_processes, "told", lambda _, node_id: started[node_id])
+    monkeypatch.setattr(spare_processes, "STARTED_WITHIN_S", 0.3)
+    spare_processes.start_spares({("a", "{}"): 5, ("b", "{}"): 1})
+    assert asked == [(5, "a"), (1, "b"), (3, "a"), (1, "a")]
 
 
 CHECKED = """

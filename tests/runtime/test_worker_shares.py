@@ -48,6 +48,33 @@ def test_a_trial_starts_on_what_is_free_if_that_is_less_than_its_share() -> None
     assert these.free == 1
 
 
+def test_the_next_growth_is_known_when_no_trial_is_to_come() -> None:
+    these = shares(expected=4)
+    for trial, seconds in zip("abcd", (50.0, 80.0, 70.0, 60.0), strict=True):
+        assert these.next_growth(lambda _: True) is None, "others have still to begin"
+        claim(these, trial, DOUBLING, remaining_s=seconds)
+    these.set_room(8, 4, to_come=1)
+    assert these.next_growth(lambda _: True) is None, "another one will take the workers of the next that ends"
+    these.set_room(8, 4)
+    assert these.next_growth(lambda _: True) == ("b", 4)
+    assert these.next_growth(lambda trial: trial != "b") == ("c", 4)
+    assert not these.has_more_than_expected
+    these.set_room(8, 3)
+    assert these.has_more_than_expected
+    these.release("a")
+    assert dict(these.decide(lambda _: True)) == {"b": 4}
+    assert these.next_growth(lambda _: True) is None, "one changes"
+    these.moved("b")
+    assert these.next_growth(lambda _: True) == ("c", 4)
+
+
+def test_no_growth_is_prepared_that_would_not_be_worth_it() -> None:
+    these = shares(expected=2)
+    claim(these, "a", DOUBLING, remaining_s=10.0)
+    claim(these, "b", DOUBLING, remaining_s=15.0)
+    assert these.next_growth(lambda _: True) is None
+
+
 def test_only_a_number_that_divides_the_batch_is_given() -> None:
     these = shares(places=7)
     assert claim(these, "a", DOUBLING) == 4

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from training_runs import IMAGES, Recorder, configured, run
+import torch.distributed as dist
+from torch import nn
+from training_runs import IMAGES, Recorder, configured, on_two_workers, run
 
 from sweeps_train.config import Train
 from sweeps_train.divergence import DivergenceGuard
@@ -94,6 +96,34 @@ def test_a_training_that_always_diverges_ends_after_three_returns(
     assert [(step, done) for step, *_, done in recorder.reports] == [(2, True)]
     assert len(recorder.notes) == 4
     assert recorder.notes[-1].endswith("the training ends (train.on_divergence=restore)")
+
+
+class DivergesOnce(nn.Module):
+    """The outputs of its sixth training step are NaN on rank 1 only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.steps = nn.Linear(64, 10), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.layer(images.flatten(1))
+        self.steps += self.training
+        return logits * math.nan if self.training and self.steps == 6 and dist.get_rank() == 1 else logits
+
+
+def with_one_that_diverges() -> dict[str, Recorder]:
+    base = {**IMAGES, "model": {"kind": "custom", "_target_": f"{__name__}.DivergesOnce"}}
+    reactions = ("stop", "skip", "restore")
+    return {each: run(configured(base, train={"on_divergence": each}), Path(each)) for each in reactions}
+
+
+def test_all_workers_react_alike_if_only_one_diverges(tmp_path: Path) -> None:
+    found, _ = on_two_workers(with_one_that_diverges, tmp_path)
+    assert [(step, done) for step, *_, done in found["stop"].reports] == [(4, False), (6, True)]
+    assert found["skip"].final["train/skipped_steps"] == 1
+    assert found["skip"].progress[-1].samples == 8 * 400
+    assert found["restore"].progress[-1].samples == (4 + 2 + 4) * 400, "the samples of two steps are left out"
+    assert all(math.isfinite(found[each].final["eval/loss"]) for each in ("skip", "restore"))
 
 
 def test_a_spike_of_the_gradients_norm_is_told_and_does_not_become_usual() -> None:

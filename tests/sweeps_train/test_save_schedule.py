@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.config import Checkpoint
 from sweeps_train.progress import Progress
@@ -76,6 +78,29 @@ def test_the_chosen_interval_loses_the_least_time(save_s: float, between_failure
 
     best = optimal_interval(save_s, between_failures_s)
     assert total(best) < min(total(best * 0.9), total(best * 1.1))
+
+
+def saved_steps() -> list[int]:
+    """Steps that this worker has saved with an interval that is chosen while it trains."""
+    found: list[int] = []
+    saved = SaveSchedule.saved
+
+    def note(self: SaveSchedule, step: int) -> None:
+        found.append(step)
+        saved(self, step)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(SaveSchedule, "saved", note)
+        chosen = {"every": "auto", "failure_hours": 1e-5, "keep": ["last"]}
+        run(configured({**IMAGES, "checkpoint": chosen}, train={"max_steps": 40, "eval_every": 10}), Path("trained"))
+    return found
+
+
+def test_two_workers_save_at_the_same_steps_that_they_choose_while_they_train(tmp_path: Path) -> None:
+    found, of_the_other = on_two_workers(saved_steps, tmp_path)
+    assert found == of_the_other
+    assert (found[0], found[-1]) == (10, 40)
+    assert len(found) > 2
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,7 @@ def test_without_room_in_memory_checkpoints_are_written_at_once(
 
 
 def test_a_small_state_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver, "SLOW_S", 60.0)  # a busy machine may need longer than the usual limit
+    monkeypatch.setattr(saver, "HOLDER_S", 60.0)  # a busy machine may need longer than the usual limit
     taken = count_overwritten(monkeypatch)
     recorder = run(configured(SMALL_IMAGES, train=EVERY_STEP), tmp_path)
     assert [Path(str(path)).name for *_, path, _ in recorder.reports] == [f"step-0000000{step}" for step in range(1, 5)]
@@ -174,17 +175,27 @@ def test_a_small_state_is_written_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert recorder.checkpoints == []
 
 
-def on_slow_storage() -> list[bool]:
+def with_slow_saves() -> list[bool]:
+    """Save at each step, each time for 0.2 seconds."""
+    save = saver.save_checkpoint
+
+    def save_slowly(*arguments: Any) -> Path:
+        time.sleep(0.2)
+        return save(*arguments)
+
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(saver, "SLOW_S", 0.0)
+        patches.setattr(saver, "save_checkpoint", save_slowly)
+        patches.setattr(saver, "HOLDER_S", 0.3)
         taken = count_overwritten(patches)
         run(configured(SMALL_IMAGES, train=EVERY_STEP), Path("slow"))
     return taken
 
 
-def test_a_small_state_is_written_in_the_background_where_the_storage_is_slow(tmp_path: Path) -> None:
-    for taken in on_two_workers(on_slow_storage, tmp_path):
-        assert taken == [False, True, True]  # after the first save, which showed it
+def test_a_small_state_is_written_in_the_background_when_its_saves_have_cost_more_than_a_holder(tmp_path: Path) -> None:
+    for taken in on_two_workers(with_slow_saves, tmp_path):
+        assert len(taken) in (2, 3)  # after two saves; one, on a busy machine
+        assert not taken[0]
+        assert all(taken[1:])
     assert find_damage(tmp_path / "slow" / "step-00000004") is None
 
 
