@@ -20,7 +20,7 @@ def measure_ray_report(ranks: int, sizes: list[int], saves: int, folder: Path) -
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    ray.init(num_cpus=ranks, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=ranks + 1, include_dashboard=False, log_to_driver=False)
     try:
         with tempfile.TemporaryDirectory(dir=folder) as storage:
             numbers = Path(storage) / "numbers.json"

@@ -125,7 +125,7 @@ class CheckpointSaver:
 
     @property
     def votes(self) -> list[float]:
-        """What this worker finds, for ``decide``: whether a snapshot is better than writing while the training waits
+        """Findings of this worker, for ``decide``: whether a snapshot is better than writing while the training waits
         (found by rank 0, if the last write was slow or an earlier attempt took a snapshot); and whether the files of
         the snapshot have to be laid out again."""
         prefers_snapshot = self._is_main and (self._connection is not None or self.write_s > SLOW_S)

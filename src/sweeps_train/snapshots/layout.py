@@ -31,7 +31,7 @@ def named_apart(state: Tensors, weights: Tensors) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker adds to a snapshot."""
+    """One worker's part of a snapshot."""
 
     is_here: bool
     """Whether it is on the first worker's machine, and so overwrites the files itself."""
@@ -63,7 +63,7 @@ class Share:
 
 @dataclass(frozen=True)
 class InFile:
-    """Where a weight is in the model's files."""
+    """Position of a weight in the model's files."""
 
     file: str
     name: str

@@ -79,7 +79,7 @@ class Snapshot:
         self._targets: dict[str, torch.Tensor] = {}
         """This worker's parts: places in the files, or memory of its own from which they are sent."""
         self._received: list[list[torch.Tensor]] = []
-        """Of rank 0: places of the parts that each other worker sends."""
+        """Places of the parts that each other worker sends; on rank 0."""
         self._overwrites_model = False
         """Whether the weights are among the parts, since they can be overwritten in the model's files."""
         self._taken: tuple[Progress, dict[str, Any], bytes]
