@@ -2,11 +2,11 @@
 
     python benchmarks/checkpoint.py --write docs/checkpoints.md
 
-takes about ten minutes on two idle cores; ``--merge`` puts together runs of parts of it. Each way of saving is called
-several times, with a pause until what it does in the background has ended; the time is that of the slowest worker, from
-a barrier to the return of the call, and the table has the median without the first call, which allocates. Workers are
-processes that communicate over gloo, with one thread each. The state is that of square matrices with Adam, whole with
-one worker and sharded by FSDP with several.
+takes about twelve minutes on two idle cores; ``--merge`` puts together runs of parts of it. Each way of saving is
+called several times, with a pause until what it does in the background has ended; the time is that of the slowest
+worker, from a barrier to the return of the call, and the table has the median without the first call, which allocates.
+Workers are processes that communicate over gloo, with one thread each. The state is that of square matrices with Adam,
+whole with one worker and sharded by FSDP with several. The object store is an S3 server on this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch.distributed as dist
 from results_document import markdown_table, write_between_marks
 from saved.arms import APART, ARMS, clear, ours
 from saved.object_store import served_store
-from saved.ray_report import RAY_REPORT, measure_ray_report
+from saved.ray_report import RAY_REPORT, RAY_SAVES, measure_ray_report
 from saved.state import State, build_state
 from trained.tables import machine
 
@@ -241,7 +241,9 @@ def median(each: dict[str, Any]) -> float:
     "--merge", type=click.Path(path_type=Path, exists=True), multiple=True, help="Add the numbers of an earlier run."
 )
 @click.option("--saves", type=click.IntRange(2), default=6, show_default=True, help="Saves of each kind.")
-@click.option("--ray/--no-ray", default=True, show_default=True, help="Also measure Ray Train's report.")
+@click.option(
+    "--ray/--no-ray", default=True, show_default=True, help="Also measure Ray Train's report, where it is missing."
+)
 @click.option("--folder", type=click.Path(path_type=Path, exists=True), default=Path.cwd, help="Where to write.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Write all numbers.")
 @click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
@@ -262,14 +264,15 @@ def main(
     for file in merge:
         earlier = json.loads(file.read_text(encoding="utf-8"))
         here = earlier["machine"]
-        for ranks, by_size in earlier["numbers"].items():
-            numbers.setdefault(int(ranks), {}).update({int(mib): each for mib, each in by_size.items()})
+        for ranks, measured in earlier["numbers"].items():
+            numbers.setdefault(int(ranks), {}).update({int(mib): each for mib, each in measured.items()})
     for ranks in map(int, filter(None, workers.split(","))):
         click.echo(f"{ranks} workers ...", err=True)
         numbers.setdefault(ranks, {}).update(measure(ranks, in_mib, saves, folder))
-        if ray:
-            for mib, each in measure_ray_report(ranks, in_mib, saves, folder).items():
-                numbers[ranks][mib]["saving"][RAY_REPORT] = each
+    for ranks, by_size in numbers.items() if ray else ():
+        missing = [mib for mib, each in by_size.items() if RAY_REPORT not in each["saving"]]
+        for mib, each in measure_ray_report(ranks, missing, min(saves, RAY_SAVES), folder).items():
+            by_size[mib]["saving"][RAY_REPORT] = each
     saving, recovery = saving_table(numbers), recovery_table(numbers)
     click.echo(f"{saving}\n\n{recovery}\n\n{here}")
     if json_file is not None:
