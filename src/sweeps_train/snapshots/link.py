@@ -18,6 +18,7 @@ import torch
 from sweeps_train.distributed import Workers
 
 CONNECT_WITHIN_S = 30.0
+_LOOPBACK = "127.0.0.1"
 _LENGTH_BYTES = 8
 _SECRET_BYTES = 32
 _RANK_BYTES = 4
@@ -97,15 +98,16 @@ def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
     """
     if workers.size == 1:
         return []
+    are_all_here = workers.sum([float(is_here)]) == [workers.size]
     with contextlib.ExitStack() as stack:
         server, told = None, None
         if workers.rank == 0:
-            server = stack.enter_context(_server())
+            server = stack.enter_context(_server(_LOOPBACK if are_all_here else ""))
             # Where torch's default process group has met is where its first worker is.
             host = os.environ.get("MASTER_ADDR") or socket.gethostname()
             told = host, server.getsockname()[1], secrets.token_bytes(_SECRET_BYTES)
         host, port, secret = workers.broadcast(told)  # type: ignore[misc] # which rank 0 has
-        own = None if workers.rank == 0 else _connected("localhost" if is_here else host, port, secret, workers.rank)
+        own = None if workers.rank == 0 else _connected(_LOOPBACK if is_here else host, port, secret, workers.rank)
         if workers.sum([float(own is None)]) != [1.0]:  # of the first worker
             if own is not None:
                 own.close()
@@ -113,10 +115,11 @@ def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
         return [own] if own is not None else _accepted(server, secret, workers.size)  # type: ignore[arg-type]
 
 
-def _server() -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
+def _server(host: str) -> socket.socket:
+    """A socket that listens on an address of this machine, or on all."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server((host, 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server((host, 0))
 
 
 def _connected(host: str, port: int, secret: bytes, rank: int) -> Link | None:
