@@ -23,6 +23,9 @@ SMALL = 2**20
 snapshot, and the agreement on its files, would take longer than the writing."""
 SLOW_S = 0.1
 """Seconds for a checkpoint from which on it is worth a snapshot, however small it is."""
+HAND_OVER_WITHIN_S = 60.0
+"""Seconds for which a training that has failed waits for the parts of its last snapshot. Those of a worker that has
+ended are not waited for."""
 
 
 class CheckpointSaver:
@@ -174,7 +177,7 @@ class CheckpointSaver:
         if self._starting is not None:
             self._starting.join()
         if self._writing is not None:
-            self._handed_over.wait()  # not for ever: a worker that has ended hands nothing over
+            self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
         if self._snapshot is not None:
             self._snapshot.close()
         if self._connection is not None:
