@@ -2,11 +2,11 @@
 
     python benchmarks/checkpoint.py --write docs/checkpoints.md
 
-takes about ten minutes on two idle cores; ``--merge`` puts together runs of parts of it. Each way of saving is called
-several times, with a pause until what it does in the background has ended; the time is that of the slowest worker, from
-a barrier to the return of the call, and the table has the median without the first call, which allocates. Workers are
-processes that communicate over gloo, with one thread each. The state is that of square matrices with Adam, whole with
-one worker and sharded by FSDP with several.
+takes about twelve minutes on two idle cores; ``--merge`` puts together runs of parts of it. Each way of saving is
+called several times, with a pause until what it does in the background has ended; the time is that of the slowest
+worker, from a barrier to the return of the call, and the table has the median without the first call, which allocates.
+Workers are processes that communicate over gloo, with one thread each. The state is that of square matrices with Adam,
+whole with one worker and sharded by FSDP with several. The object store is an S3 server on this machine.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -26,11 +27,14 @@ import psutil
 import torch
 import torch.distributed as dist
 from results_document import markdown_table, write_between_marks
-from saved.arms import ARMS, clear, ours
-from saved.ray_report import RAY_REPORT, measure_ray_report
+from saved.arms import APART, ARMS, clear, ours
+from saved.object_store import served_store
+from saved.ray_report import RAY_REPORT, RAY_SAVES, measure_ray_report
 from saved.state import State, build_state
 from trained.tables import machine
 
+from sweeps.storage.committed_folder import commit, fetch
+from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoint import load_checkpoint, prepare_resume
 from sweeps_train.distributed import Workers
 from sweeps_train.models.weights import WEIGHTS_FILE
@@ -38,6 +42,7 @@ from sweeps_train.snapshots.connection import HolderConnection
 from sweeps_train.tensor_file import mapped
 
 Numbers = dict[str, dict[str, Any]]
+STEP = "step-00000001"
 OURS, COPY, SYNCHRONOUS = "Sweeps", "a plain copy in memory", "`torch.save`"
 
 
@@ -55,6 +60,8 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
     """Seconds for which each way of saving blocks the first time, and each further time."""
     found: Numbers = {}
     for name, build in ARMS.items():
+        if name == APART and state.strategy.workers.size == 1:
+            continue
         clear(folder)
         arm = build(state, folder)
         seconds = []
@@ -67,40 +74,42 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
     return found
 
 
-def measure_recovery(state: State, folder: Path, rounds: int) -> dict[str, Any]:
-    """Seconds to find the newest checkpoint and to load it, from memory and from a disk that has to read it, and the
-    memory of a snapshot."""
-    workers = state.strategy.workers
+def measure_recovery(state: State, folder: Path, rounds: int, store: str | None) -> dict[str, Any]:
+    """Seconds to find the newest checkpoint and to load it, from memory, from a disk that has to read it, and from an
+    object store; and the memory of a snapshot.
+
+    Args:
+        state: The state, which is overwritten with itself.
+        folder: Where to write.
+        rounds: Number of times.
+        store: Address of an object store; None measures none.
+    """
+    is_main = state.strategy.workers.rank == 0
     clear(folder)
-    root = folder / "recovered"
-    arm = ours(state, root)
+    roots = {kind: folder / kind for kind in ("memory", "storage", "object store")}
+    arm = ours(state, roots["memory"])
     arm.save(1)
     arm.wait()
-    found: dict[str, Any] = {"memory": [], "storage": []}
+    stored = None if store is None else ObjectStore(store) / STEP
+    if is_main:
+        shutil.copytree(roots["memory"], roots["storage"])
+        if stored is not None:
+            commit(stored, roots["memory"] / STEP)
+    kinds = [kind for kind in roots if kind != "object store" or stored is not None]
+    found: dict[str, Any] = {kind: [] for kind in kinds}
     for _ in range(rounds):
-        connection: HolderConnection | None = None
-        for kind in ("memory", "storage"):
-
-            def recover() -> None:
-                nonlocal connection
-                source = None
-                if workers.rank == 0:
-                    if kind == "memory":  # noqa: B023 - called at once
-                        connection = HolderConnection.to_existing(root)
-                    held = None if connection is None or kind == "storage" else connection.state.written  # noqa: B023
-                    assert prepare_resume(root, print, held) is not None
-                    source = None if connection is None or kind == "storage" else connection.files  # noqa: B023
-                source = workers.broadcast(source) or root / "step-00000001"
-                load_checkpoint(source, state.optimizer, state.strategy)
-                weights = mapped(source / WEIGHTS_FILE, shared=False)
-                with torch.no_grad():
-                    for name, each in state.strategy.parameters.items():
-                        each.copy_(state.strategy.shard_like(name, weights[name]))
-
-            if workers.rank == 0:
+        for kind in kinds:
+            root = roots[kind]
+            if is_main:
                 forget_pages(root)
-            found[kind].append(timed(recover))
-    if workers.rank == 0:
+            if kind == "object store":
+                found[kind].append(timed(lambda: _recover(state, root, stored)))  # noqa: B023 - called at once
+                if is_main:
+                    shutil.rmtree(root)
+            else:
+                found[kind].append(timed(lambda: _recover(state, root, None)))  # noqa: B023
+    if is_main:
+        connection = HolderConnection.to_existing(roots["memory"])
         assert connection is not None
         files = [file for file in connection.files.rglob("*") if file.is_file()]
         found["snapshot_bytes"] = sum(file.stat().st_size for file in files)
@@ -110,6 +119,28 @@ def measure_recovery(state: State, folder: Path, rounds: int) -> dict[str, Any]:
         connection.forget()
     timed(lambda: None)
     return found
+
+
+def _recover(state: State, root: Path, stored: ObjectStore | None) -> None:
+    """Load the newest checkpoint of a folder, which is brought from an object store if one is given."""
+    workers = state.strategy.workers
+    source = None
+    if workers.rank == 0:
+        if stored is not None:
+            fetch(stored, root / STEP)
+        connection = HolderConnection.to_existing(root)
+        held = connection.state.written if connection is not None and connection.state.is_stored else None
+        found = prepare_resume(root, print, held)
+        source = connection.files if connection is not None and held is not None else found
+        if connection is not None:
+            connection.close()
+    source = workers.broadcast(source)
+    assert source is not None
+    load_checkpoint(source, state.optimizer, state.strategy)
+    weights = mapped(source / WEIGHTS_FILE, shared=False)
+    with torch.no_grad():
+        for name, each in state.strategy.parameters.items():
+            each.copy_(state.strategy.shard_like(name, weights[name]))
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -125,7 +156,7 @@ def forget_pages(folder: Path) -> None:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def worker(rank: int, ranks: int, meeting: str, sizes: list[int], saves: int, found: Any) -> None:
+def worker(rank: int, ranks: int, meeting: str, sizes: list[int], saves: int, store: str | None, found: Any) -> None:
     """Measure on one worker."""
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -136,7 +167,7 @@ def worker(rank: int, ranks: int, meeting: str, sizes: list[int], saves: int, fo
         folder = Path(meeting) / "files"
         results[mib] = {
             "saving": measure_saving(state, folder, saves),
-            "recovery": measure_recovery(state, folder, saves - 1),
+            "recovery": measure_recovery(state, folder, saves - 1, store and f"{store}/{mib}"),
         }
     if rank == 0:
         found.put(results)
@@ -147,8 +178,8 @@ def measure(ranks: int, sizes: list[int], saves: int, folder: Path) -> dict[int,
     """Numbers of all sizes with a number of workers."""
     context = multiprocessing.get_context("spawn")
     found = context.SimpleQueue()
-    with tempfile.TemporaryDirectory(dir=folder) as meeting:
-        arguments = [(rank, ranks, meeting, sizes, saves, found) for rank in range(ranks)]
+    with tempfile.TemporaryDirectory(dir=folder) as meeting, served_store() as store:
+        arguments = [(rank, ranks, meeting, sizes, saves, store, found) for rank in range(ranks)]
         processes = [context.Process(target=worker, args=each) for each in arguments]
         for process in processes:
             process.start()
@@ -180,14 +211,20 @@ def saving_table(numbers: dict[int, dict[int, Any]]) -> str:
 
 def recovery_table(numbers: dict[int, dict[int, Any]]) -> str:
     """Times to load a state, and the memory that a snapshot takes."""
-    headers = ["state", "workers", "from memory", "from storage", "times faster", "snapshot / state", "holder"]
+    kinds = ("memory", "storage", "object store")
+    headers = ["state", "workers", "from memory", "from a disk", "times faster", "from an object store", "times faster"]
+    headers += ["snapshot / state", "holder"]
     rows = []
     for ranks, sizes in numbers.items():
         for mib, each in sizes.items():
-            memory, storage = (statistics.median(each["recovery"][kind]) for kind in ("memory", "storage"))
-            share = each["recovery"]["snapshot_bytes"] / each["recovery"]["state_bytes"]
-            holder = f"{each['recovery']['holder_bytes'] / 2**20:.0f} MiB"
-            times = [f"{1000 * memory:,.0f} ms", f"{1000 * storage:,.0f} ms", f"{storage / memory:.1f}"]
+            recovery = each["recovery"]
+            memory, *others = (statistics.median(recovery[kind]) if kind in recovery else None for kind in kinds)
+            assert memory is not None
+            times = [f"{1000 * memory:,.0f} ms"]
+            for other in others:
+                times += ["", ""] if other is None else [f"{1000 * other:,.0f} ms", f"{other / memory:.1f}"]
+            share = recovery["snapshot_bytes"] / recovery["state_bytes"]
+            holder = f"{recovery['holder_bytes'] / 2**20:.0f} MiB"
             rows.append([f"{mib} MiB", str(ranks), *times, f"{share:.2f}", holder])
     return markdown_table(headers, rows)
 
@@ -204,7 +241,9 @@ def median(each: dict[str, Any]) -> float:
     "--merge", type=click.Path(path_type=Path, exists=True), multiple=True, help="Add the numbers of an earlier run."
 )
 @click.option("--saves", type=click.IntRange(2), default=6, show_default=True, help="Saves of each kind.")
-@click.option("--ray/--no-ray", default=True, show_default=True, help="Also measure Ray Train's report.")
+@click.option(
+    "--ray/--no-ray", default=True, show_default=True, help="Also measure Ray Train's report, where it is missing."
+)
 @click.option("--folder", type=click.Path(path_type=Path, exists=True), default=Path.cwd, help="Where to write.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE.json", help="Write all numbers.")
 @click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
@@ -225,14 +264,15 @@ def main(
     for file in merge:
         earlier = json.loads(file.read_text(encoding="utf-8"))
         here = earlier["machine"]
-        for ranks, by_size in earlier["numbers"].items():
-            numbers.setdefault(int(ranks), {}).update({int(mib): each for mib, each in by_size.items()})
+        for ranks, measured in earlier["numbers"].items():
+            numbers.setdefault(int(ranks), {}).update({int(mib): each for mib, each in measured.items()})
     for ranks in map(int, filter(None, workers.split(","))):
         click.echo(f"{ranks} workers ...", err=True)
         numbers.setdefault(ranks, {}).update(measure(ranks, in_mib, saves, folder))
-        if ray:
-            for mib, each in measure_ray_report(ranks, in_mib, saves, folder).items():
-                numbers[ranks][mib]["saving"][RAY_REPORT] = each
+    for ranks, by_size in numbers.items() if ray else ():
+        missing = [mib for mib, each in by_size.items() if RAY_REPORT not in each["saving"]]
+        for mib, each in measure_ray_report(ranks, missing, min(saves, RAY_SAVES), folder).items():
+            by_size[mib]["saving"][RAY_REPORT] = each
     saving, recovery = saving_table(numbers), recovery_table(numbers)
     click.echo(f"{saving}\n\n{recovery}\n\n{here}")
     if json_file is not None:

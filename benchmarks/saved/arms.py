@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from saved.state import State
 from sweeps_train.checkpoint import save_checkpoint
 from sweeps_train.progress import Progress
 from sweeps_train.saver import CheckpointSaver
+from sweeps_train.snapshots import snapshot
 
 
 def nothing() -> None:
@@ -124,6 +126,21 @@ def ours(state: State, folder: Path) -> Arm:
     return Arm(save, saver.wait, saver.finish)
 
 
+def apart(state: State, folder: Path) -> Arm:
+    """The same, where each other worker is on another node than the first one, as far as it knows."""
+    arm = ours(state, folder)
+
+    def save(number: int) -> None:
+        if number == 0 and state.strategy.workers.rank != 0:  # when it looks for the snapshot
+            with mock.patch.object(snapshot, "read_identity", return_value=""):
+                arm.save(number)
+        else:
+            arm.save(number)
+
+    return Arm(save, arm.wait, arm.close)
+
+
+APART = "Sweeps, each worker on a node of its own"
 ARMS: dict[str, Callable[[State, Path], Arm]] = {
     "a plain copy in memory": copy,
     "`torch.save`": torch_save,
@@ -132,6 +149,7 @@ ARMS: dict[str, Callable[[State, Path], Arm]] = {
     "`dcp.async_save`, process and shared memory": dcp_async_process,
     "Sweeps, `checkpoint.background=false`": before,
     "Sweeps": ours,
+    APART: apart,
 }
 
 

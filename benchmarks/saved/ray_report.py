@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 RAY_REPORT = "Ray Train's `report`"
-PAUSE_S = 5.0
+RAY_SAVES = 4
+"""Largest number of saves of each size, which take seconds."""
+PAUSE_S = 3.0
 """Seconds between two saves. Train's controller takes reports every two seconds, and a report waits until the one
 before has been taken: a training that saves less often does not notice."""
 
@@ -20,7 +22,7 @@ def measure_ray_report(ranks: int, sizes: list[int], saves: int, folder: Path) -
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    ray.init(num_cpus=ranks, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=ranks + 1, include_dashboard=False, log_to_driver=False)
     try:
         with tempfile.TemporaryDirectory(dir=folder) as storage:
             numbers = Path(storage) / "numbers.json"

@@ -75,7 +75,7 @@ def save_checkpoint(
         write_training_config(folder, config)
         write_json(folder / METRICS_FILE, metrics)
         sums[TENSORS_FILE] = write(folder / TENSORS_FILE, tensors)
-        sums[STATE_FILE] = write_state(folder, strategy, progress, states)
+        sums[STATE_FILE] = write_state(folder, progress, strategy.precision.scaler.state_dict(), states)
         make_readable(folder)
         finish(folder, path, sums)
     return path

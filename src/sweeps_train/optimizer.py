@@ -147,7 +147,7 @@ def load_optimizer_state(
 
 def _own(value: Any) -> Any:
     """A copy of a tensor that was mapped from a file, which may be overwritten."""
-    return value.clone() if isinstance(value, torch.Tensor) else value
+    return value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
 
 
 def _is_like(value: Any, parameter: nn.Parameter) -> bool:

@@ -18,7 +18,7 @@ class Resumption:
     checkpoint: Path | None = None
     """Newest complete checkpoint that rank 0 sees; None if there is none."""
     state: Path | None = None
-    """Folder from which the workers read it: itself, or its copy in shared memory."""
+    """Folder from which this worker reads it: itself, or its copy in shared memory, which has the same content."""
     holder: HolderConnection | None = None
     """Rank 0's connection to the holder of a snapshot."""
 
@@ -53,7 +53,6 @@ def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], N
             f"checkpoint_folder={root} holds checkpoints of an earlier training; "
             "go on from them with resume=True, or give an empty folder"
         )
-    is_here = memory is not None and read_identity(memory[0]) == memory[1]
-    in_memory = workers.sum([float(is_here)]) == [workers.size]
     path = root / name  # whose path may differ between nodes
-    return Resumption(path, memory[2] if memory is not None and in_memory else path, holder)
+    is_here = memory is not None and read_identity(memory[0]) == memory[1]
+    return Resumption(path, memory[2] if memory is not None and is_here else path, holder)

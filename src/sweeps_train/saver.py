@@ -24,11 +24,14 @@ snapshot, and the agreement on its files, would take longer than the writing."""
 HOLDER_S = 0.3
 """Seconds that small checkpoints may stop a training, all together, before a holder is started: about what its start
 costs."""
+HAND_OVER_WITHIN_S = 60.0
+"""Seconds for which a training that has failed waits for the parts of its last snapshot. Those of a worker that has
+ended are not waited for."""
 
 
 class CheckpointSaver:
-    """Saves checkpoints of one training. All workers call the same methods in the same order; what goes on in the
-    background, and errors of it, are those of rank 0."""
+    """Saves checkpoints of one training. All workers call the same methods in the same order. In the background each
+    hands its part over, and rank 0 has the checkpoint written."""
 
     def __init__(
         self,
@@ -67,6 +70,8 @@ class CheckpointSaver:
         """Seconds for which such checkpoints have stopped the training."""
         self._starting: threading.Thread | None = None
         self._writing: threading.Thread | None = None
+        self._handed_over = threading.Event()
+        """Set when the present write does not need this process any more, or has failed."""
         self._reported = threading.Event()
         """Set when the step of the present write has been reported."""
         self._error: BaseException | None = None
@@ -110,29 +115,38 @@ class CheckpointSaver:
             self.blocked_s = self.write_s = time.perf_counter() - began
             self._direct_s += self.blocked_s
             return self._kept(path)
-        self.blocked_s = time.perf_counter() - began
+        self._handed_over.clear()
+        self._reported.clear()
         if self._is_main:
-            self._reported.clear()
             self._writing = _started(self._write, path, finished, None if waits else announce)
-            if not waits:
-                return None
-            self.wait()
+        else:
+            self._writing = _started(self._hand_over)
+        self.blocked_s = time.perf_counter() - began
+        if not self._is_main or not waits:
+            return None
+        self.wait()
         return self._kept(path)
 
     def _kept(self, path: Path) -> str | None:
         return str(path) if self._is_main and path.exists() else None
 
     @property
-    def snapshot_vote(self) -> float:
-        """1.0 where this worker finds a snapshot better than writing while the training waits: on rank 0, if that has
-        cost more than a holder, or an earlier attempt took a snapshot."""
-        return float(self._is_main and (self._connection is not None or self._direct_s > HOLDER_S))
+    def votes(self) -> list[float]:
+        """Findings of this worker, for ``decide``: whether a snapshot is better than writing while the training waits
+        (found by rank 0, if that has cost more than a holder, or an earlier attempt took a snapshot); and whether the
+        files of the snapshot have to be laid out again."""
+        prefers_snapshot = self._is_main and (self._connection is not None or self._direct_s > HOLDER_S)
+        is_outdated = self._snapshot is not None and self._snapshot.is_outdated
+        return [float(prefers_snapshot), float(is_outdated)]
 
-    def use_snapshots(self) -> None:
-        """Save through a snapshot from now on. All workers call it, after some worker's ``snapshot_vote``."""
-        if self._is_direct:
+    def decide(self, prefers_snapshot: float, is_outdated: float) -> None:
+        """Follow the sums of all workers' ``votes`` after the present step. All call it before they save, which then
+        needs no agreement."""
+        if prefers_snapshot and self._is_direct:
             self._is_direct = False
             self._hold()
+        if is_outdated and self._snapshot is not None:
+            self._snapshot.forget_layout()
 
     def reported(self) -> None:
         """Tell that the step of the last save has been reported, if it is."""
@@ -142,7 +156,7 @@ class CheckpointSaver:
         """Wait until what is saved is on the storage.
 
         Raises:
-            OSError: It could not be written.
+            OSError: It could not be written, or another worker has ended.
         """
         self._reported.set()
         for thread in (self._starting, self._writing):
@@ -166,6 +180,10 @@ class CheckpointSaver:
         has ended as it should."""
         if self._starting is not None:
             self._starting.join()
+        if self._writing is not None:
+            self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
+        if self._snapshot is not None:
+            self._snapshot.close()
         if self._connection is not None:
             self._connection.close()
 
@@ -194,10 +212,18 @@ class CheckpointSaver:
             self._note(f"checkpoints are saved without a snapshot in memory: {error}")
 
     def _write(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
+        """Have a checkpoint written when all parts of the snapshot are there; on rank 0."""
+        assert self._snapshot is not None
         assert self._connection is not None
         try:
             began = time.perf_counter()
-            self._connection.write(path)
+            try:
+                self._snapshot.complete()
+                self._connection.write(path, self._handed_over.set)
+            except Exception as error:
+                self._snapshot.tell_written(error)
+                raise
+            self._snapshot.tell_written(None)
             self.write_s = time.perf_counter() - began
             self._supersede(finished)
             if announce is not None and path.exists():
@@ -205,8 +231,24 @@ class CheckpointSaver:
                 announce(str(path))
         except BaseException as error:  # noqa: BLE001 - raised by the next call of the training
             self._error = error
+        finally:
+            self._handed_over.set()
+
+    def _hand_over(self) -> None:
+        """Hand this worker's part of the snapshot to rank 0, and wait until it is written."""
+        assert self._snapshot is not None
+        try:
+            self._snapshot.complete()
+            self._handed_over.set()
+            self._snapshot.wait_until_written()
+        except BaseException as error:  # noqa: BLE001 - raised by the next call of the training
+            self._error = error
+        finally:
+            self._handed_over.set()
 
     def _forget(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.close()
         if self._connection is not None:
             self._connection.forget()
             self._connection = None

@@ -280,12 +280,12 @@ class Trainer:
             per_worker: Include each worker's use of its machine.
         """
         saver = self._saver
-        votes = [self._stop_vote(), 0.0 if saver is None else saver.snapshot_vote]
-        metrics, seconds, (stop, snapshot) = self.measured.take(
+        votes = [self._stop_vote(), *([] if saver is None else saver.votes)]
+        metrics, seconds, (stop, *decided) = self.measured.take(
             self.task, votes, self.memory.take_halvings(), self.communication, self.flops, per_worker
         )
-        if saver is not None and snapshot:
-            saver.use_snapshots()
+        if saver is not None:
+            saver.decide(*decided)
         step_s = seconds / (self.progress.step - self._measured_at)
         self._measured_at = self.progress.step
         self._stops.asked(self.progress.step, step_s=step_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,13 +59,15 @@ def own_tensors(
     return named, WorkerState(strategy.capabilities.random_stream, random_state(strategy.workers.device), plain)
 
 
-def write_state(folder: Path, strategy: Strategy, progress: Progress, states: Sequence[WorkerState]) -> list[int]:
+def write_state(
+    folder: Path, progress: Progress, scaler: Mapping[str, Any], states: Sequence[WorkerState]
+) -> list[int]:
     """Write ``STATE_FILE``, and return its size and checksum.
 
     Args:
         folder: Folder of the checkpoint.
-        strategy: Its gradient scaler is saved.
         progress: Position of the training.
+        scaler: State of the gradient scaler.
         states: Those of all workers.
     """
     plain: OptimizerState = {}
@@ -76,7 +78,7 @@ def write_state(folder: Path, strategy: Strategy, progress: Progress, states: Se
     state = {
         **asdict(progress),
         "optimizer": plain,
-        "scaler": strategy.precision.scaler.state_dict(),
+        "scaler": scaler,
         "random": [random_states[stream] for stream in sorted(random_states)],
     }
     with ChecksummedFile(folder / STATE_FILE) as file:

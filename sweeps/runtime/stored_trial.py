@@ -23,7 +23,7 @@ from sweeps.config import UPLOADED_WITHIN_S
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.runtime.signs_of_life import signs_of_life
-from sweeps.storage.committed_folder import commit, committed, fetch, withdraw
+from sweeps.storage.committed_folder import commit, committed, fetch, is_same, withdraw
 from sweeps.storage.location import is_remote, joined, node_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import hold, release
@@ -97,10 +97,13 @@ class StoredTrial:
         names = [name for name in committed(self._store.names()) if "/" not in name] if self._rank == 0 else None
         names = broadcast_from_rank_zero(names)
         if get_context().get_local_rank() == 0:
-            shutil.rmtree(self.folder, ignore_errors=True)  # what an attempt that was killed has left
-            self.folder.mkdir(parents=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.iterdir():  # of an attempt that was killed
+                if left.name not in names:
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
             for name in names:
-                fetch(self._store / name, self.folder / name)
+                if not is_same(self._store / name, self.folder / name):
+                    fetch(self._store / name, self.folder / name)
         if self._rank == 0:
             with contextlib.suppress(FileNotFoundError):
                 self._store.download(REPORT_LOG_FILE, self.folder / REPORT_LOG_FILE)

@@ -58,6 +58,21 @@ def fetch(store: ObjectStore, folder: Path) -> None:
         (unfinished / SEAL_FILE).write_bytes(content)
 
 
+def is_same(store: ObjectStore, folder: Path) -> bool:
+    """Whether a folder of this machine is what is committed, by its seal and the sizes of its files.
+
+    Raises:
+        OSError: The store does not answer.
+    """
+    try:
+        content = (folder / SEAL_FILE).read_bytes()
+        sizes = {name: size for name, (size, _) in json.loads(content).items()}
+        is_whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    return is_whole and store.read(SEAL_FILE) == content
+
+
 def copy(source: ObjectStore, target: ObjectStore) -> None:
     """Copy a committed folder to another place in the same store.
 

@@ -67,3 +67,30 @@ def test_a_checkpoint_stays_in_the_store_until_the_one_that_replaces_it_is_there
     assert all(at_begin[1:]), at_begin
     assert max(map(len, at_begin)) <= 3, "those that are replaced do not pile up"
     assert stored(trial) == [13], "in the end it is as in the trial's own folder"
+
+
+def test_checkpoints_that_the_node_of_a_killed_attempt_still_has_are_not_brought_again(
+    trial: StoredTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(trial._assignment.checkpoint_folder)
+    for step in (2, 4, 6):
+        folder = save(trial, step)
+        if step < 6:
+            commit(store / folder.name, folder)
+    (trial.folder / "step-00000002" / "weights").write_text("")
+    (trial.folder / "step-00000008.unfinished").mkdir()
+    brought: list[str] = []
+    bring = stored_trial.fetch
+
+    def counted(store: ObjectStore, folder: Path) -> None:
+        brought.append(folder.name)
+        bring(store, folder)
+
+    monkeypatch.setattr(stored_trial, "fetch", counted)
+    monkeypatch.setattr("ray.train.get_context", lambda: SimpleNamespace(get_local_rank=lambda: 0))
+    monkeypatch.setattr("ray.train.collective.barrier", lambda: None)
+    monkeypatch.setattr("ray.train.collective.broadcast_from_rank_zero", lambda value: value)
+    trial.restore()
+    assert brought == ["step-00000002"], "it is cut off"
+    assert sorted(path.name for path in trial.folder.iterdir()) == ["step-00000002", "step-00000004"]
+    assert (trial.folder / "step-00000002" / "weights").read_text() == "weights of step 2"

@@ -13,7 +13,7 @@ from s3_server import BUCKET, s3_server
 
 from sweeps.errors import UserError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, pin, release, take_over
-from sweeps.storage.committed_folder import commit, committed, copy, fetch, withdraw
+from sweeps.storage.committed_folder import commit, committed, copy, fetch, is_same, withdraw
 from sweeps.storage.object_store import ObjectStore, checked_store
 from sweeps_train.integrity import SEAL_FILE, find_damage, seal
 
@@ -86,6 +86,19 @@ def test_an_upload_that_is_killed_commits_nothing_and_can_be_repeated(
     commit(trial / checkpoint.name, checkpoint)
     fetch(trial / checkpoint.name, tmp_path / "there")
     assert find_damage(tmp_path / "there") is None
+
+
+def test_a_folder_is_what_is_committed_if_its_seal_and_sizes_are(checkpoint: Path, tmp_path: Path) -> None:
+    trial = ObjectStore(f"file://{tmp_path}/store")
+    assert not is_same(trial / checkpoint.name, checkpoint)
+    commit(trial / checkpoint.name, checkpoint)
+    assert is_same(trial / checkpoint.name, checkpoint)
+    (checkpoint / "files" / "weights").write_bytes(b"1234")
+    assert not is_same(trial / checkpoint.name, checkpoint), "it is cut off"
+    reseal(checkpoint)
+    assert not is_same(trial / checkpoint.name, checkpoint), "another one was committed"
+    (checkpoint / "metrics.json").unlink()
+    assert not is_same(trial / checkpoint.name, checkpoint)
 
 
 def test_a_file_system_of_fsspec_is_a_store_too(checkpoint: Path, tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from waiting import wait_until
 from sweeps_train import integrity, machine_memory, resumption, saver, trainer
 from sweeps_train.checkpoint import newest_intact
 from sweeps_train.integrity import find_damage
-from sweeps_train.snapshots import connection, snapshot
-from sweeps_train.snapshots.connection import HolderConnection, holder_folder
+from sweeps_train.snapshots import connection, layout, snapshot
+from sweeps_train.snapshots.connection import HolderConnection, holder_folder, mark_changed
 from sweeps_train.snapshots.holder import FILES, SOCKET, Holder
 from sweeps_train.training_state import TENSORS_FILE
 
@@ -63,7 +63,7 @@ def count_overwritten(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def recorded(self: Any, *arguments: Any) -> bool:
         is_laid_out = self._specs is not None
         taken = take(self, *arguments)
-        overwritten.append(is_laid_out and self._weights is not None)
+        overwritten.append(is_laid_out and self._overwrites_model)
         return taken
 
     monkeypatch.setattr(snapshot.Snapshot, "take", recorded)
@@ -116,12 +116,12 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_f
     events: list[str] = []
     write, step = HolderConnection.write, trainer.Trainer.train_step
 
-    def slow(self: HolderConnection, path: Path) -> Any:
+    def slow(self: HolderConnection, path: Path, *arguments: Any) -> Any:
         number = int(path.name.removeprefix("step-"))
         events.append(f"writes {number}")
         if number == 2:
             wait_until(lambda: "step 4" in events)
-        state = write(self, path)
+        state = write(self, path, *arguments)
         events.append(f"wrote {number}")
         return state
 
@@ -158,7 +158,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_the_training(tmp_path: Path) 
 def test_without_room_in_memory_checkpoints_are_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "LEFT_FREE", 1.0)
+    monkeypatch.setattr(layout, "LEFT_FREE", 1.0)
     recorder = run(configured(IMAGES), tmp_path)
     (note,) = recorder.notes
     assert "without a snapshot in memory: a snapshot takes 0.0 GiB of" in note
@@ -314,7 +314,7 @@ def test_memory_is_read_only_if_the_storage_has_the_same(stored: HolderConnectio
 
 
 def test_a_snapshot_that_is_being_changed_is_not_read(stored: HolderConnection, tmp_path: Path) -> None:
-    stored.change()
+    mark_changed(stored.folder)
     third = HolderConnection.to_existing(tmp_path)
     assert third is not None
     assert third.state.written is None

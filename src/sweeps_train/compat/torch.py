@@ -51,16 +51,20 @@ def exchange_buffers(model: DistributedDataParallel) -> None:
 
 def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
     """Place of this worker's shard in the full tensor; None if it is empty, or the same as that of a worker before."""
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # takes long to import
-
     coordinate = tensor.device_mesh.get_coordinate()
-    local = tensor.to_local()
-    if coordinate is None or local.numel() == 0:
+    if coordinate is None or tensor.to_local().numel() == 0:
         return None
     if any(each.is_replicate() and at for each, at in zip(tensor.placements, coordinate, strict=True)):
         return None
-    _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return tuple(slice(start, start + size) for start, size in zip(offset, local.shape, strict=True))
+    return local_place(tensor)
+
+
+def local_place(tensor: DTensor) -> tuple[slice, ...]:
+    """Place of this worker's shard in the full tensor, also if it is empty or others have the same."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # takes long to import
+
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
 
 
 def default_store() -> Any:

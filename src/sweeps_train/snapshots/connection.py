@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,17 +108,18 @@ class HolderConnection:
         """A text that only workers of this node can read in the folder."""
         return read_identity(self.folder)
 
-    def change(self) -> None:
-        """Tell the holder that the snapshot is about to be overwritten."""
-        self._send({"change": True})
-
-    def write(self, path: Path) -> HeldState:
+    def write(self, path: Path, on_told: Callable[[], object] = lambda: None) -> HeldState:
         """Let the holder write the snapshot as a checkpoint, and wait until it has.
+
+        Args:
+            path: The checkpoint.
+            on_told: Called when the holder has been told, and so writes it whatever becomes of this process.
 
         Raises:
             OSError: It cannot be written, or the holder was killed.
         """
         self._send({"write": str(path.absolute())})
+        on_told()
         self.state = self._receive()
         if self.state.error is not None:
             raise self.state.error
@@ -163,3 +165,8 @@ def read_identity(folder: Path) -> str:
         return (folder / holder.IDENTITY).read_text(encoding="ascii")
     except OSError:
         return ""
+
+
+def mark_changed(folder: Path) -> None:
+    """Note that a snapshot is about to be changed, by a worker on the machine of its holder."""
+    (folder / holder.CHANGED).touch()

@@ -7,13 +7,15 @@ milliseconds and takes little memory.
 It is given a folder in shared memory. A worker connects to the socket there, and sends lines of JSON::
 
     {"watch": PROCESS}                    the process that has started the worker; no answer
-    {"change": true}                      the snapshot is about to be overwritten; no answer
     {"write": PATH}                       the snapshot is whole: write it as the checkpoint PATH
     {"forget": true}                      the training is over: remove the snapshot and end; no answer
 
 The holder sends the state of the snapshot as a line when a worker connects, and after each write::
 
     {"written": PATH or null, "seal": TEXT of its seal, "error": [number, text, file] or null}
+
+A worker that overwrites its part of the snapshot makes the file ``changed`` before, so that nobody takes the snapshot
+for what was written.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ SOCKET = "socket"
 IDENTITY = "identity"
 """File with a text that no other holder has, by which workers see that they are on the same node."""
 LOCK = "lock"
+CHANGED = "changed"
+"""File that is there from when a worker begins to change the snapshot until it is written."""
+_EMPTY = {"written": None, "seal": None, "error": None}
 KEPT_S = 300.0
 """Seconds for which a snapshot is kept after the worker's end, as long as the process that had started it lives."""
 LOOK_EVERY_S = 0.5
@@ -85,7 +90,7 @@ class Holder:
     def __init__(self, folder: Path, server: socket.socket, watched: int):
         self._folder, self._server = folder, server
         self._watch(watched)
-        self._state: dict[str, Any] = {"written": None, "seal": None, "error": None}
+        self._state: dict[str, Any] = dict(_EMPTY)
 
     def serve(self) -> None:
         """Serve until the training is over, or nobody continues it."""
@@ -118,13 +123,13 @@ class Holder:
         if "watch" in message:
             self._watch(message["watch"])
             return True
-        self._state = {"written": None, "seal": None, "error": None}
-        if "write" in message:
-            try:
-                self._write(Path(message["write"]))
-            except OSError as error:
-                self._state["error"] = [error.errno, error.strerror or str(error), str(error.filename or "")]
-            self._send(connection)
+        self._state = dict(_EMPTY)
+        (self._folder / CHANGED).unlink(missing_ok=True)  # all parts are there, and stay until the answer
+        try:
+            self._write(Path(message["write"]))
+        except OSError as error:
+            self._state["error"] = [error.errno, error.strerror or str(error), str(error.filename or "")]
+        self._send(connection)
         return True
 
     def _write(self, path: Path) -> None:
@@ -147,8 +152,9 @@ class Holder:
         self._state["seal"] = (path / SEAL_FILE).read_text(encoding="utf-8")
 
     def _send(self, connection: socket.socket) -> None:
+        state = _EMPTY if (self._folder / CHANGED).exists() else self._state
         with contextlib.suppress(OSError):  # the worker is dead, which the next look shows
-            connection.sendall(json.dumps(self._state).encode() + b"\n")
+            connection.sendall(json.dumps(state).encode() + b"\n")
 
     def _watch(self, process: int) -> None:
         self._watched, self._watched_since = process, start_time(process)

@@ -1,32 +1,42 @@
 """The snapshot of a training: the files of a checkpoint in shared memory, which its workers overwrite together.
 
 When the first snapshot is taken, the files are laid out as those of any checkpoint. Afterwards each worker copies its
-own tensors, or its shards of them, to their places in the same files, which are mapped into its memory: nothing is
-gathered, allocated or formatted.
+own tensors, or its shards of them, and the training goes on: nothing is gathered, allocated or formatted, and no worker
+waits for another one. Workers on the first one's machine copy to places in the files, which are mapped into their
+memory. Others copy into memory of their own, from which the parts are sent to their places meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from sweeps_train.checkpoint import METRICS_FILE, write_json, write_training_config
 from sweeps_train.config import TrainingConfig
-from sweeps_train.device import copy_all
-from sweeps_train.machine_memory import available_memory, machine_memory
+from sweeps_train.device import copy_all, pins_memory
+from sweeps_train.optimizer import own_state
 from sweeps_train.progress import Progress
-from sweeps_train.snapshots.connection import HolderConnection, read_identity
+from sweeps_train.snapshots.connection import HolderConnection, mark_changed, read_identity
+from sweeps_train.snapshots.layout import (
+    InFile,
+    Share,
+    Tensors,
+    buffers,
+    create_files,
+    find_weights,
+    map_files,
+    named_apart,
+)
+from sweeps_train.snapshots.link import link_workers
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.dtensor import local_shard
-from sweeps_train.tensor_file import TensorSpec, create, mapped, spec_of
-from sweeps_train.training_state import TENSORS_FILE, own_tensors, write_state
-
-LEFT_FREE = 0.1
-"""Part of the memory of the machine, or of the container, that a snapshot leaves free."""
-
-Tensors = Mapping[str, torch.Tensor]
+from sweeps_train.tensor_file import TensorSpec, spec_of
+from sweeps_train.training_state import own_tensors, write_state
 
 
 class Snapshot:
@@ -39,7 +49,7 @@ class Snapshot:
         optimizer: torch.optim.Optimizer,
         connection: HolderConnection | None,
     ):
-        """Agree on the holder's folder; all workers do it at the same time.
+        """Agree on the holder's folder, and connect the workers; all do it at the same time.
 
         Args:
             config: The training.
@@ -47,25 +57,45 @@ class Snapshot:
             optimizer: Its state is saved.
             connection: Rank 0's connection to the holder; None on other ranks, and if there is no holder.
         """
-        self._config, self._strategy, self._optimizer, self._connection = config, strategy, optimizer, connection
+        self._config, self._strategy, self._optimizer = config, strategy, optimizer
         self._workers = strategy.workers
+        self.problem: str | None = None
+        """Reason for which no snapshot can be taken, where there is one to tell."""
+        self._links = []
         told = None if connection is None else (connection.folder, connection.files, connection.identity)
         found = self._workers.broadcast(told)
-        self.exists = found is not None
-        """Whether a snapshot can be taken."""
         if found is not None:
-            folder, self._files, identity = found
-            self._is_shared = self._agree(is_so=read_identity(folder) == identity)
-        self.problem: str | None = None
-        """Reason for which there was no room for a snapshot."""
-        self._specs: dict[str, TensorSpec] | None = None
-        self._state: dict[str, torch.Tensor] = {}
-        """Tensors of the state in the files."""
-        self._weights: dict[str, torch.Tensor] | None = None
-        """Tensors in the model's files by the names of weights; None if the workers cannot overwrite them."""
+            self._folder, self._files, identity = found
+            self._is_here = read_identity(self._folder) == identity
+            links = link_workers(self._workers, is_here=self._is_here)
+            if links is None:
+                self.problem = "some workers do not reach the first one's machine"
+            else:
+                self._links = links
+        self.exists = found is not None and self.problem is None
+        """Whether a snapshot can be taken."""
+        self._specs: dict[Any, TensorSpec] | None = None
+        """The optimizer's tensors for which the files are laid out; None if they are not."""
+        self._targets: dict[str, torch.Tensor] = {}
+        """This worker's parts: places in the files, or memory of its own from which they are sent."""
+        self._received: list[list[torch.Tensor]] = []
+        """Places of the parts that each other worker sends; on rank 0."""
+        self._overwrites_model = False
+        """Whether the weights are among the parts, since they can be overwritten in the model's files."""
+        self._taken: tuple[Progress, dict[str, Any], bytes]
+        """Position, gradient scaler, and this worker's small parts of the state."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether this worker's optimizer has other tensors than those for which the files are laid out."""
+        return self._specs is not None and self._specs != self._present_specs()
+
+    def forget_layout(self) -> None:
+        """Lay the files out again at the next snapshot. All workers call it, after some worker's ``is_outdated``."""
+        self._specs = None
 
     def take(self, progress: Progress, metrics: dict[str, float] | None) -> bool:
-        """Take the snapshot; all workers call it. When rank 0 returns, it is whole.
+        """Copy this worker's part; all workers call it. Afterwards ``complete`` has to be called.
 
         Args:
             progress: Position of the training.
@@ -75,110 +105,126 @@ class Snapshot:
             Whether there was room for it in memory.
         """
         weights = self._strategy.saved_weights()
-        tensors, state = own_tensors(self._strategy, self._optimizer, weights)
-        if not self._is_shared:
-            tensors = self._strategy.gather_full(tensors)
-        if self._connection is not None:
-            self._connection.change()
-        specs = {name: spec_of(each) for name, each in tensors.items() if self._place(each) is not None}
-        is_laid_out = self._agree(is_so=specs == self._specs)
-        if not is_laid_out and not self._lay_out(specs, weights):
-            return False
-        pairs = self._pairs(self._state, tensors)
-        if is_laid_out and self._weights is not None:
-            pairs += self._pairs(self._weights, weights)
-        elif is_laid_out:
+        state, small = own_tensors(self._strategy, self._optimizer, weights)
+        if self._is_here:
+            mark_changed(self._folder)
+        if self._specs is None:
+            if not self._lay_out(state, weights):
+                return False
+        elif not self._overwrites_model:
             self._write_model()
+        tensors = named_apart(state, weights)
+        with torch.no_grad():
+            pairs = [(target, local_shard(tensors[name])) for name, target in self._targets.items()]
         copy_all(pairs, self._workers.device)
-        states = self._workers.gather(state)  # all workers have copied their parts when rank 0 has these
+        # Copied, since the training goes on.
+        self._taken = progress, dict(self._strategy.precision.scaler.state_dict()), pickle.dumps(small)
         if self._workers.rank == 0:
             write_json(self._files / METRICS_FILE, metrics)
-            write_state(self._files, self._strategy, progress, states)
         return True
 
-    def _place(self, tensor: torch.Tensor) -> tuple[slice, ...] | None:
-        return self._strategy.place(tensor) if self._is_shared else ()
+    def complete(self) -> None:
+        """Bring all parts together, while the training goes on; all workers call it. When rank 0 returns, the snapshot
+        is whole.
 
-    def _pairs(self, targets: Tensors, sources: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Places in the files, and what this worker copies there."""
-        places = {name: self._place(each) for name, each in sources.items() if name in targets}
-        return [
-            (targets[name][place], local_shard(sources[name]).detach())
-            for name, place in places.items()
-            if place is not None
-        ]
+        Raises:
+            ConnectionError: A worker has ended.
+        """
+        progress, scaler, small = self._taken
+        if self._workers.rank != 0:
+            (link,) = self._links
+            link.send(small)
+            if not self._is_here:
+                for part in self._targets.values():
+                    link.send_tensor(part)
+            return
+        states = [small]
+        for link, places in zip(self._links, self._received, strict=True):
+            states.append(link.receive())
+            for place in places:
+                link.receive_tensor(place)
+        write_state(self._files, progress, scaler, [pickle.loads(each) for each in states])  # noqa: S301 - of workers
 
-    def _agree(self, *, is_so: bool) -> bool:
-        """Whether something holds on all workers."""
-        return self._workers.sum([float(not is_so)]) == [0.0]
+    def tell_written(self, error: Exception | None) -> None:
+        """Tell the other workers that the snapshot is written, and may be overwritten; or what has happened."""
+        for link in self._links:
+            with contextlib.suppress(OSError):  # it has ended, which the training notices
+                link.send(error)
 
-    def _lay_out(self, specs: dict[str, TensorSpec], weights: Tensors) -> bool:
+    def wait_until_written(self) -> None:
+        """Wait for what rank 0 tells; other ranks call it.
+
+        Raises:
+            OSError: The snapshot could not be written, or rank 0 has ended.
+        """
+        (link,) = self._links
+        error = link.receive()
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """End the connections with other workers, which ends what they wait for."""
+        for link in self._links:
+            link.close()
+
+    def _present_specs(self) -> dict[Any, TensorSpec]:
+        tensors, _ = own_state(self._optimizer, self._strategy)
+        return {name: spec_of(each) for name, each in tensors.items()}
+
+    def _lay_out(self, state: Tensors, weights: Tensors) -> bool:
         """Write the model's files, and make room for the state; returns whether there is room for both.
 
         Args:
-            specs: Tensors of the state of which this worker has a part.
+            state: The state's tensors, or this worker's shards of them.
             weights: The model's weights, or this worker's shards of them.
         """
-        everywhere = {name: each for own in self._workers.gather(specs) for name, each in own.items()}
+        share = Share.of(state, weights, self._strategy.place, is_here=self._is_here)
+        shares = self._workers.gather(share)
         full = self._strategy.full_weights()
-        problem = None
+        in_files, problem = None, None
         if self._workers.rank == 0:
             try:
-                self._write_files(everywhere, full)
+                in_files = self._create_files(shares, weights, full)
             except Exception as error:  # noqa: BLE001 - the checkpoint is then saved without a snapshot
                 shutil.rmtree(self._files, ignore_errors=True)
                 problem = str(error)
-        self.problem = self._workers.broadcast(problem)
+        in_files, self.problem = self._workers.broadcast((in_files, problem))
         if self.problem is not None:
             return False
-        self._specs = specs
-        if self._is_shared or self._workers.rank == 0:
-            self._state = mapped(self._files / TENSORS_FILE, shared=True)
-        self._weights = self._places_of(weights) if self._is_shared else None
+        self._overwrites_model = in_files is not None
+        in_files = in_files or {}
+        if self._is_here:
+            files = map_files(self._files, in_files)
+            self._targets = {name: files[name][place] for name, place in share.places.items() if name in files}
+            self._received = [
+                [] if each.is_here else [files[name][place] for name, place in each.places.items() if name in files]
+                for each in shares[1:]
+            ]
+        else:
+            pinned = pins_memory(self._workers.device)
+            self._targets = buffers(named_apart(state, weights), share, in_files, pinned=pinned)
+        self._specs = self._present_specs()
         return True
 
-    def _write_files(self, specs: dict[str, TensorSpec], weights: Tensors | None) -> None:
-        model = self._strategy.task.model
-        size = sum(each.size for each in specs.values())
-        size += sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
-        available = available_memory()
-        if size > available - LEFT_FREE * machine_memory():
-            raise OSError(f"a snapshot takes {size / 2**30:.1f} GiB of {available / 2**30:.1f} GiB that are free")
-        shutil.rmtree(self._files, ignore_errors=True)
-        self._files.mkdir()
-        create(self._files / TENSORS_FILE, specs)
+    def _create_files(
+        self, shares: Sequence[Share], weights: Tensors, full: Tensors | None
+    ) -> dict[str, InFile] | None:
+        """Write the files, and return where the weights are; None if they cannot be overwritten there."""
+        for share in shares:
+            if share.problem is not None:
+                raise OSError(share.problem)
+        task = self._strategy.task
+        create_files(
+            self._files,
+            {name: each for share in shares for name, each in share.specs.items()},
+            sum(each.nbytes for each in task.model.parameters() if each.requires_grad),
+            lambda folder: task.save(folder, full),
+        )
         write_training_config(self._files, self._config)
-        self._strategy.task.save(self._files, weights)
+        return find_weights(self._files, weights if full is None else full, task.frozen)
 
     def _write_model(self) -> None:
         """Write the model's files again, where workers cannot overwrite them in place."""
         weights = self._strategy.full_weights()
         if self._workers.rank == 0:
             self._strategy.task.save(self._files, weights)
-
-    def _places_of(self, weights: Tensors) -> dict[str, torch.Tensor] | None:
-        """The tensors of the model's files by the names of weights, if all workers find theirs there.
-
-        Libraries may write weights under other names, or transformed. So what has just been written is compared.
-        """
-        files = {path for path in self._files.rglob("*.safetensors") if path.name != TENSORS_FILE}
-        written: dict[str, torch.Tensor] = {}
-        for path in sorted(files):
-            written |= mapped(path, shared=True)
-        names = {_name_in_file(name): name for name in weights} | {name: name for name in weights}
-        found = {names[each]: tensor for each, tensor in written.items() if each in names}
-        frozen = set(self._strategy.task.frozen) & written.keys()
-        own = {each for each in written if each in names} | frozen
-        known = {each for some in self._workers.gather(own) for each in some}
-        is_complete = self._workers.rank != 0 or known == written.keys()
-        is_same = all(_fits(target, source) for target, source in self._pairs(found, weights))
-        return found if self._agree(is_so=is_complete and is_same) else None
-
-
-def _name_in_file(name: str) -> str:
-    """Name of a weight in a file of peft, which leaves out the name of its only adapter."""
-    return name.replace(".default.", ".")
-
-
-def _fits(target: torch.Tensor, source: torch.Tensor) -> bool:
-    return target.shape == source.shape and torch.equal(target, source.to("cpu", target.dtype))

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
-from sweeps_train.compat.torch import multiply_in_place, shard_place
+from sweeps_train.compat.torch import local_place, multiply_in_place, shard_place
 from sweeps_train.distributed import Workers
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.layers import checkpoint_activations
@@ -83,12 +83,15 @@ class ShardedStrategy(Strategy):
         parameter = self.parameters[name]
         if not isinstance(parameter, DTensor):
             return full.to(parameter.device)
-        # Every worker has read the full tensor and takes its own shard of it, so that nothing is sent.
-        shard = distribute_tensor(
-            full.to(parameter.device_mesh.device_type),
+        # Every worker sees the full tensor and takes its own shard of it, so that nothing is sent; on the CPU that is a
+        # view, so that what is not this worker's is not even read.
+        shard = DTensor.from_local(
+            full[local_place(parameter)].to(parameter.device_mesh.device_type),
             parameter.device_mesh,
             parameter.placements,
-            src_data_rank=None,
+            run_check=False,
+            shape=full.shape,
+            stride=full.stride(),
         )
         return shard.to(parameter.device)
 

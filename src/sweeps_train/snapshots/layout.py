@@ -1,0 +1,153 @@
+"""Layout of a snapshot: its files, and which worker has which part of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sweeps_train.machine_memory import available_memory, machine_memory
+from sweeps_train.strategies.dtensor import local_shard
+from sweeps_train.tensor_file import TensorSpec, create, mapped, spec_of
+from sweeps_train.training_state import TENSORS_FILE
+
+LEFT_FREE = 0.1
+"""Part of the memory of the machine, or of the container, that a snapshot leaves free."""
+_MODEL = "model:"
+"""Prefix of the weights' names, which tells them from those of the state's tensors."""
+
+Tensors = Mapping[str, torch.Tensor]
+Place = tuple[slice, ...]
+
+
+def named_apart(state: Tensors, weights: Tensors) -> dict[str, torch.Tensor]:
+    """Tensors of the state and weights of the model together."""
+    return {**state, **{f"{_MODEL}{name}": each for name, each in weights.items()}}
+
+
+@dataclass(frozen=True)
+class Share:
+    """One worker's part of a snapshot."""
+
+    is_here: bool
+    """Whether it is on the first worker's machine, and so overwrites the files itself."""
+    specs: dict[str, TensorSpec]
+    """Types and full shapes of the state's tensors of which it has a part."""
+    places: dict[str, Place]
+    """Place of its part of each tensor."""
+    problem: str | None
+    """Reason for which it has no room for its parts."""
+
+    @classmethod
+    def of(
+        cls, state: Tensors, weights: Tensors, place_of: Callable[[torch.Tensor], Place | None], *, is_here: bool
+    ) -> Share:
+        """The share of this worker.
+
+        Args:
+            state: Its tensors of the state, or shards of them.
+            weights: Those of the model.
+            place_of: Place of a shard in its full tensor; None if another worker saves that part.
+            is_here: Whether it is on the first worker's machine.
+        """
+        tensors = named_apart(state, weights)
+        places = {name: place for name, each in tensors.items() if (place := place_of(each)) is not None}
+        size = sum(local_shard(tensors[name]).nbytes for name in places)
+        problem = None if is_here else lack_of_memory(size * int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        return cls(is_here, {name: spec_of(each) for name, each in state.items() if name in places}, places, problem)
+
+
+@dataclass(frozen=True)
+class InFile:
+    """Position of a weight in the model's files."""
+
+    file: str
+    name: str
+    dtype: torch.dtype
+
+
+def lack_of_memory(size: int) -> str | None:
+    """Reason for which there is no room for so many bytes on this machine."""
+    available = available_memory()
+    if size <= available - LEFT_FREE * machine_memory():
+        return None
+    return f"a snapshot takes {size / 2**30:.1f} GiB of {available / 2**30:.1f} GiB that are free"
+
+
+def create_files(
+    folder: Path, specs: Mapping[str, TensorSpec], model_size: int, save_model: Callable[[Path], object]
+) -> None:
+    """Write the files of a new snapshot.
+
+    Args:
+        folder: Their folder.
+        specs: All tensors of the state, for which room is made.
+        model_size: Size of the trained weights in bytes.
+        save_model: Writes the model's files into a folder.
+
+    Raises:
+        OSError: There is no room for them.
+    """
+    problem = lack_of_memory(model_size + sum(each.size for each in specs.values()))
+    if problem is not None:
+        raise OSError(problem)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    create(folder / TENSORS_FILE, specs)
+    save_model(folder)
+
+
+def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dict[str, InFile] | None:
+    """Find the weights in the model's files, if all that these contain can be overwritten in place.
+
+    Libraries may write weights under other names, or transformed. So what has just been written is compared.
+
+    Args:
+        folder: Folder of the files.
+        weights: The full weights.
+        frozen: Names in the files of what is never overwritten.
+    """
+    names = {_name_in_file(name): name for name in weights} | {name: name for name in weights}
+    found = {}
+    for path in sorted(folder.rglob("*.safetensors")):
+        if path.name == TENSORS_FILE:
+            continue
+        for name, written in mapped(path, shared=True).items():
+            if name not in names and name not in frozen:
+                return None
+            if name in names:
+                if not _fits(written, weights[names[name]]):
+                    return None
+                found[names[name]] = InFile(str(path.relative_to(folder)), name, written.dtype)
+    return found
+
+
+def map_files(folder: Path, weights: Mapping[str, InFile]) -> dict[str, torch.Tensor]:
+    """The tensors in the files of a snapshot, which are changed with them."""
+    files = {name: mapped(folder / name, shared=True) for name in {each.file for each in weights.values()}}
+    state = mapped(folder / TENSORS_FILE, shared=True)
+    return named_apart(state, {name: files[each.file][each.name] for name, each in weights.items()})
+
+
+def buffers(tensors: Tensors, share: Share, weights: Mapping[str, InFile], *, pinned: bool) -> dict[str, torch.Tensor]:
+    """Memory for the parts of a worker that sends them, in the types of the files."""
+    types = {name: each.dtype for name, each in share.specs.items()}
+    types |= {f"{_MODEL}{name}": each.dtype for name, each in weights.items()}
+    return {
+        name: torch.empty(local_shard(tensors[name]).shape, dtype=types[name], pin_memory=pinned)
+        for name in share.places
+        if name in types
+    }
+
+
+def _name_in_file(name: str) -> str:
+    """Name of a weight in a file of peft, which leaves out the name of its only adapter."""
+    return name.replace(".default.", ".")
+
+
+def _fits(target: torch.Tensor, source: torch.Tensor) -> bool:
+    return target.shape == source.shape and torch.equal(target, source.detach().to("cpu", target.dtype))
