@@ -186,7 +186,7 @@ class CurveSampler(WrappedSampler):
         at = fit(observe(seen.vectors, seen.values), self._cube.groups, rungs, start)
         values = [float(f"{value:.9g}") for value in at.vector()]
         set_note(study, trial, FITTED, {"count": count, "rungs": rungs, "values": values})
-        return Hyperparameters.of(values, parameters, rungs)
+        return Hyperparameters.of(np.array(values), parameters, rungs)
 
     def _just_rejected(self, every: Sequence[FrozenTrial], trial: FrozenTrial) -> list[Array]:
         """Points of the last suggestions, as far as none of them was started."""
