@@ -136,3 +136,15 @@ def test_values_that_are_all_the_same_are_no_error() -> None:
     mean, deviation = Posterior(fit(data, GROUPS, 1), GROUPS, data).predict(data.vectors, 0)
     assert np.isfinite(mean).all()
     assert np.isfinite(deviation).all()
+
+
+def test_the_same_points_again_and_again_without_noise_are_no_error() -> None:
+    vectors = np.repeat(np.random.default_rng(0).random((4, 3)), 10, axis=0)
+    data = observe(vectors, np.repeat(end_of(vectors)[:, None], RUNGS, axis=1))
+    prior = Prior.of(3, RUNGS)
+    extreme = prior.mean + np.where(np.arange(len(prior.mean)) < 6, 4.0, -4.0) * prior.deviation
+    extreme[6:8] = 2.6  # slopes
+    mean, deviation = Posterior(Hyperparameters.of(extreme, 3, RUNGS), GROUPS, data).predict(vectors, RUNGS - 1)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(deviation).all()
+    assert np.isfinite(_LogPosterior(data, GROUPS, 3, RUNGS, prior)(extreme)[0])

@@ -16,7 +16,7 @@ MOST_FITTED = 150
 BOUND = 4.0
 """Distance from the prior's mean, in its standard deviations, beyond which no hyperparameter goes."""
 JITTER = 1e-6
-"""Added to the diagonal of a covariance matrix, so that it has a Cholesky factor."""
+"""Added to the diagonal of a covariance matrix, so that it has a Cholesky factor; ten times as much until it has."""
 ROOT_5 = 5**0.5
 FITTED_FIRST, FITTED_AGAIN = 8, 1.2
 """Number of values that the first fit is made of, and how many times as many the next one is."""
@@ -28,6 +28,25 @@ def fitted_number(number: int) -> int:
     while (following := int(fitted * FITTED_AGAIN) + 1) <= number:
         fitted = following
     return fitted
+
+
+def cholesky_factor(covariance: Array) -> Array:
+    """The lower Cholesky factor of a covariance matrix, to whose diagonal as little is added as it needs.
+
+    Raises:
+        numpy.linalg.LinAlgError: It is no covariance matrix.
+    """
+    diagonal = np.diag_indices(len(covariance))
+    scale, added = max(1.0, float(covariance[diagonal].mean())), JITTER
+    covariance[diagonal] += added
+    while True:
+        try:
+            return np.asarray(cholesky(covariance, lower=True, check_finite=False))
+        except np.linalg.LinAlgError:
+            if added > scale:
+                raise
+            covariance[diagonal] += 9 * added
+            added *= 10
 
 
 def fit(
@@ -88,8 +107,8 @@ class _LogPosterior:
         rows = at.factors[:, rungs]  # [adding rung, value]
         weight = rows.T @ (variances[:, None] * rows)
         covariance = weight * kernel + CONSTANT * rows.T @ rows
-        covariance[np.diag_indices(len(values))] += noise[rungs] + JITTER
-        factor = cholesky(covariance, lower=True, check_finite=False)
+        covariance[np.diag_indices(len(values))] += noise[rungs]
+        factor = cholesky_factor(covariance)
         inverse_factor = solve_triangular(factor, np.eye(len(values)), lower=True, check_finite=False)
         solved = inverse_factor.T @ (inverse_factor @ values)
         score = (vector - self._prior.mean) / self._prior.deviation

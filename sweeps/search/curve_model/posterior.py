@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
-from sweeps.search.curve_model.fit import JITTER, ROOT_5
+from sweeps.search.curve_model.fit import ROOT_5, cholesky_factor
 from sweeps.search.curve_model.hyperparameters import CONSTANT, Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations
 
@@ -32,8 +32,8 @@ class Posterior:
         kernel = (1 - at.own) * self._matern(self._vectors)[data.trials] + at.own * same
         covariance = self._rows.T @ (self._variances[:, None] * self._rows) * kernel
         covariance += CONSTANT * self._rows.T @ self._rows
-        covariance[np.diag_indices(len(data))] += np.exp(at.log_noise)[data.rungs] + JITTER
-        factor = cholesky(covariance, lower=True, check_finite=False)
+        covariance[np.diag_indices(len(data))] += np.exp(at.log_noise)[data.rungs]
+        factor = cholesky_factor(covariance)
         self._inverse_factor = solve_triangular(factor, np.eye(len(data)), lower=True, check_finite=False)
         self._whitened = self._inverse_factor @ data.values
 

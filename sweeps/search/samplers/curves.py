@@ -93,6 +93,7 @@ class CurveSampler(WrappedSampler):
         self._seen: tuple[int, _Seen | None] | None = None
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        self._seen = None
         if self._seen_for(study, trial) is None:
             return super().infer_relative_search_space(study, trial)
         return self._relative
