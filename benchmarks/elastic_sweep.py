@@ -112,7 +112,7 @@ def measure(workers: str, steps: int, step_s: float, folder: Path) -> dict[str, 
 
 
 def show(folder: Path, sweep: str, trial: str) -> dict[str, Any]:
-    """What ``show`` says of a trial."""
+    """Document of ``show`` for a trial."""
     command = [sys.executable, "-m", "sweeps", "show", sweep, "--trial", trial, "--json"]
     shown = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
     document: dict[str, Any] = json.loads(shown.stdout)

@@ -23,7 +23,7 @@ FITTED_FIRST, FITTED_AGAIN = 8, 1.2
 
 
 def fitted_number(number: int) -> int:
-    """How many values the last fit is made of, when there are ``number``; at least ``FITTED_FIRST``."""
+    """Number of values that the last fit is made of, when there are ``number``; at least ``FITTED_FIRST``."""
     fitted = FITTED_FIRST
     while (following := int(fitted * FITTED_AGAIN) + 1) <= number:
         fitted = following

@@ -63,7 +63,7 @@ class Hyperparameters:
 
     @classmethod
     def of(cls, vector: Array, parameters: int, rungs: int) -> Hyperparameters:
-        """Those of such a vector."""
+        """Hyperparameters from such a vector."""
         ends = np.cumsum([parameters, rungs, rungs - 1, rungs])
         lengths, variances, slopes, noise, own = np.split(np.asarray(vector, dtype=float), ends)
         return cls(lengths, variances, slopes, noise, float(own[0]))

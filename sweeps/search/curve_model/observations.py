@@ -32,7 +32,7 @@ class Observations:
         return len(self.values)
 
     def of_trials(self, rows: Indices) -> Observations:
-        """Those of some trials, given by their rows in ascending order."""
+        """Observations of some trials, given by their rows in ascending order."""
         chosen = np.isin(self.trials, rows)
         return Observations(
             self.vectors[rows], np.searchsorted(rows, self.trials[chosen]), self.rungs[chosen], self.values[chosen]

@@ -62,7 +62,7 @@ class Posterior:
         return self._mean(solved), self._deviation(solved, rung, 1.0)
 
     def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
-        """What new trials promise at a rung, and how much of that their first values will tell.
+        """Predictions for new trials at a rung, and how much of that their first values will tell.
 
         Args:
             vectors: Their configurations.

@@ -48,7 +48,7 @@ class _Seen(NamedTuple):
     trials: list[FrozenTrial]
     vectors: Array
     values: Array
-    """Of shape ``[trials, rungs]``; smaller is better."""
+    """Values of shape ``[trials, rungs]``; smaller is better."""
 
 
 class CurveSampler(WrappedSampler):

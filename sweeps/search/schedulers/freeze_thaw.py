@@ -84,7 +84,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """Median of them."""
         self._live: set[str] = set()
         self._worth: Worth | None = None
-        """What trials are worth; None until it is asked for after an arrival, or as long as it cannot be told."""
+        """Worth of the trials; None until it is asked for after an arrival, or as long as it cannot be told."""
         self._left_s = math.inf
         """Seconds that were left of the budget when the last decision was made."""
         for name, event in self._decisions.events:
@@ -184,7 +184,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
     def _measured(self) -> Worth | None:
-        """What trials are worth, by the model of learning curves; None as long as there are too few values."""
+        """Worth of the trials by the model of learning curves; None as long as there are too few values."""
         if self._worth is None and len(self._arrivals) >= FEWEST:
             rungs, curves = self._rungs(), {name: _losses(curve) for name, curve in self._curves.items() if curve}
             at, groups = self._hyperparameters(rungs), self._cube.groups
