@@ -66,13 +66,12 @@ def observe(vectors: Array, values: Array) -> Observations:
     return Observations(vectors, trials, rungs, scaled[known])
 
 
-def most_telling(values: Array, most: int, always: Indices) -> Indices:
+def most_telling(values: Array, most: int) -> Indices:
     """Rows of the trials to learn from if there are too many: half of them the furthest and best, the others evenly.
 
     Args:
         values: As for ``observe``.
         most: Number of trials.
-        always: Rows of trials that are among them in any case.
     """
     count = len(values)
     if count <= most:
@@ -80,7 +79,7 @@ def most_telling(values: Array, most: int, always: Indices) -> Indices:
     reached = np.isfinite(values)
     last = reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)
     order = np.lexsort((values[np.arange(count), last], -last))
-    chosen = set(always.tolist()) | set(order[: most // 2].tolist())
+    chosen = set(order[: most // 2].tolist())
     others = [row for row in range(count) if row not in chosen]
-    room = max(most - len(chosen), 0)
+    room = most - len(chosen)
     return np.array(sorted(chosen | {others[index * len(others) // room] for index in range(room)}), dtype=np.intp)

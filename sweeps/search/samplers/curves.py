@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 from sweeps.search.encoding import UnitCube
 from sweeps.search.samplers.candidates import Candidates, CandidateSource
 from sweeps.search.samplers.qmc import unconditional
-from sweeps.search.samplers.study_view import WrappedSampler
+from sweeps.search.samplers.study_view import WrappedSampler, rungs_of
 from sweeps.search.schedulers.decisions import is_paused
 from sweeps.space.distributions import Lookup, Space
 
@@ -129,7 +128,7 @@ class CurveSampler(WrappedSampler):
         for row, index in enumerate(reached):
             if is_bad(trials[index]):
                 values[row] = np.where(np.isfinite(values[row]), bad, np.nan)
-        rows = most_telling(values, MOST, np.array([], dtype=np.intp))
+        rows = most_telling(values, MOST)
         chosen = [trials[reached[row]] for row in rows]
         return _Seen(chosen, np.array([self._vector(each) for each in chosen]), values[rows])
 
@@ -207,12 +206,6 @@ def _promise(posterior: Posterior, candidates: Candidates, end: int, best: float
     promise = np.where(improvement > 1e-12, np.log(np.maximum(improvement, 1e-12)), -27.7 - (mean - best) / deviation)
     distance = np.abs(candidates.vectors[:, None] - known[None]).max(axis=2).min(axis=1)
     return np.where(distance < SAME, promise - 1e6, promise)
-
-
-def rungs_of(trials: Sequence[FrozenTrial]) -> list[int]:
-    """Steps at which several trials ended or wait, ascending; if there are none, the last step that any reported."""
-    last = Counter(max(trial.intermediate_values) for trial in trials)
-    return sorted(step for step, count in last.items() if count > 1) or sorted(last)[-1:]
 
 
 def _curve(trial: FrozenTrial, rungs: Sequence[int], sign: float) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.search.rung_links import Link, fit_links, predict
-from sweeps.search.samplers.study_view import StudyViewSampler, completed
+from sweeps.search.samplers.study_view import StudyViewSampler, completed, rungs_of
 from sweeps.search.schedulers.decisions import is_paused
 
 
@@ -55,7 +54,7 @@ class PredictedSampler(StudyViewSampler):
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         trials = study.get_trials(deepcopy=False)
         reporting = [trial for trial in trials if trial.state is not TrialState.FAIL and trial.intermediate_values]
-        links = fit_links([trial.intermediate_values for trial in reporting], _rungs(reporting))
+        links = fit_links([trial.intermediate_values for trial in reporting], rungs_of(reporting))
         end = self._end(reporting, links)
         if end is None:
             self.trust = {}
@@ -67,7 +66,7 @@ class PredictedSampler(StudyViewSampler):
     def _end(self, reporting: Sequence[FrozenTrial], links: dict[int, Link[int]]) -> int | None:
         """The highest rung that enough trials have reached and that is predicted from the lower ones; None if too few
         have reached any."""
-        rungs = [min(links), *(link.next for link in links.values())] if links else _rungs(reporting)[:1]
+        rungs = [min(links), *(link.next for link in links.values())] if links else rungs_of(reporting)[:1]
         reached = {rung: sum(rung in trial.intermediate_values for trial in reporting) for rung in rungs}
         return max((rung for rung, count in reached.items() if count >= self._enough), default=None)
 
@@ -109,9 +108,3 @@ class _Line(NamedTuple):
         """The line from a rung to the highest one."""
         at_zero, at_one = predict(links, rung, end, 0.0), predict(links, rung, end, 1.0)
         return cls(at_zero.value, at_one.value - at_zero.value, at_zero.explained)
-
-
-def _rungs(trials: Sequence[FrozenTrial]) -> list[int]:
-    """Steps at which several trials ended or wait, ascending; if there are none, the last step that any reported."""
-    last = Counter(max(trial.intermediate_values) for trial in trials)
-    return sorted(step for step, count in last.items() if count > 1) or sorted(last)[-1:]

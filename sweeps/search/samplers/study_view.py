@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -75,3 +76,9 @@ def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
     changed = copy(trial)
     changed.state, changed.values = TrialState.COMPLETE, [value]
     return changed
+
+
+def rungs_of(trials: Sequence[FrozenTrial]) -> list[int]:
+    """Steps at which several trials ended or wait, ascending; if there are none, the last step that any reported."""
+    last = Counter(max(trial.intermediate_values) for trial in trials)
+    return sorted(step for step, count in last.items() if count > 1) or sorted(last)[-1:]

@@ -56,7 +56,7 @@ def measure_worth(
     """
     names, end = list(curves), len(rungs) - 1
     values = as_matrix(curves.values(), rungs)
-    rows = most_telling(values, MOST, np.array([], dtype=np.intp))
+    rows = most_telling(values, MOST)
     posterior = Posterior(at, groups, observe(np.array([vectors[names[row]] for row in rows]), values[rows]))
     mean, deviation = posterior.predict_observed(end)
     is_finished = np.isfinite(values[rows, end])
