@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from sweeps.search.curve_model.observations import Array
 
 CONSTANT = 1.0
 """Prior variance of the constant that each rung adds."""

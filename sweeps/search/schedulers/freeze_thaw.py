@@ -17,7 +17,7 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import observe
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
-from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, encoded
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 from sweeps.search.schedulers.worth import FEWEST, Worth, as_matrix, measure_worth
 from sweeps.search.trial_ids import trial_number
@@ -259,7 +259,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             event[PAUSES] = True
             self._paused.add(name)
         if (worth := self._measured()) is not None:
-            event |= {"worth": encoded(worth.trials[name]), "new": self._least()}
+            event |= {"worth": worth.trials[name], "new": self._least()}
         self._decisions.record(name, event)
         self._let_paused_go_first(tune_controller)
         return TrialScheduler.PAUSE if event[PAUSES] else TrialScheduler.CONTINUE
