@@ -73,6 +73,7 @@ def our_command(each: Workload, traces: Path) -> list[str]:
         "train.lr=tag(log, interval(1e-4, 1e-3))",  # a space of one point has one trial
         *("search.metric=eval/loss", "search.mode=min", "tracking.report=false", "preflight.timeout_s=0"),
         *(f"cluster.num_cpus={PLACES * WORKERS_PER_TRIAL}", f"scaling.num_workers={WORKERS_PER_TRIAL}"),
+        "scaling.spare_processes=always",  # as one would where workers die each minute
         *("model=custom", "model._target_=survived.workload.Slow", f"+model.arguments.step_s={each.step_s}"),
         f"+model.arguments.traces={traces}",
         *(
@@ -177,9 +178,9 @@ def extrapolated_table(save_s: float, restart_s: float, epoch_s: float) -> str:
 @click.command()
 @click.option("--trials", default=4, show_default=True)
 @click.option("--epochs", default=8, show_default=True)
-@click.option("--epoch-steps", default=60, show_default=True, help="Steps of an epoch.")
-@click.option("--step-s", default=0.5, show_default=True, help="Seconds of a step.")
-@click.option("--save-every", default=4, show_default=True, help="Steps between our checkpoints.")
+@click.option("--epoch-steps", default=30, show_default=True, help="Steps of an epoch.")
+@click.option("--step-s", default=1.0, show_default=True, help="Seconds of a step.")
+@click.option("--save-every", default=2, show_default=True, help="Steps between our checkpoints.")
 @click.option("--kill-every", default=60.0, show_default=True, help="Seconds from one kill to the next.")
 @click.option("--simulate", is_flag=True, help="Only check the model and extrapolate it.")
 @click.option("--save-s", default=0.3, show_default=True, help="With --simulate: seconds for which a save blocks.")

@@ -126,6 +126,33 @@ def test_all_workers_react_alike_if_only_one_diverges(tmp_path: Path) -> None:
     assert all(math.isfinite(found[each].final["eval/loss"]) for each in ("skip", "restore"))
 
 
+class SpikesOnce(nn.Module):
+    """The outputs of its tenth training step are a thousand times as large on rank 1 only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.steps = nn.Linear(64, 10), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.layer(images.flatten(1))
+        self.steps += self.training
+        return logits * 1000 if self.training and self.steps == 10 and dist.get_rank() == 1 else logits
+
+
+def with_one_that_spikes() -> Recorder:
+    base = {**IMAGES, "model": {"kind": "custom", "_target_": f"{__name__}.SpikesOnce"}}
+    return run(configured(base, train={"max_steps": 12, "log_every": 1}), Path("spikes"))
+
+
+def test_a_spike_on_one_of_two_workers_is_told_with_its_step(tmp_path: Path) -> None:
+    found, _ = on_two_workers(with_one_that_spikes, tmp_path)
+    (note,) = found.notes
+    assert note.startswith("step 10 or shortly before: a spike of the gradients' norm, ")
+    largest = {step: metrics["train/grad_norm_max"] for step, metrics in found.logs.items()}
+    assert max(largest, key=lambda step: largest[step]) == 10
+    assert all(largest[10] > 10 * norm for step, norm in largest.items() if step < 10)
+
+
 def test_a_spike_of_the_gradients_norm_is_told_and_does_not_become_usual() -> None:
     notes: list[str] = []
     guard = DivergenceGuard(Train(max_steps=1), notes.append)
