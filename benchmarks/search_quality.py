@@ -35,7 +35,16 @@ from results_document import write_between_marks
 from search_problems import METRIC, Problem, hartmann_problems, table_problem
 from searched.methods import INSTALL, PEERS, installed, searched_by
 from searched.paired import BASELINE, LEGEND
-from searched.regrets import FRACTIONS, Cell, Results, as_document, progress_table, quality_table, read_results
+from searched.regrets import (
+    FRACTIONS,
+    Cell,
+    Results,
+    as_document,
+    progress_table,
+    quality_table,
+    read_results,
+    settings_table,
+)
 
 from sweeps.constants import PARAMETERS, STEPS
 from sweeps.search.budget import Usage
@@ -282,6 +291,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--to", type=Path, help="JSON file for all regrets; what it has is not measured again")
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
+    parser.add_argument("--settings", nargs="*", type=setting, help="WORKERS:BUDGET instead of all combinations")
     options = parser.parse_args()
     if missing := [name for name in options.methods if name not in here]:
         parser.error(f"{', '.join(missing)}: not installed; {INSTALL}")
@@ -294,7 +304,7 @@ def main() -> None:
         parser.error(f"--to: {error}")
     found: Results = {}
     with ProcessPoolExecutor(options.processes) as pool:
-        for workers, budget in itertools.product(options.workers, options.budgets):
+        for workers, budget in options.settings or itertools.product(options.workers, options.budgets):
             for source, method in itertools.product(sources, options.methods):
                 cell = Cell(workers, budget, method, source.name)
                 regrets = known.get(cell, [])[: options.seeds]
@@ -312,7 +322,8 @@ def main() -> None:
     if BASELINE in options.methods:
         print(f"\n{LEGEND}")
     if options.write:
-        write_between_marks(options.write, {"search quality": written(found, options)})
+        contents = {"search settings": compared_settings(found, options)} if options.settings else {}
+        write_between_marks(options.write, contents or {"search quality": written(found, options)})
 
 
 def written(found: Results, options: argparse.Namespace) -> str:
@@ -333,6 +344,20 @@ def written(found: Results, options: argparse.Namespace) -> str:
                 "Mean over these problems, and the part of the budget that gives the best peer's regret at the end:",
                 progress_table(found, options.methods, peers_of(options.methods), chosen, workers, budget),
             ]
+    return "\n\n".join([*parts, *([LEGEND] if BASELINE in options.methods else [])])
+
+
+def setting(text: str) -> tuple[int, int]:
+    """Number of workers and budget from an option."""
+    workers, budget = map(int, text.split(":"))
+    return workers, budget
+
+
+def compared_settings(found: Results, options: argparse.Namespace) -> str:
+    """One table of several budgets and numbers of workers, for a document."""
+    names = list(dict.fromkeys(cell.problem for cell in found))
+    table = settings_table(found, options.methods, names, options.settings)
+    parts = [f"Mean over {', '.join(names)} ({options.seeds} seeds), at the end:", table]
     return "\n\n".join([*parts, *([LEGEND] if BASELINE in options.methods else [])])
 
 

@@ -247,6 +247,7 @@ def optuna_native(kind: str) -> Callable[[Problem, int, float], list[Values]]:
 METHODS: dict[str, Callable[[Problem, int, float], list[Values]]] = {
     "random": ours("random"),
     "tpe": ours("tpe"),
+    "curves": ours("curves"),
     "nsga2": ours("nsga2"),
     "gp": ours("gp"),
     "ray optuna": ray_optuna,

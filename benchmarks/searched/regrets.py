@@ -54,16 +54,8 @@ def quality_table(found: Results, methods: Sequence[str], names: Sequence[str], 
     """Mean regret at the end with half the width of its confidence interval, and the mean rank; the best is bold. With
     the baseline among the methods, marks and numbers of problems say where a method is significantly better or worse
     than it: see ``paired.LEGEND``."""
-    from scipy.stats import rankdata
-
-    last = {
-        method: {name: np.array(found[Cell(workers, budget, method, name)])[:, -1] for name in names}
-        for method in methods
-    }
-    # Ranks of the methods within each problem and seed.
-    ranks = np.array(
-        [rankdata([last[method][name] for method in methods], axis=0).mean(axis=1) for name in names]
-    ).mean(axis=0)
+    last = _at_the_end(found, methods, names, workers, budget)
+    ranks = _mean_ranks(last)
     best = {name: min(methods, key=lambda method: last[method][name].mean()) for name in names}
     compared = BASELINE in methods
     rows = []
@@ -73,6 +65,45 @@ def quality_table(found: Results, methods: Sequence[str], names: Sequence[str], 
         marked = [mean + MARKS.get(verdicts[name], "") for mean, name in zip(means, names, strict=True)]
         rows.append([method, *marked, f"{rank:.2f}", *(counts(verdicts) if compared else [])])
     return markdown_table(["method", *names, "mean rank", *(MARKS if compared else [])], rows)
+
+
+def settings_table(
+    found: Results, methods: Sequence[str], names: Sequence[str], settings: Sequence[tuple[int, int]]
+) -> str:
+    """Mean regret over the problems at the end and mean rank, for pairs of a number of workers and a budget; with the
+    baseline among the methods, also on how many problems a method is significantly better and worse than it."""
+    columns: list[list[str]] = []
+    for workers, budget in settings:
+        last = _at_the_end(found, methods, names, workers, budget)
+        means = {method: np.mean([last[method][name] for name in names], axis=0) for method in methods}
+        best = min(methods, key=lambda method: means[method].mean())
+        cells = []
+        for method, rank in zip(methods, _mean_ranks(last), strict=True):
+            text = f"{with_interval(means[method], bold=method == best)}, rank {rank:.1f}"
+            if BASELINE in methods and method != BASELINE:
+                verdicts = list(compare(last[method], last[BASELINE]).values())
+                text += "".join(f",{mark} {verdicts.count(each)}" for each, mark in MARKS.items())
+            cells.append(text)
+        columns.append(cells)
+    headers = [f"budget {budget}, {workers} worker{'s' * (workers > 1)}" for workers, budget in settings]
+    return markdown_table(["method", *headers], [list(row) for row in zip(methods, *columns, strict=True)])
+
+
+def _at_the_end(
+    found: Results, methods: Sequence[str], names: Sequence[str], workers: int, budget: int
+) -> dict[str, dict[str, Any]]:
+    """Regrets by seed of each method on each problem."""
+    cells = {method: {name: Cell(workers, budget, method, name) for name in names} for method in methods}
+    return {method: {name: np.array(found[cell])[:, -1] for name, cell in of.items()} for method, of in cells.items()}
+
+
+def _mean_ranks(last: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Mean rank of each method within each problem and seed."""
+    from scipy.stats import rankdata
+
+    names = next(iter(last.values())).keys()
+    ranks = [rankdata([each[name] for each in last.values()], axis=0).mean(axis=1) for name in names]
+    return np.mean(ranks, axis=0)
 
 
 def counts(verdicts: Mapping[str, Verdict | None]) -> list[str]:

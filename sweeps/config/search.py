@@ -50,7 +50,7 @@ class PredictedSampler:
 @dataclass(config=STRICT, kw_only=True)
 class CurveSampler:
     """Gaussian process of all learning curves so far, which measures how far early values tell late ones; for any
-    scheduler, and with freeze_thaw ``search=sweeps``. With several objectives as tpe."""
+    scheduler, and with freeze_thaw ``search=sweeps``. For one objective or several."""
 
     kind: Literal["curves"]
     startup_trials: PositiveInt = 8
@@ -415,7 +415,7 @@ class Search:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """All objectives; schedulers and the best checkpoint use the first one."""
+        """All objectives; the best checkpoint, and schedulers but freeze_thaw, use the first one."""
         return (self.metric,) if isinstance(self.metric, str) else tuple(self.metric)
 
     @property

@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
-from sweeps.constants import DECISION_PREFIX, NUMBER, REASON
+from sweeps.constants import DECISION_PREFIX, NUMBER, REASON, REPORT_PREFIX
 from sweeps.search import CurveSampler
 from sweeps.search.samplers.curves import FITTED
 from sweeps.space.distributions import Space
@@ -118,8 +118,8 @@ def test_a_trial_that_broke_a_limit_or_diverged_counts_as_one_of_the_worst() -> 
     assert learnt is not None
     numbers = [trial.number for trial in learnt.trials]
     assert lost.number not in numbers
-    of_both = learnt.values[[numbers.index(broken.number), numbers.index(diverged.number)], 0]
-    assert (of_both == np.nanmax(learnt.values[:, 0])).all()
+    of_both = learnt.values[0, [numbers.index(broken.number), numbers.index(diverged.number)], 0]
+    assert (of_both == np.nanmax(learnt.values[0, :, 0])).all()
     assert np.nanmin(learnt.values) > -1
 
 
@@ -141,3 +141,32 @@ def test_hyperparameters_are_noted_in_the_trial_and_used_again_until_there_are_m
     again = optuna.create_study(sampler=sampler())
     again.add_trials(study.get_trials())
     assert suggested(again, 1) == pytest.approx(suggested(study, 1))
+
+
+def test_with_several_objectives_the_suggestions_lie_along_the_front_and_are_the_same_again() -> None:
+    """The front of these is the line from (0.2, 0.2) to (0.8, 0.8); early values tell the end."""
+
+    def ask(study: optuna.Study) -> optuna.Trial:
+        trial = study.ask()
+        x, y = (trial.suggest_float(name, 0, 1) for name in SPACE)
+        ends = [(x - at) ** 2 + (y - at) ** 2 for at in (0.2, 0.8)]
+        reported = RUNGS if max(x, y) > 0.5 else RUNGS[:2]
+        for rung in reported:
+            trial.set_user_attr(f"{REPORT_PREFIX}{rung}", [end + 0.1 / rung for end in ends])
+        study.tell(trial, [end + 0.1 / reported[-1] for end in ends])
+        return trial
+
+    found = []
+    for _ in range(2):
+        study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler())
+        while len(study.trials) < 40:
+            ask(study)
+        found.append(np.array([[each.params[name] for name in SPACE] for each in study.trials]))
+    points, again = found
+    assert np.array_equal(points, again)
+    late = points[20:]
+    off = np.abs(late[:, 0] - late[:, 1])
+    assert np.median(off) < 0.05
+    along = late[off < 0.1].mean(axis=1)
+    assert along.min() < 0.35
+    assert along.max() > 0.65

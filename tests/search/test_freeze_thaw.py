@@ -14,7 +14,7 @@ import pytest
 from ray import cloudpickle
 
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import DECISION_PREFIX
+from sweeps.constants import DECISION_PREFIX, PARAMETERS
 from sweeps.search import OptunaSearcher, PredictedSampler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
@@ -154,3 +154,35 @@ def test_tune_may_pickle_a_scheduler_that_asks_the_driver_for_the_budget() -> No
             return 1.0
 
     cloudpickle.dumps(FreezeThaw("steps", 1, 27, 3, SPACE, remaining_s=remaining_s))
+
+
+@dataclass
+class Opposed:
+    """Two losses of which one is small where the other is large; early values tell the end."""
+
+    def curve(self, point: Point) -> list[Report]:
+        def losses(step: int) -> dict[str, float]:
+            return {"loss": point["end"] + 1 / step, "seconds": (1 - point["end"]) ** 2 + 1 / step}
+
+        return [Report(step, float(step), losses(step)) for step in RUNGS]
+
+
+def test_with_several_objectives_trials_that_are_good_in_any_of_them_go_on() -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    finished = {}
+    for further in ({}, {"seconds": "min"}):
+        sampler = optuna.samplers.RandomSampler(seed=0)
+        searcher = OptunaSearcher(
+            SPACE, metric=["loss", "seconds"], mode=["min", "min"], sampler=sampler, num_trials=60
+        )
+        decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+        scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, decisions, further=further)  # type: ignore[arg-type]
+        scheduler.set_search_properties("loss", "min")
+        simulation = Simulation(searcher, scheduler, Opposed(), 3)
+        simulation.run()
+        whole = [trial for trial in simulation.get_trials() if trial.position == len(RUNGS)]
+        finished[len(further)] = [trial.config[PARAMETERS]["end"] for trial in whole]
+        assert len(whole) < 40
+    assert max(finished[0]) < 0.8, "by the first objective alone"
+    assert min(finished[1]) < 0.1
+    assert max(finished[1]) > 0.9

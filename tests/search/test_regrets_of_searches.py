@@ -21,6 +21,7 @@ from searched.regrets import (
     progress_table,
     quality_table,
     read_results,
+    settings_table,
 )
 
 
@@ -65,6 +66,14 @@ def test_the_best_of_a_problem_is_bold_and_ranks_are_means_over_problems_and_see
     rows = quality_table(results, ["ours", "peer"], ["a", "b"], 4, 40).splitlines()
     assert rows[2] == "| ours | **0.000** ±0.000 | 0.500 ±1.271 | 1.50 |"
     assert rows[3] == "| peer | 0.500 ±0.000 | **0.200** ±0.000 | 1.50 |"
+
+
+def test_several_budgets_and_numbers_of_workers_are_compared_in_one_table(results: Results) -> None:
+    results |= {cell._replace(workers=1, budget=10): regrets for cell, regrets in [*results.items()]}
+    rows = settings_table(results, ["ours", "peer"], ["a", "b"], [(1, 10), (4, 40)]).splitlines()
+    assert rows[0] == "| method | budget 10, 1 worker | budget 40, 4 workers |"
+    assert rows[2] == "| ours | **0.250** ±0.635, rank 1.5 | **0.250** ±0.635, rank 1.5 |"
+    assert rows[3] == "| peer | 0.350 ±0.000, rank 1.5 | 0.350 ±0.000, rank 1.5 |"
 
 
 def ends(mean: float, seed: int) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import dtrtri
 from scipy.optimize import minimize
 
 from sweeps.search.curve_model.hyperparameters import CONSTANT, Hyperparameters, Prior
@@ -47,6 +48,11 @@ def cholesky_factor(covariance: Array) -> Array:
                 raise
             covariance[diagonal] += 9 * added
             added *= 10
+
+
+def inverse_of(factor: Array) -> Array:
+    """The inverse of a lower Cholesky factor."""
+    return np.asarray(dtrtri(factor, lower=1)[0])
 
 
 def fit(
@@ -109,7 +115,7 @@ class _LogPosterior:
         covariance = weight * kernel + CONSTANT * rows.T @ rows
         covariance[np.diag_indices(len(values))] += noise[rungs]
         factor = cholesky_factor(covariance)
-        inverse_factor = solve_triangular(factor, np.eye(len(values)), lower=True, check_finite=False)
+        inverse_factor = inverse_of(factor)
         solved = inverse_factor.T @ (inverse_factor @ values)
         score = (vector - self._prior.mean) / self._prior.deviation
         value = 0.5 * float(values @ solved + score @ score) + float(np.log(np.diag(factor)).sum())

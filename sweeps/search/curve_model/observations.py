@@ -59,15 +59,21 @@ def observe(vectors: Array, values: Array) -> Observations:
         values: Their values, of shape ``[trials, rungs]``; smaller is better, NaN where a trial was not at a rung.
     """
     known = np.isfinite(values)
-    good, middle = np.quantile(values[known], (GOOD, 0.5))
-    scaled = np.minimum(np.arcsinh((values - good) / max(middle - good, 1e-12)), WORST)
-    scaled = (scaled - scaled[known].mean()) / (scaled[known].std() + 1e-12)
     trials, rungs = np.nonzero(known)
-    return Observations(vectors, trials, rungs, scaled[known])
+    return Observations(vectors, trials, rungs, scaled(values)[known])
+
+
+def scaled(values: Array) -> Array:
+    """Values on the model's scale, of the same shape as for ``observe``."""
+    known = np.isfinite(values)
+    good, middle = np.quantile(values[known], (GOOD, 0.5))
+    curved = np.minimum(np.arcsinh((values - good) / max(middle - good, 1e-12)), WORST)
+    return np.asarray((curved - curved[known].mean()) / (curved[known].std() + 1e-12))
 
 
 def most_telling(values: Array, most: int) -> Indices:
-    """Rows of the trials to learn from if there are too many: half of them the furthest and best, the others evenly.
+    """Rows of the trials to learn from if there are too many: half of them the best of each rung, of those that came no
+    further; the others evenly.
 
     Args:
         values: As for ``observe``.
@@ -78,8 +84,10 @@ def most_telling(values: Array, most: int) -> Indices:
         return np.arange(count)
     reached = np.isfinite(values)
     last = reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)
-    order = np.lexsort((values[np.arange(count), last], -last))
-    chosen = set(order[: most // 2].tolist())
+    order = np.lexsort((values[np.arange(count), last], last))
+    place = np.empty(count, dtype=np.intp)  # among those of the same last rung
+    place[order] = np.arange(count) - np.searchsorted(last[order], last[order])
+    chosen = set(np.lexsort((-last, place))[: most // 2].tolist())
     others = [row for row in range(count) if row not in chosen]
     room = most - len(chosen)
     return np.array(sorted(chosen | {others[index * len(others) // room] for index in range(room)}), dtype=np.intp)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
-from sweeps.search.curve_model.fit import ROOT_5, cholesky_factor
+from sweeps.search.curve_model.fit import ROOT_5, cholesky_factor, inverse_of
 from sweeps.search.curve_model.hyperparameters import CONSTANT, Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations
 
@@ -33,8 +32,7 @@ class Posterior:
         covariance = self._rows.T @ (self._variances[:, None] * self._rows) * kernel
         covariance += CONSTANT * self._rows.T @ self._rows
         covariance[np.diag_indices(len(data))] += np.exp(at.log_noise)[data.rungs]
-        factor = cholesky_factor(covariance)
-        self._inverse_factor = solve_triangular(factor, np.eye(len(data)), lower=True, check_finite=False)
+        self._inverse_factor = inverse_of(cholesky_factor(covariance))
         self._whitened = self._inverse_factor @ data.values
 
     def _matern(self, scaled: Array) -> Array:

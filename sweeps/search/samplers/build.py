@@ -110,8 +110,7 @@ def build_sampler(
         return WarmStartedCmaEs(make, seed, earlier)
     made_again: BaseSampler
     if isinstance(sampler, CurveConfig):
-        others: Sampler = RandomSampler(kind="random") if objectives == 1 else TPESampler(kind="tpe")
-        first = build_sampler(others, seed, space, objectives=objectives)
+        first = build_sampler(RandomSampler(kind="random"), seed, space)
         made_again = CurveSampler(first, space, sampler.startup_trials, seed, lookup)
     else:
         made_again = ReseededSampler(make, seed)

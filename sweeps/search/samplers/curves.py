@@ -15,13 +15,16 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.compat.optuna import set_note
-from sweeps.constants import NUMBER, REASON
+from sweeps.config.objectives import Values
+from sweeps.constants import NUMBER, REASON, REPORT_PREFIX
 from sweeps.search.curve_model.fit import FITTED_AGAIN, fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, most_telling, observe
-from sweeps.search.curve_model.posterior import Posterior, expected_improvement
+from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
+from sweeps.search.curve_model.posterior import Posterior
 from sweeps.search.encoding import UnitCube
+from sweeps.search.reported_values import reported_values
 from sweeps.search.samplers.candidates import Candidates, CandidateSource
+from sweeps.search.samplers.promise import Promise
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_view import WrappedSampler, rungs_of
 from sweeps.search.schedulers.decisions import is_paused
@@ -29,16 +32,18 @@ from sweeps.space.distributions import Lookup, Space
 
 RANDOM_SHARE = 0.1
 """Share of the suggestions that do not ask the model, so that it cannot settle at a wrong place for good."""
-MOST = 200
-"""Trials that the model is given at most."""
+MOST, MOST_RUNNING = 200, 100
+"""Trials that the model is given at most, and further ones that run: the last ones."""
 RANDOM, NEAR, REFINED = 256, 48, 24
 """Candidates: random ones, those near the best trials, and those near the best candidates, twice."""
 NUM_PARENTS, NUM_REFINED = 6, 3
 NEAR_WIDTHS, REFINED_WIDTHS = (0.045, 0.15), ((0.024, 0.08), (0.012, 0.04))
 SAME = 1e-4
 """Distance in the unit cube within which two points are the same."""
-FITTED = "sweeps:curve_model"
-"""System attribute of a trial: the hyperparameters that were fitted before its suggestion."""
+KNOWN = 1e6
+"""What is subtracted from the promise of a point that is known."""
+FITTED = "sweeps:curve_models"
+"""System attribute of a trial: the hyperparameters that were fitted before its suggestion, for each objective."""
 
 
 class _Seen(NamedTuple):
@@ -47,7 +52,7 @@ class _Seen(NamedTuple):
     trials: list[FrozenTrial]
     vectors: Array
     values: Array
-    """Values of shape ``[trials, rungs]``; smaller is better."""
+    """Values of shape ``[objectives, trials, rungs]``; smaller is better."""
 
 
 class CurveSampler(WrappedSampler):
@@ -59,8 +64,10 @@ class CurveSampler(WrappedSampler):
     with what is predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose
     training diverged, counts as one of the worst.
 
-    The first suggestions, and a tenth of all later ones, are those of the wrapped sampler. With several objectives, it
-    makes all of them.
+    With several objectives each has a model, and the improvement is that of a weighted one, by other random weights for
+    each suggestion (``sweeps.search.samplers.promise``).
+
+    The first suggestions, and a tenth of all later ones, are those of the wrapped sampler.
 
     Hyperparameters are fitted anew when there are a fifth more values, and noted in the trial: so the suggestions are
     the same if the search is interrupted, and can be made again.
@@ -111,16 +118,17 @@ class CurveSampler(WrappedSampler):
         """The trials for a suggestion; None if the wrapped sampler shall make it."""
         if self._seen is None or self._seen[0] != trial.number:
             is_random = random.Random(f"{self._seed}/{trial.number}/free").random() < RANDOM_SHARE
-            asks = self._relative and len(study.directions) == 1 and not is_random
+            asks = self._relative and not is_random
             self._seen = trial.number, self._learnt_from(study) if asks else None
         return self._seen[1]
 
     def _learnt_from(self, study: optuna.Study) -> _Seen | None:
-        sign = 1.0 if study.direction is StudyDirection.MINIMIZE else -1.0
+        signs = [1.0 if direction is StudyDirection.MINIMIZE else -1.0 for direction in study.directions]
         trials = [trial for trial in study.get_trials(deepcopy=False) if _has_values(trial)]
-        rungs = rungs_of([each for each in trials if each.intermediate_values])
-        curves = [_curve(trial, rungs, sign) for trial in trials]
-        reached = [index for index, curve in enumerate(curves) if any(map(math.isfinite, curve))]
+        reports = [_reports(trial, len(signs)) for trial in trials]
+        rungs = rungs_of([max(each) for each in reports if each])
+        curves = [_curve(trial, each, rungs, signs) for trial, each in zip(trials, reports, strict=True)]
+        reached = [index for index, curve in enumerate(curves) if any(map(math.isfinite, curve[0]))]
         if len(reached) < self._startup:
             return None
         values = np.array([curves[index] for index in reached])
@@ -128,9 +136,9 @@ class CurveSampler(WrappedSampler):
         for row, index in enumerate(reached):
             if is_bad(trials[index]):
                 values[row] = np.where(np.isfinite(values[row]), bad, np.nan)
-        rows = most_telling(values, MOST)
+        rows = most_telling(values[:, 0], MOST)
         chosen = [trials[reached[row]] for row in rows]
-        return _Seen(chosen, np.array([self._vector(each) for each in chosen]), values[rows])
+        return _Seen(chosen, np.array([self._vector(each) for each in chosen]), values[rows].swapaxes(0, 1))
 
     def _vector(self, trial: FrozenTrial) -> Array:
         if trial.number < 0:  # of an earlier sweep: another one may have the same number for the next suggestion
@@ -142,51 +150,60 @@ class CurveSampler(WrappedSampler):
     # --- the suggestion ------------------------------------------------------------------------------------------
 
     def _suggest(self, study: optuna.Study, trial: FrozenTrial, seen: _Seen) -> dict[str, Any]:
-        data, end = observe(seen.vectors, seen.values), seen.values.shape[1] - 1
         every = study.get_trials(deepcopy=False)
-        at = self._hyperparameters(study, trial, every, seen)
-        running = [each for each in every if _is_running(each) and each.number != trial.number]
-        posterior = Posterior(at, self._cube.groups, data)
-        if running:
-            vectors = np.array([self._cube.vector(self._cube.point(each.params)) for each in running])
-            data = data.with_values(vectors, end, posterior.predict(vectors, end)[0])
-            posterior = Posterior(at, self._cube.groups, data)
-        mean, _ = posterior.predict(data.vectors, end)
-        best = float(mean.min())
-        parents = [seen.trials[row].params for row in np.argsort(mean[: len(seen.trials)])[:NUM_PARENTS]]
+        running = [each for each in every if _is_running(each) and each.number != trial.number][-MOST_RUNNING:]
+        under_way = np.array([self._cube.vector(self._cube.point(each.params)) for each in running])
+        models, end = self._hyperparameters(study, trial, every, seen), seen.values.shape[2] - 1
+        posteriors = [
+            self._posterior(at, observe(seen.vectors, values), under_way, end)
+            for at, values in zip(models, seen.values, strict=True)
+        ]
+        promise = Promise(posteriors, end, np.vstack([seen.vectors, *under_way]), f"{self._seed}/{trial.number}")
+        parents = [seen.trials[row].params for row in promise.best_known(len(seen.trials))[:NUM_PARENTS]]
         seed = int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0] >> 2)
         candidates = self._candidates.random(RANDOM, seed).with_others(
             self._candidates.near(parents, NEAR_WIDTHS, NEAR, seed)
         )
-        known = np.vstack([data.vectors, *self._just_rejected(every, trial)])
-        promise = _promise(posterior, candidates, end, best, known)
+        known = np.vstack([seen.vectors, *under_way, *self._just_rejected(every, trial)])
+        found = promise.of(candidates.vectors) - KNOWN * _is_known(candidates, known)
         for turn, widths in enumerate(REFINED_WIDTHS, start=1):
-            given = [candidates.parameters[index] for index in np.argsort(-promise)[:NUM_REFINED]]
+            given = [candidates.parameters[index] for index in np.argsort(-found)[:NUM_REFINED]]
             refined = self._candidates.near(given, widths, REFINED, seed + turn * NEAR)
-            promise = np.concatenate([promise, _promise(posterior, refined, end, best, known)])
+            found = np.concatenate([found, promise.of(refined.vectors) - KNOWN * _is_known(refined, known)])
             candidates = candidates.with_others(refined)
-        chosen = candidates.parameters[int(np.argmax(promise))]
+        chosen = candidates.parameters[int(np.argmax(found))]
         # Parameters that do not exist at this point need some value: Optuna asks for none of them.
         return {name: _any_value(distribution) for name, distribution in self._relative.items()} | {
             name: value for name, value in chosen.items() if name in self._relative
         }
 
+    def _posterior(self, at: Hyperparameters, data: Observations, under_way: Array, end: int) -> Posterior:
+        """The model, for which running trials have ended with what is predicted for them."""
+        posterior = Posterior(at, self._cube.groups, data)
+        if not len(under_way):
+            return posterior
+        means, _ = posterior.predict(under_way, end)
+        return Posterior(at, self._cube.groups, data.with_values(under_way, end, means))
+
     def _hyperparameters(
         self, study: optuna.Study, trial: FrozenTrial, every: Sequence[FrozenTrial], seen: _Seen
-    ) -> Hyperparameters:
-        """The last ones that were noted, or new ones if there are many more values."""
-        rungs, count = seen.values.shape[1], int(np.isfinite(seen.values).sum())
+    ) -> list[Hyperparameters]:
+        """Those that were noted last, or new ones if there are many more values; for each objective."""
+        rungs, count = seen.values.shape[2], int(np.isfinite(seen.values[0]).sum())
         parameters = len(set(self._cube.groups))
         noted = next((each.system_attrs[FITTED] for each in reversed(every) if FITTED in each.system_attrs), None)
-        start = None
+        starts: list[Hyperparameters | None] = [None] * len(seen.values)
         if noted is not None and noted["rungs"] == rungs:
-            start = Hyperparameters.of(noted["values"], parameters, rungs)
+            kept = [Hyperparameters.of(vector, parameters, rungs) for vector in noted["vectors"]]
             if count < noted["count"] * FITTED_AGAIN:
-                return start
-        at = fit(observe(seen.vectors, seen.values), self._cube.groups, rungs, start)
-        values = [float(f"{value:.9g}") for value in at.vector()]
-        set_note(study, trial, FITTED, {"count": count, "rungs": rungs, "values": values})
-        return Hyperparameters.of(np.array(values), parameters, rungs)
+                return kept
+            starts = [*kept]
+        vectors = []
+        for values, start in zip(seen.values, starts, strict=True):
+            at = fit(observe(seen.vectors, values), self._cube.groups, rungs, start)
+            vectors.append([float(f"{value:.9g}") for value in at.vector()])
+        set_note(study, trial, FITTED, {"count": count, "rungs": rungs, "vectors": vectors})
+        return [Hyperparameters.of(np.array(vector), parameters, rungs) for vector in vectors]
 
     def _just_rejected(self, every: Sequence[FrozenTrial], trial: FrozenTrial) -> list[Array]:
         """Points of the last suggestions, as far as none of them was started."""
@@ -198,28 +215,36 @@ class CurveSampler(WrappedSampler):
         return rejected
 
 
-def _promise(posterior: Posterior, candidates: Candidates, end: int, best: float, known: Array) -> Array:
-    """Logarithm of the candidates' expected improvement; very low for points that are known."""
-    mean, deviation = posterior.predict(candidates.vectors, end)
-    improvement = expected_improvement(mean, deviation, best)
-    # Far from the best the expected improvement is no number any more, but some points are still nearer.
-    promise = np.where(improvement > 1e-12, np.log(np.maximum(improvement, 1e-12)), -27.7 - (mean - best) / deviation)
+def _is_known(candidates: Candidates, known: Array) -> Array:
+    """Whether each candidate is a known point."""
     distance = np.abs(candidates.vectors[:, None] - known[None]).max(axis=2).min(axis=1)
-    return np.where(distance < SAME, promise - 1e6, promise)
+    return np.asarray(distance < SAME)
 
 
-def _curve(trial: FrozenTrial, rungs: Sequence[int], sign: float) -> list[float]:
-    """Values at the rungs, NaN where there are none; a trial without reports has its value at the last rung."""
-    values: Mapping[int, float] = trial.intermediate_values
-    if not values and trial.state is TrialState.COMPLETE:
-        return [math.nan] * max(len(rungs) - 1, 0) + [sign * trial.values[0]]
-    return [sign * values.get(rung, math.nan) for rung in rungs]
+def _reports(trial: FrozenTrial, objectives: int) -> Mapping[int, Values]:
+    """Values of the objectives by step."""
+    if objectives > 1:
+        return reported_values(trial)
+    return {step: (value,) for step, value in trial.intermediate_values.items()}
+
+
+def _curve(
+    trial: FrozenTrial, reports: Mapping[int, Values], rungs: Sequence[int], signs: Sequence[float]
+) -> list[list[float]]:
+    """Values of each objective at the rungs, NaN where there are none; a trial without reports has its values at the
+    last rung."""
+    if not reports and trial.state is TrialState.COMPLETE:
+        before = [math.nan] * max(len(rungs) - 1, 0)
+        return [[*before, sign * value] for sign, value in zip(signs, trial.values, strict=True)]
+    nothing = [math.nan] * len(signs)
+    return [[sign * reports.get(rung, nothing)[index] for rung in rungs] for index, sign in enumerate(signs)]
 
 
 def _has_values(trial: FrozenTrial) -> bool:
+    has_reports = bool(trial.intermediate_values) or any(name.startswith(REPORT_PREFIX) for name in trial.user_attrs)
     if trial.state is TrialState.FAIL:
-        return bool(trial.intermediate_values) and is_bad(trial)
-    return bool(trial.intermediate_values) or (trial.state is TrialState.COMPLETE and trial.values is not None)
+        return has_reports and is_bad(trial)
+    return has_reports or (trial.state is TrialState.COMPLETE and trial.values is not None)
 
 
 def is_bad(trial: FrozenTrial) -> bool:

@@ -54,7 +54,7 @@ class PredictedSampler(StudyViewSampler):
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         trials = study.get_trials(deepcopy=False)
         reporting = [trial for trial in trials if trial.state is not TrialState.FAIL and trial.intermediate_values]
-        links = fit_links([trial.intermediate_values for trial in reporting], rungs_of(reporting))
+        links = fit_links([trial.intermediate_values for trial in reporting], _rungs(reporting))
         end = self._end(reporting, links)
         if end is None:
             self.trust = {}
@@ -66,7 +66,7 @@ class PredictedSampler(StudyViewSampler):
     def _end(self, reporting: Sequence[FrozenTrial], links: dict[int, Link[int]]) -> int | None:
         """The highest rung that enough trials have reached and that is predicted from the lower ones; None if too few
         have reached any."""
-        rungs = [min(links), *(link.next for link in links.values())] if links else rungs_of(reporting)[:1]
+        rungs = [min(links), *(link.next for link in links.values())] if links else _rungs(reporting)[:1]
         reached = {rung: sum(rung in trial.intermediate_values for trial in reporting) for rung in rungs}
         return max((rung for rung, count in reached.items() if count >= self._enough), default=None)
 
@@ -93,6 +93,10 @@ class PredictedSampler(StudyViewSampler):
         if number not in self._draws:
             self._draws[number] = random.Random(f"{self._seed}/{number}/trust").random()
         return self._draws[number]
+
+
+def _rungs(reporting: Sequence[FrozenTrial]) -> list[int]:
+    return rungs_of([max(trial.intermediate_values) for trial in reporting])
 
 
 class _Line(NamedTuple):

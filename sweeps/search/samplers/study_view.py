@@ -78,7 +78,11 @@ def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
     return changed
 
 
-def rungs_of(trials: Sequence[FrozenTrial]) -> list[int]:
-    """Steps at which several trials ended or wait, ascending; if there are none, the last step that any reported."""
-    last = Counter(max(trial.intermediate_values) for trial in trials)
+def rungs_of(last_steps: Sequence[int]) -> list[int]:
+    """Steps at which several trials ended or wait, ascending; if there are none, the last step that any reported.
+
+    Args:
+        last_steps: The last step of each trial that has reported.
+    """
+    last = Counter(last_steps)
     return sorted(step for step, count in last.items() if count > 1) or sorted(last)[-1:]

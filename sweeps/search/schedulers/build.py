@@ -45,7 +45,8 @@ def build_scheduler(
     num_trials: Callable[[], int],
     remaining_s: Callable[[], float],
 ) -> TrialScheduler:
-    """Build the scheduler of a sweep. Tune sets its metric and mode; with several objectives these are the first.
+    """Build the scheduler of a sweep. Tune sets its metric and mode; with several objectives these are the first, and
+    only ``freeze_thaw`` uses the others.
 
     Args:
         composition: The sweep's config, checked.
@@ -68,7 +69,8 @@ def build_scheduler(
             return Hyperband(hyperband.resource, grace, longest, hyperband.eta, decisions)
         case FreezeThawScheduler() as thawing:
             longest = thawing.longest or longest_trial(composition, space, thawing.resource, lookup)
-            asked: dict[str, Any] = {"lookup": lookup, "remaining_s": remaining_s}
+            further = dict(zip(search.metrics[1:], search.modes[1:], strict=True))
+            asked: dict[str, Any] = {"further": further, "lookup": lookup, "remaining_s": remaining_s}
             return FreezeThaw(thawing.resource, thawing.grace, longest, thawing.eta, space, decisions, **asked)
         case MedianScheduler() as median:
             return MedianStopping(median.resource, median.grace, median.min_trials, decisions)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,16 +12,18 @@ import numpy as np
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
+from sweeps.config.search import Mode
 from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, TRIAL
 from sweeps.search.curve_model.fit import fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import observe
+from sweeps.search.curve_model.observations import Array, observe
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
-from sweeps.search.schedulers.worth import FEWEST, Worth, as_matrix, measure_worth
+from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
 from sweeps.search.trial_ids import trial_number
+from sweeps.search.weighted_objective import as_one, weightings
 from sweeps.space.distributions import Lookup, Space
 from sweeps.space.suggester import RandomDraws
 
@@ -28,6 +31,9 @@ NUM_LAST, NUM_RANDOM = 4, 32
 """Points that tell what a new trial would be worth: the last ones that were suggested, and random ones."""
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
+
+Curve = dict[float, tuple[float, ...]]
+"""Values of all objectives by rung (larger is better)."""
 
 
 class FreezeThaw(NotPickled, PausingScheduler):
@@ -41,6 +47,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
     Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
     cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
     are still worth it are continued, and the others stopped.
+
+    With several objectives a trial is worth what it is for any part of the front: the most by each objective alone, and
+    by all alike.
     """
 
     def __init__(
@@ -52,6 +61,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         space: Space,
         decisions: DecisionLog | None = None,
         *,
+        further: Mapping[str, Mode] | None = None,
         lookup: Lookup = lambda path: None,
         remaining_s: Callable[[], float] = lambda: math.inf,
     ):
@@ -63,6 +73,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             eta: Each rung is ``eta`` times as far as the one before it.
             space: Space of the trials' points.
             decisions: As in ``RecordedScheduler``.
+            further: Objectives beside Tune's metric, and their modes.
             lookup: Returns the config's own value at a path.
             remaining_s: Returns the seconds that are left of the search's budget.
         """
@@ -70,19 +81,23 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._resource, self._grace, self._eta, self._remaining_s = resource, grace, eta, remaining_s
         self._longest = longest
         self._space, self._lookup, self._cube = space, lookup, UnitCube(space)
+        self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in (further or {}).items()}
+        self._weightings = weightings(1 + len(self._further))
         self._vectors: dict[str, Vector] = {}
         """Points of the trials in the unit cube."""
-        self._curves: dict[str, dict[float, float]] = {}
-        """Values of each trial by rung (larger is better), in the order in which trials began."""
+        self._curves: dict[str, Curve] = {}
+        """Curve of each trial, in the order in which trials began."""
         self._arrivals: list[tuple[str, float]] = []
         """All trials and rungs that they came to, in this order."""
-        self._fitted: tuple[int, Hyperparameters] | None = None
-        """Number of the first arrivals that the model was fitted to, and its hyperparameters."""
+        self._fitted: tuple[int, list[Hyperparameters]] | None = None
+        """Number of the first arrivals that the models were fitted to, and the hyperparameters for each weighting."""
         self._seconds: dict[str, float] = {}
         """Seconds of training for a unit of the resource, by trial."""
         self._usual_seconds = math.nan
         """Median of them."""
         self._live: set[str] = set()
+        self._last_points: list[Vector] = []
+        """The last points that had been suggested at the last arrival."""
         self._worth: Worth | None = None
         """Worth of the trials; None until it is asked for after an arrival, or as long as it cannot be told."""
         self._left_s = math.inf
@@ -115,10 +130,11 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 # Studies of earlier versions have no vectors: such a trial counts as one in the middle of the space.
                 self._vectors[trial] = np.array(event.get("at", self._cube.vector({})))
                 self._live.add(trial)
-                self._worth = None
             case "arrived" | "done":
-                self._curves[trial][float(event["rung"])] = float(event["value"])
+                further = map(float, event.get("further", ()))
+                self._curves[trial][float(event["rung"])] = (float(event["value"]), *further)
                 self._arrivals.append((trial, float(event["rung"])))
+                self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
                 self._worth = None
                 if "left_s" in event:
                     self._seconds[trial], self._left_s = float(event["seconds"]), float(event["left_s"])
@@ -129,7 +145,6 @@ class FreezeThaw(NotPickled, PausingScheduler):
                     self._paused.add(trial)
             case "dropped" | "left":
                 self._live.discard(trial)
-                self._worth = None
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         match event["event"]:
@@ -186,30 +201,36 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _measured(self) -> Worth | None:
         """Worth of the trials by the model of learning curves; None as long as there are too few values."""
         if self._worth is None and len(self._arrivals) >= FEWEST:
-            rungs, curves = self._rungs(), {name: _losses(curve) for name, curve in self._curves.items() if curve}
-            at, groups = self._hyperparameters(rungs), self._cube.groups
-            self._worth = measure_worth(curves, self._live, self._vectors, self._new_points(), rungs, at, groups)
+            rungs, curves = self._rungs(), {name: curve for name, curve in self._curves.items() if curve}
+            values, vectors = _losses(curves.values(), rungs), np.array([self._vectors[name] for name in curves])
+            names, new, groups = [*curves], self._new_points(), self._cube.groups
+            self._worth = Worth.largest(
+                [
+                    measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups)
+                    for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
+                ]
+            )
         return self._worth
 
     def _new_points(self) -> Vector:
         """Points that a new trial may have: the last ones that were suggested, and random ones."""
-        last = [*self._vectors.values()][-NUM_LAST:]
-        return np.vstack([*last, self._random_points])
+        return np.vstack([*self._last_points, self._random_points])
 
     @cached_property
     def _random_points(self) -> Vector:
         draws = RandomDraws(0)
         return self._cube.matrix([self._space.sample(draws, self._lookup) for _ in range(NUM_RANDOM)])
 
-    def _hyperparameters(self, rungs: list[float]) -> Hyperparameters:
-        """Hyperparameters of the model, fitted to the first so many values: to the same after a restart."""
+    def _hyperparameters(self, rungs: list[float]) -> list[Hyperparameters]:
+        """Hyperparameters of the models, fitted to the first so many values: to the same after a restart."""
         number = fitted_number(len(self._arrivals))
-        if self._fitted is None or self._fitted[0] != number or self._fitted[1].rungs != len(rungs):
-            curves: dict[str, dict[float, float]] = {}
+        if self._fitted is None or self._fitted[0] != number or self._fitted[1][0].rungs != len(rungs):
+            curves: dict[str, Curve] = {}
             for name, rung in self._arrivals[:number]:
-                curves.setdefault(name, {})[rung] = -self._curves[name][rung]
-            data = observe(np.array([self._vectors[name] for name in curves]), as_matrix(curves.values(), rungs))
-            self._fitted = number, fit(data, self._cube.groups, len(rungs))
+                curves.setdefault(name, {})[rung] = self._curves[name][rung]
+            values, vectors = _losses(curves.values(), rungs), np.array([self._vectors[name] for name in curves])
+            observed = [observe(vectors, as_one(values, weights)) for weights in self._weightings]
+            self._fitted = number, [fit(data, self._cube.groups, len(rungs)) for data in observed]
         return self._fitted[1]
 
     def _worth_of(self, trial: str) -> float:
@@ -217,10 +238,12 @@ class FreezeThaw(NotPickled, PausingScheduler):
         curve, worth = self._curves[trial], self._measured()
         if worth is not None and curve:
             return worth.trials[trial]
-        rung = max(curve, default=None)
-        there = sorted(each[rung] for each in self._curves.values() if rung in each) if rung is not None else []
-        least = there[-math.ceil(len(there) / self._eta)] if there else -math.inf
-        return math.inf if not curve or curve[max(curve)] >= least else -1.0
+        if not curve:
+            return math.inf
+        rung = max(curve)
+        there = np.array([each[rung] for each in self._curves.values() if rung in each])
+        least = np.sort(there, axis=0)[-math.ceil(len(there) / self._eta)]
+        return math.inf if (np.array(curve[rung]) >= least).any() else -1.0
 
     def _least(self) -> float:
         """Worth below which a trial does not go on: that of a new one, if there would be one."""
@@ -246,12 +269,13 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
-        if self._resource not in result or self._objective not in result or self._decisions.is_resumed_later():
+        known = {self._objective, *self._further} <= result.keys()
+        if self._resource not in result or not known or self._decisions.is_resumed_later():
             return TrialScheduler.CONTINUE
         name, rung = trial.config[TRIAL], self._rung(result[self._resource])
         if rung is None or rung in self._curves[name]:
             return TrialScheduler.CONTINUE
-        if not math.isfinite(result[self._objective]):
+        if not self._is_finite(result):
             return TrialScheduler.STOP
         event = self._report("arrived", rung, result) | {PAUSES: False}
         self._apply(name, event)
@@ -266,18 +290,25 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _report(self, kind: str, rung: float, result: Mapping[str, Any]) -> dict[str, Any]:
         """The record of a report at a rung; with a budget it has the seconds that are left."""
-        event = {"event": kind, "rung": float(rung), "value": float(self._sign * result[self._objective])}
+        event: dict[str, Any] = {"event": kind, "rung": float(rung)}
+        event["value"] = float(self._sign * result[self._objective])
+        if self._further:
+            event["further"] = [float(sign * result[metric]) for metric, sign in self._further.items()]
         left = self._remaining_s()
         if left < math.inf:
             event |= {"seconds": result.get(SECONDS, 0.0) / max(result[self._resource], 1e-9), "left_s": left}
         return event
+
+    def _is_finite(self, result: Mapping[str, Any]) -> bool:
+        """Whether a report has a finite value of every objective."""
+        return all(math.isfinite(result.get(metric, math.nan)) for metric in (self._objective, *self._further))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         if self._decisions.is_resumed_later(result):
             return
         name = trial.config[TRIAL]
         is_whole = result.get(COMPLETED) and self._resource in result and not self._is_done(name)
-        if is_whole and math.isfinite(result.get(self._objective, math.nan)):
+        if is_whole and self._is_finite(result):
             self._decide(name, self._report("done", self._longest or result[self._resource], result))
         self._leave(tune_controller, name)
 
@@ -319,22 +350,34 @@ class FreezeThaw(NotPickled, PausingScheduler):
         kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
         if complete and waiting and not chosen and len(paused) == len(self._live):
             # Before the others are stopped, the best one has to be finished.
-            worth = self._measured()
-            leader = worth.leader if worth is not None else None
-            if leader in waiting or not any(map(self._is_done, self._curves)):
-                chosen = [leader if leader in waiting else waiting[-1]]
-                waiting.remove(chosen[0])
+            leaders = self._leaders()
+            chosen = [name for name in waiting if name in leaders]
+            if not chosen and not any(map(self._is_done, self._curves)):
+                chosen = waiting[-1:]
+            waiting = [name for name in waiting if name not in chosen]
             kept = 0
         for name in waiting[: max(0, len(waiting) - kept)]:
             self._decide(name, {"event": "dropped", STOPS: True})
             tune_controller.stop_trial(by_name[name])
         return [by_name[name] for name in chosen]
 
+    def _leaders(self) -> set[str]:
+        """The trial that is predicted to be the best of those that are or can be finished, if it is not yet; with
+        several objectives one or more."""
+        worth, found = self._measured(), set[str]()
+        for ranking in worth.rankings if worth is not None else ():
+            first = next((name for name in ranking if name in self._live or self._is_done(name)), None)
+            if first is not None and not self._is_done(first):
+                found.add(first)
+        return found
+
     def _is_done(self, trial: str) -> bool:
         """Whether a trial has trained to its end."""
         return self._longest is not None and self._longest in self._curves.get(trial, {})
 
 
-def _losses(curve: Mapping[float, float]) -> dict[float, float]:
-    """A curve of values of which smaller ones are better."""
-    return {rung: -value for rung, value in curve.items()}
+def _losses(curves: Collection[Curve], rungs: list[float]) -> Array:
+    """Values of shape ``[objectives, curves, rungs]``, NaN where a curve has none; smaller is better."""
+    objectives = next(len(values) for curve in curves for values in curve.values())
+    nothing = (math.nan,) * objectives
+    return -np.array([[curve.get(rung, nothing) for rung in rungs] for curve in curves]).transpose(2, 0, 1)

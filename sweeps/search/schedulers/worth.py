@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,14 +30,20 @@ class Worth:
     """Worth of continuing each trial from its last rung; 0 for the least promising of very many."""
     new: float
     """Worth of starting a trial, that goes on after its first rung only if its value there is good enough."""
-    leader: str | None
-    """The trial that is predicted to be the best, unless it is finished."""
+    rankings: Sequence[Sequence[str]]
+    """The trials by what is predicted for their ends, the best first; with several objectives by several weights."""
+
+    @classmethod
+    def largest(cls, several: Sequence[Worth]) -> Worth:
+        """The largest worth of each trial, for several weights of the objectives."""
+        trials = {name: max(each.trials[name] for each in several) for name in several[0].trials}
+        return cls(trials, max(each.new for each in several), [each.rankings[0] for each in several])
 
 
 def measure_worth(
-    curves: Mapping[str, Mapping[float, float]],
-    live: Collection[str],
-    vectors: Mapping[str, Array],
+    names: Sequence[str],
+    values: Array,
+    vectors: Array,
     new: Array,
     rungs: Sequence[float],
     at: Hyperparameters,
@@ -46,33 +52,29 @@ def measure_worth(
     """Measure what trials are worth, from the curves that there are.
 
     Args:
-        curves: Values by rung of each trial that has any; smaller is better.
-        live: The trials that can be trained on.
-        vectors: Configurations of the trials in the unit cube.
+        names: The trials that have any value.
+        values: Their values, of shape ``[trials, rungs]``, NaN where there is none; smaller is better.
+        vectors: Their configurations in the unit cube, of shape ``[trials, columns]``.
         new: Configurations that new trials may have.
         rungs: Positions of all rungs; the last one is the end of a training.
         at: Hyperparameters of the model of learning curves.
         groups: Parameter of each column of the vectors, from 0.
     """
-    names, end = list(curves), len(rungs) - 1
-    values = as_matrix(curves.values(), rungs)
-    rows = most_telling(values, MOST)
-    posterior = Posterior(at, groups, observe(np.array([vectors[names[row]] for row in rows]), values[rows]))
+    end, rows = len(rungs) - 1, most_telling(values, MOST)
+    posterior = Posterior(at, groups, observe(vectors[rows], values[rows]))
     mean, deviation = posterior.predict_observed(end)
     is_finished = np.isfinite(values[rows, end])
     best = float(mean[is_finished].min() if is_finished.any() else mean.min())
     promise = expected_improvement(mean, deviation, best)
-    rest = [max(1 - max(curves[names[row]]) / rungs[-1], 1e-9) for row in rows]
+    last = [rungs[int(np.flatnonzero(np.isfinite(values[row]))[-1])] for row in rows]
+    rest = np.maximum(1 - np.array(last) / rungs[-1], 1e-9)
     worth = dict.fromkeys(names, 0.0)
     worth |= zip((names[row] for row in rows), map(float, promise / rest), strict=True)
     of_new = [
         worth_of_new(mean, deviation, told, best, rungs[0] / rungs[-1])
         for mean, deviation, told in zip(*posterior.look_ahead(new, end), strict=True)
     ]
-    can_win = is_finished | np.array([names[row] in live for row in rows])
-    leader = int(np.argmin(np.where(can_win, mean, np.inf)))
-    is_open = can_win[leader] and not is_finished[leader]
-    return Worth(worth, NEW_COUNTS * max(of_new), names[rows[leader]] if is_open else None)
+    return Worth(worth, NEW_COUNTS * max(of_new), [[names[rows[place]] for place in np.argsort(mean, kind="stable")]])
 
 
 def worth_of_new(mean: float, deviation: float, told: float, best: float, before: float) -> float:
@@ -91,9 +93,3 @@ def worth_of_new(mean: float, deviation: float, told: float, best: float, before
     order = np.argsort(-promise)
     share, gained = np.cumsum(DENSITY[order]), np.cumsum((DENSITY * promise)[order])
     return float((gained / (before + share * (1 - before))).max())
-
-
-def as_matrix(curves: Iterable[Mapping[float, float]], rungs: Sequence[float]) -> Array:
-    """Values of shape ``[curves, rungs]``, NaN where a curve has none."""
-    rows = [[curve.get(rung, np.nan) for rung in rungs] for curve in curves]
-    return np.array(rows, dtype=float).reshape(len(rows), len(rungs))

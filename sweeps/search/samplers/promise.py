@@ -1,0 +1,73 @@
+"""Promise of candidates: the expected improvement at the last rung, of one objective or a weighted one of several."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from sweeps.search.curve_model.observations import Array, Indices
+from sweeps.search.curve_model.posterior import Posterior, expected_improvement
+from sweeps.search.weighted_objective import weighted
+
+DRAWS = 128
+"""Draws of the objectives, by which the expected improvement of a weighted one is computed."""
+LEAST = 1e-12
+"""Expected improvement that is too small to compare."""
+
+
+class Promise:
+    """Promise of points, given the models of all objectives.
+
+    With several objectives it is that of a weighted one, by random weights (ParEGO: Knowles, 2006,
+    https://doi.org/10.1109/TEVC.2005.851274). Unlike there, each objective has a model of its own, and the improvement
+    is the mean over draws of their predictions (qParEGO: Daulton et al., 2020, https://arxiv.org/abs/2006.05078).
+    """
+
+    def __init__(self, posteriors: Sequence[Posterior], end: int, known: Array, seed: str):
+        """
+        Args:
+            posteriors: The model of each objective.
+            end: Index of the last rung.
+            known: Points that were tried.
+            seed: Seed of the weights and draws.
+        """
+        self._posteriors, self._end = posteriors, end
+        means = self._predict(known)[0]
+        draw, several = random.Random(f"{seed}/weights"), len(posteriors) > 1
+        shares = np.array([draw.expovariate(1.0) for _ in posteriors])
+        self._weights = shares / shares.sum()
+        self._ideal = means.min(axis=1)
+        half = [[[draw.gauss(0, 1)] for _ in range(DRAWS // 2)] for _ in posteriors] if several else []
+        self._draws = np.concatenate([np.array(half), -np.array(half)], axis=1) if several else np.empty((1, 0, 1))
+        """Standard normal, of shape ``[objectives, draws, 1]``."""
+        self._of_known = self._weighted(means)
+        self._best = float(self._of_known.min())
+
+    def best_known(self, number: int) -> Indices:
+        """Rows of the first ``number`` points that were tried, the best one first."""
+        return np.asarray(np.argsort(self._of_known[:number]))
+
+    def of(self, points: Array) -> Array:
+        """Logarithm of the expected improvement of points."""
+        means, deviations = self._predict(points)
+        middle = self._weighted(means)
+        if len(means) == 1:
+            improvement, doubt = expected_improvement(means[0], deviations[0], self._best), deviations[0]
+        else:
+            drawn = self._weighted(means[:, None] + deviations[:, None] * self._draws)
+            improvement = np.maximum(self._best - drawn, 0.0).mean(axis=0)
+            doubt = drawn.std(axis=0) + LEAST
+        # Far from the best the expected improvement is no number any more, but some points are still nearer.
+        nearer = np.log(LEAST) - np.maximum(middle - self._best, 0.0) / doubt
+        return np.where(improvement > LEAST, np.log(np.maximum(improvement, LEAST)), nearer)
+
+    def _predict(self, points: Array) -> tuple[Array, Array]:
+        """Means and standard deviations at the last rung, of shape ``[objectives, points]``."""
+        means, deviations = zip(*(each.predict(points, self._end) for each in self._posteriors), strict=True)
+        return np.array(means), np.array(deviations)
+
+    def _weighted(self, values: Array) -> Array:
+        """The weighted objective of values of shape ``[objectives, ...]``."""
+        return values[0] if len(values) == 1 else weighted(values, self._weights, self._ideal)
