@@ -41,7 +41,7 @@ NEAR_WIDTHS, REFINED_WIDTHS = (0.045, 0.15), ((0.024, 0.08), (0.012, 0.04))
 SAME = 1e-4
 """Distance in the unit cube within which two points are the same."""
 KNOWN = 1e6
-"""What is subtracted from the promise of a point that is known."""
+"""Amount subtracted from the promise of a point that is known."""
 FITTED = "sweeps:curve_models"
 """System attribute of a trial: the hyperparameters that were fitted before its suggestion, for each objective."""
 
@@ -188,7 +188,7 @@ class CurveSampler(WrappedSampler):
     def _hyperparameters(
         self, study: optuna.Study, trial: FrozenTrial, every: Sequence[FrozenTrial], seen: _Seen
     ) -> list[Hyperparameters]:
-        """Those that were noted last, or new ones if there are many more values; for each objective."""
+        """Hyperparameters that were noted last, or new ones if there are many more values; for each objective."""
         rungs, count = seen.values.shape[2], int(np.isfinite(seen.values[0]).sum())
         parameters = len(set(self._cube.groups))
         noted = next((each.system_attrs[FITTED] for each in reversed(every) if FITTED in each.system_attrs), None)
