@@ -58,6 +58,8 @@ class Workload:
     """Steps between our checkpoints."""
     kill_every: float
     """Seconds from one kill to the next."""
+    spare_processes: str
+    """Our setting of that name."""
 
     @property
     def worker_steps(self) -> int:
@@ -73,7 +75,7 @@ def our_command(each: Workload, traces: Path) -> list[str]:
         "train.lr=tag(log, interval(1e-4, 1e-3))",  # a space of one point has one trial
         *("search.metric=eval/loss", "search.mode=min", "tracking.report=false", "preflight.timeout_s=0"),
         *(f"cluster.num_cpus={PLACES * WORKERS_PER_TRIAL}", f"scaling.num_workers={WORKERS_PER_TRIAL}"),
-        "scaling.spare_processes=always",  # as one would where workers die each minute
+        f"scaling.spare_processes={each.spare_processes}",
         *("model=custom", "model._target_=survived.workload.Slow", f"+model.arguments.step_s={each.step_s}"),
         f"+model.arguments.traces={traces}",
         *(
@@ -156,7 +158,8 @@ def measured_table(numbers: dict[str, dict[str, Any]], workload: Workload) -> st
     epochs = f"{workload.epochs} epochs of {workload.epoch_steps} steps of {workload.step_s:g} s"
     return (
         f"{table}\n\n{workload.trials} trials of {epochs}, two at a time with {WORKERS_PER_TRIAL} workers each; a "
-        f"worker is killed every {workload.kill_every:g} s; Sweeps saves every {workload.save_every} steps."
+        f"worker is killed every {workload.kill_every:g} s; Sweeps saves every {workload.save_every} steps, with "
+        f"scaling.spare_processes={workload.spare_processes}."
     )
 
 
@@ -182,6 +185,7 @@ def extrapolated_table(save_s: float, restart_s: float, epoch_s: float) -> str:
 @click.option("--step-s", default=1.0, show_default=True, help="Seconds of a step.")
 @click.option("--save-every", default=2, show_default=True, help="Steps between our checkpoints.")
 @click.option("--kill-every", default=60.0, show_default=True, help="Seconds from one kill to the next.")
+@click.option("--spare-processes", default="always", show_default=True, help="Our scaling.spare_processes.")
 @click.option("--simulate", is_flag=True, help="Only check the model and extrapolate it.")
 @click.option("--save-s", default=0.3, show_default=True, help="With --simulate: seconds for which a save blocks.")
 @click.option("--restart-s", default=30.0, show_default=True, help="With --simulate: seconds to go on after a failure.")

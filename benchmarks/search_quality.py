@@ -322,8 +322,10 @@ def main() -> None:
     if BASELINE in options.methods:
         print(f"\n{LEGEND}")
     if options.write:
-        contents = {"search settings": compared_settings(found, options)} if options.settings else {}
-        write_between_marks(options.write, contents or {"search quality": written(found, options)})
+        if options.settings:
+            write_between_marks(options.write, {"search settings": compared_settings(found, options)})
+        else:
+            write_between_marks(options.write, {"search quality": written(found, options)})
 
 
 def written(found: Results, options: argparse.Namespace) -> str:
@@ -357,8 +359,7 @@ def compared_settings(found: Results, options: argparse.Namespace) -> str:
     """One table of several budgets and numbers of workers, for a document."""
     names = list(dict.fromkeys(cell.problem for cell in found))
     table = settings_table(found, options.methods, names, options.settings)
-    parts = [f"Mean over {', '.join(names)} ({options.seeds} seeds), at the end:", table]
-    return "\n\n".join([*parts, *([LEGEND] if BASELINE in options.methods else [])])
+    return f"Mean over {', '.join(names)} ({options.seeds} seeds), at the end:\n\n{table}"
 
 
 def peers_of(methods: Sequence[str]) -> list[str]:

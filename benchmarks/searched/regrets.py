@@ -70,21 +70,16 @@ def quality_table(found: Results, methods: Sequence[str], names: Sequence[str], 
 def settings_table(
     found: Results, methods: Sequence[str], names: Sequence[str], settings: Sequence[tuple[int, int]]
 ) -> str:
-    """Mean regret over the problems at the end and mean rank, for pairs of a number of workers and a budget; with the
-    baseline among the methods, also on how many problems a method is significantly better and worse than it."""
+    """Mean regret over the problems at the end and mean rank, for pairs of a number of workers and a budget."""
     columns: list[list[str]] = []
     for workers, budget in settings:
         last = _at_the_end(found, methods, names, workers, budget)
         means = {method: np.mean([last[method][name] for name in names], axis=0) for method in methods}
         best = min(methods, key=lambda method: means[method].mean())
-        cells = []
-        for method, rank in zip(methods, _mean_ranks(last), strict=True):
-            text = f"{with_interval(means[method], bold=method == best)}, rank {rank:.1f}"
-            if BASELINE in methods and method != BASELINE:
-                verdicts = list(compare(last[method], last[BASELINE]).values())
-                text += "".join(f",{mark} {verdicts.count(each)}" for each, mark in MARKS.items())
-            cells.append(text)
-        columns.append(cells)
+        ranked = zip(methods, _mean_ranks(last), strict=True)
+        columns.append(
+            [f"{with_interval(means[method], bold=method == best)}, rank {rank:.1f}" for method, rank in ranked]
+        )
     headers = [f"budget {budget}, {workers} worker{'s' * (workers > 1)}" for workers, budget in settings]
     return markdown_table(["method", *headers], [list(row) for row in zip(methods, *columns, strict=True)])
 

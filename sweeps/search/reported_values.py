@@ -67,9 +67,10 @@ class ReportedValues:
 
 def reported_values(trial: optuna.trial.FrozenTrial) -> dict[int, Values]:
     """The objectives that a trial of the study has reported, by step."""
-    several = {
+    if trial.intermediate_values:  # of one objective
+        return {step: (value,) for step, value in trial.intermediate_values.items()}
+    return {
         int(name.removeprefix(REPORT_PREFIX)): tuple(values)
         for name, values in trial.user_attrs.items()
         if name.startswith(REPORT_PREFIX)
     }
-    return {step: (value,) for step, value in trial.intermediate_values.items()} | several

@@ -98,21 +98,27 @@ def test_a_training_that_always_diverges_ends_after_three_returns(
     assert recorder.notes[-1].endswith("the training ends (train.on_divergence=restore)")
 
 
-class DivergesOnce(nn.Module):
-    """The outputs of its sixth training step are NaN on rank 1 only."""
+class FaultyOnce(nn.Module):
+    """The outputs of one training step are multiplied on rank 1 only."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: int, factor: float) -> None:
         super().__init__()
         self.layer, self.steps = nn.Linear(64, 10), 0
+        self.step, self.factor = step, factor
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.layer(images.flatten(1))
         self.steps += self.training
-        return logits * math.nan if self.training and self.steps == 6 and dist.get_rank() == 1 else logits
+        return logits * self.factor if self.training and self.steps == self.step and dist.get_rank() == 1 else logits
+
+
+def faulty_once(step: int, factor: float) -> dict[str, Any]:
+    arguments = {"step": step, "factor": factor}
+    return {**IMAGES, "model": {"kind": "custom", "_target_": f"{__name__}.FaultyOnce", "arguments": arguments}}
 
 
 def with_one_that_diverges() -> dict[str, Recorder]:
-    base = {**IMAGES, "model": {"kind": "custom", "_target_": f"{__name__}.DivergesOnce"}}
+    base = faulty_once(step=6, factor=math.nan)
     reactions = ("stop", "skip", "restore")
     return {each: run(configured(base, train={"on_divergence": each}), Path(each)) for each in reactions}
 
@@ -126,22 +132,8 @@ def test_all_workers_react_alike_if_only_one_diverges(tmp_path: Path) -> None:
     assert all(math.isfinite(found[each].final["eval/loss"]) for each in ("skip", "restore"))
 
 
-class SpikesOnce(nn.Module):
-    """The outputs of its tenth training step are a thousand times as large on rank 1 only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.steps = nn.Linear(64, 10), 0
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.layer(images.flatten(1))
-        self.steps += self.training
-        return logits * 1000 if self.training and self.steps == 10 and dist.get_rank() == 1 else logits
-
-
 def with_one_that_spikes() -> Recorder:
-    base = {**IMAGES, "model": {"kind": "custom", "_target_": f"{__name__}.SpikesOnce"}}
-    return run(configured(base, train={"max_steps": 12, "log_every": 1}), Path("spikes"))
+    return run(configured(faulty_once(step=10, factor=1000), train={"max_steps": 12, "log_every": 1}), Path("spikes"))
 
 
 def test_a_spike_on_one_of_two_workers_is_told_with_its_step(tmp_path: Path) -> None:

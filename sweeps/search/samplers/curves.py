@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.compat.optuna import set_note
 from sweeps.config.objectives import Values
-from sweeps.constants import NUMBER, REASON, REPORT_PREFIX
+from sweeps.constants import NUMBER, REASON
 from sweeps.search.curve_model.fit import FITTED_AGAIN, fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
@@ -124,10 +124,10 @@ class CurveSampler(WrappedSampler):
 
     def _learnt_from(self, study: optuna.Study) -> _Seen | None:
         signs = [1.0 if direction is StudyDirection.MINIMIZE else -1.0 for direction in study.directions]
-        trials = [trial for trial in study.get_trials(deepcopy=False) if _has_values(trial)]
-        reports = [_reports(trial, len(signs)) for trial in trials]
-        rungs = rungs_of([max(each) for each in reports if each])
-        curves = [_curve(trial, each, rungs, signs) for trial, each in zip(trials, reports, strict=True)]
+        reported = [(trial, reported_values(trial)) for trial in study.get_trials(deepcopy=False)]
+        told = [(trial, reports) for trial, reports in reported if _has_values(trial, reports)]
+        rungs = rungs_of([max(reports) for _, reports in told if reports])
+        trials, curves = [trial for trial, _ in told], [_curve(*each, rungs, signs) for each in told]
         reached = [index for index, curve in enumerate(curves) if any(map(math.isfinite, curve[0]))]
         if len(reached) < self._startup:
             return None
@@ -158,13 +158,14 @@ class CurveSampler(WrappedSampler):
             self._posterior(at, observe(seen.vectors, values), under_way, end)
             for at, values in zip(models, seen.values, strict=True)
         ]
-        promise = Promise(posteriors, end, np.vstack([seen.vectors, *under_way]), f"{self._seed}/{trial.number}")
-        parents = [seen.trials[row].params for row in promise.best_known(len(seen.trials))[:NUM_PARENTS]]
+        tried = np.vstack([seen.vectors, *under_way])
         seed = int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0] >> 2)
+        promise = Promise(posteriors, end, tried, seed)
+        parents = [seen.trials[row].params for row in promise.best_known(len(seen.trials))[:NUM_PARENTS]]
         candidates = self._candidates.random(RANDOM, seed).with_others(
             self._candidates.near(parents, NEAR_WIDTHS, NEAR, seed)
         )
-        known = np.vstack([seen.vectors, *under_way, *self._just_rejected(every, trial)])
+        known = np.vstack([tried, *self._just_rejected(every, trial)])
         found = promise.of(candidates.vectors) - KNOWN * _is_known(candidates, known)
         for turn, widths in enumerate(REFINED_WIDTHS, start=1):
             given = [candidates.parameters[index] for index in np.argsort(-found)[:NUM_REFINED]]
@@ -221,13 +222,6 @@ def _is_known(candidates: Candidates, known: Array) -> Array:
     return np.asarray(distance < SAME)
 
 
-def _reports(trial: FrozenTrial, objectives: int) -> Mapping[int, Values]:
-    """Values of the objectives by step."""
-    if objectives > 1:
-        return reported_values(trial)
-    return {step: (value,) for step, value in trial.intermediate_values.items()}
-
-
 def _curve(
     trial: FrozenTrial, reports: Mapping[int, Values], rungs: Sequence[int], signs: Sequence[float]
 ) -> list[list[float]]:
@@ -240,11 +234,10 @@ def _curve(
     return [[sign * reports.get(rung, nothing)[index] for rung in rungs] for index, sign in enumerate(signs)]
 
 
-def _has_values(trial: FrozenTrial) -> bool:
-    has_reports = bool(trial.intermediate_values) or any(name.startswith(REPORT_PREFIX) for name in trial.user_attrs)
+def _has_values(trial: FrozenTrial, reports: Mapping[int, Values]) -> bool:
     if trial.state is TrialState.FAIL:
-        return has_reports and is_bad(trial)
-    return has_reports or (trial.state is TrialState.COMPLETE and trial.values is not None)
+        return bool(reports) and is_bad(trial)
+    return bool(reports) or (trial.state is TrialState.COMPLETE and trial.values is not None)
 
 
 def is_bad(trial: FrozenTrial) -> bool:

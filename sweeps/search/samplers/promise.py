@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +24,7 @@ class Promise:
     is the mean over draws of their predictions (qParEGO: Daulton et al., 2020, https://arxiv.org/abs/2006.05078).
     """
 
-    def __init__(self, posteriors: Sequence[Posterior], end: int, known: Array, seed: str):
+    def __init__(self, posteriors: Sequence[Posterior], end: int, known: Array, seed: int):
         """
         Args:
             posteriors: The model of each objective.
@@ -35,12 +34,11 @@ class Promise:
         """
         self._posteriors, self._end = posteriors, end
         means = self._predict(known)[0]
-        draw, several = random.Random(f"{seed}/weights"), len(posteriors) > 1
-        shares = np.array([draw.expovariate(1.0) for _ in posteriors])
-        self._weights = shares / shares.sum()
         self._ideal = means.min(axis=1)
-        half = [[[draw.gauss(0, 1)] for _ in range(DRAWS // 2)] for _ in posteriors] if several else []
-        self._draws = np.concatenate([np.array(half), -np.array(half)], axis=1) if several else np.empty((1, 0, 1))
+        generator = np.random.default_rng(seed)
+        self._weights = generator.dirichlet(np.ones(len(posteriors)))
+        half = generator.standard_normal((len(posteriors), DRAWS // 2, 1))
+        self._draws = np.concatenate([half, -half], axis=1)
         """Standard normal, of shape ``[objectives, draws, 1]``."""
         self._of_known = self._weighted(means)
         self._best = float(self._of_known.min())
