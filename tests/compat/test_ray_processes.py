@@ -50,7 +50,7 @@ class Watched:
         return is_idle()
 
 
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 assert not ray.get(task.remote())
 assert not ray.get(Watched.remote().is_idle.remote())
 """
