@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from results_document import markdown_table, write_between_marks
 from searched.regrets import with_interval
 
-from sweeps.config.search import Sampler
+from sweeps.config.samplers import Sampler
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, IntDistribution
 from sweeps.search import FailureAdvisor, OptunaSearcher, build_sampler
 from sweeps.search.encoding import UnitCube

@@ -174,7 +174,7 @@ def run(search: Search) -> tuple[Outcome, dict[int, int]]:
     from pydantic import TypeAdapter
     from ray.tune.schedulers import FIFOScheduler
 
-    from sweeps.config.search import Sampler
+    from sweeps.config.samplers import Sampler
     from sweeps.constants import STEPS
     from sweeps.search import OptunaSearcher, build_sampler
     from sweeps.search.schedulers.asha import Asha

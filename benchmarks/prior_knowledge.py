@@ -29,7 +29,7 @@ from sequential_search import METRIC, search
 
 from hartmann import Hartmann  # isort: skip - search_problems has made it importable
 
-from sweeps.config.search import TPESampler
+from sweeps.config.samplers import TPESampler
 from sweeps.config.space import FloatDistribution, Prior
 from sweeps.search import EarlierSweep, EarlierTrials, OptunaSearcher, PriorAdvisor, build_sampler, points_to_retry
 from sweeps.space.distributions import Space

@@ -61,7 +61,7 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     from pydantic import TypeAdapter
     from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
-    from sweeps.config.search import RandomSampler, Sampler
+    from sweeps.config.samplers import RandomSampler, Sampler
     from sweeps.config.space import Distribution
     from sweeps.search import OptunaSearcher
     from sweeps.search.samplers.build import build_sampler

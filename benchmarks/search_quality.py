@@ -73,7 +73,7 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         from pydantic import TypeAdapter
         from ray.tune.schedulers import FIFOScheduler
 
-        from sweeps.config.search import Sampler
+        from sweeps.config.samplers import Sampler
         from sweeps.search import OptunaSearcher, build_sampler
         from sweeps.search.schedulers.asha import Asha
         from sweeps.search.schedulers.decisions import DecisionLog

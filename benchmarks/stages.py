@@ -29,7 +29,7 @@ from hartmann import Hartmann  # isort: skip - search_problems has made it impor
 
 from scipy.stats import kendalltau, t
 
-from sweeps.config.search import TPESampler
+from sweeps.config.samplers import TPESampler
 from sweeps.search import EarlierSweep, EarlierTrials, OptunaSearcher, build_sampler
 from sweeps.search.agreement import agreement
 from sweeps.search.samplers.transfer import distinct_best

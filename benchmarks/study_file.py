@@ -49,7 +49,7 @@ def _search(make: Callable[[Path], Any], trials: int) -> tuple[float, float]:
     from optuna.storages import JournalStorage
     from pydantic import TypeAdapter
 
-    from sweeps.config.search import Sampler
+    from sweeps.config.samplers import Sampler
     from sweeps.config.space import Distribution
     from sweeps.search import OptunaSearcher, Space, build_sampler
 

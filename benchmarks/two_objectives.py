@@ -164,7 +164,7 @@ def ours(kind: str) -> Callable[[Problem, int, float], list[Values]]:
     def run(problem: Problem, seed: int, limit_s: float) -> list[Values]:
         from pydantic import TypeAdapter
 
-        from sweeps.config.search import Sampler
+        from sweeps.config.samplers import Sampler
         from sweeps.search import OptunaSearcher, build_sampler
 
         config = TypeAdapter[Any](Sampler).validate_python({"kind": kind})

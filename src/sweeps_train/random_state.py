@@ -37,8 +37,9 @@ def random_state(device: torch.device) -> dict[str, Any]:
     return {
         "torch": torch.get_rng_state(),
         device.type: random_state_of(device),
-        # One tensor: torch.save would look at each of 625 numbers, which takes longer than a small checkpoint.
-        "python": (version, torch.tensor(words), gauss),
+        # One tensor: torch.save would look at each of 625 numbers, which takes longer than a small checkpoint. Numpy
+        # makes it from a tuple in a tenth of torch's time.
+        "python": (version, torch.from_numpy(np.array(words, dtype=np.int64)), gauss),
         "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": keys}},
     }
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import queue
 import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +71,13 @@ class CheckpointSaver:
         """Whether checkpoints are written without a snapshot, as long as that has cost less than a holder would."""
         self._direct_s = 0.0
         """Seconds for which such checkpoints have stopped the training."""
-        self._starting: threading.Thread | None = None
-        self._writing: threading.Thread | None = None
+        self._background = _Background()
+        self._starting: Future[None] | None = None
+        self._writing: Future[None] | None = None
         self._handed_over = threading.Event()
         """Set when the present write does not need this process any more, or has failed."""
         self._reported = threading.Event()
         """Set when the step of the present write has been reported."""
-        self._error: BaseException | None = None
         self.blocked_s = self.write_s = 0.0
         """Seconds for which the last save has stopped the training, and until its checkpoint was written."""
         if not self._is_direct:
@@ -118,9 +121,9 @@ class CheckpointSaver:
         self._handed_over.clear()
         self._reported.clear()
         if self._is_main:
-            self._writing = _started(self._write, path, finished, None if waits else announce)
+            self._writing = self._background.begin(self._write, path, finished, None if waits else announce)
         else:
-            self._writing = _started(self._hand_over)
+            self._writing = self._background.begin(self._hand_over)
         self.blocked_s = time.perf_counter() - began
         if not self._is_main or not waits:
             return None
@@ -159,11 +162,9 @@ class CheckpointSaver:
             OSError: It could not be written, or another worker has ended.
         """
         self._reported.set()
-        for thread in (self._starting, self._writing):
-            if thread is not None:
-                thread.join()
-        if self._error is not None:
-            raise self._error
+        for each in (self._starting, self._writing):
+            if each is not None:
+                each.result()
 
     def finish(self) -> None:
         """End the saving when the training has ended as it should: what is saved is on the storage, and the shared
@@ -173,13 +174,15 @@ class CheckpointSaver:
             OSError: Something could not be written.
         """
         self.wait()
+        self._background.end()
         self._forget()
 
     def close(self) -> None:
         """Leave the last snapshot, and what is still being written, to the attempt that continues, unless the training
         has ended as it should."""
+        self._background.end()
         if self._starting is not None:
-            self._starting.join()
+            self._starting.result()
         if self._writing is not None:
             self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
         if self._snapshot is not None:
@@ -190,7 +193,7 @@ class CheckpointSaver:
     def _hold(self) -> None:
         """Start a holder, unless there is one."""
         if self._is_main and self._is_background and self._connection is None:
-            self._starting = _started(self._start_holder)
+            self._starting = self._background.begin(self._start_holder)
 
     def _take_snapshot(self, progress: Progress, metrics: dict[str, float] | None) -> bool:
         if self._is_direct or not self._is_background:
@@ -229,8 +232,6 @@ class CheckpointSaver:
             if announce is not None and path.exists():
                 self._reported.wait()
                 announce(str(path))
-        except BaseException as error:  # noqa: BLE001 - raised by the next call of the training
-            self._error = error
         finally:
             self._handed_over.set()
 
@@ -241,8 +242,6 @@ class CheckpointSaver:
             self._snapshot.complete()
             self._handed_over.set()
             self._snapshot.wait_until_written()
-        except BaseException as error:  # noqa: BLE001 - raised by the next call of the training
-            self._error = error
         finally:
             self._handed_over.set()
 
@@ -254,7 +253,30 @@ class CheckpointSaver:
             self._connection = None
 
 
-def _started(work: Callable[..., None], *arguments: Any) -> threading.Thread:
-    thread = threading.Thread(target=work, args=arguments, name="checkpoint", daemon=True)
-    thread.start()
-    return thread
+class _Background:
+    """A daemon thread that does one piece of work after another. It is kept, since the start of a thread holds up the
+    one that starts it until the new one first waits for something."""
+
+    def __init__(self) -> None:
+        self._todo: queue.SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
+
+    def begin(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
+        """Have something done after what was begun before; its error is raised by the result."""
+        future: Future[None] = Future()
+        self._todo.put((future, functools.partial(work, *arguments)))
+        return future
+
+    def end(self) -> None:
+        """End the thread after what was begun."""
+        self._todo.put(None)
+
+    def _run(self) -> None:
+        while (begun := self._todo.get()) is not None:
+            future, work = begun
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - raised by the next call of the training
+                future.set_exception(error)
+            else:
+                future.set_result(None)

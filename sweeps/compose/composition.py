@@ -15,7 +15,7 @@ from sweeps.compose.derived import register_calc, without_prefix
 from sweeps.compose.dotted import MISSING, find
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
-from sweeps.config.search import NoScheduler
+from sweeps.config.schedulers import NoScheduler
 from sweeps.errors import ConfigError
 
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:[^${}]*\}")

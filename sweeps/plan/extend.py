@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
 from sweeps.config import SWEEP_CONFIG
-from sweeps.config.search import HyperbandScheduler, Search, Stop
+from sweeps.config.schedulers import HyperbandScheduler
+from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
 from sweeps.folder import driver_was_killed

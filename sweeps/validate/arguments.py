@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find
 from sweeps.config import SweepConfig
-from sweeps.config.search import CustomSampler
+from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import Lookup, Space, boundary_values
 from sweeps.suggestions import closest_names, did_you_mean

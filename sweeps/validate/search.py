@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig
-from sweeps.config.search import (
+from sweeps.config.samplers import NSGASampler
+from sweeps.config.schedulers import (
     AshaScheduler,
     FreezeThawScheduler,
     HyperbandScheduler,
     MedianScheduler,
-    NSGASampler,
     PB2Scheduler,
     PBTScheduler,
     Resource,
-    Search,
 )
+from sweeps.config.search import Search
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
 from sweeps.constants import COST, GPU_HOURS, SEED
 from sweeps.errors import ConfigError

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from sweeps.config import SweepConfig
-from sweeps.config.search import CustomSampler
+from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import check_installed

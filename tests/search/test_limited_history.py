@@ -12,7 +12,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import TypeAdapter
 
-from sweeps.config.search import Sampler
+from sweeps.config.samplers import Sampler
 from sweeps.search import FloatDistribution as Range
 from sweeps.search import Space, build_sampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler

@@ -12,7 +12,7 @@ from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import BasicSamplerTestCase, MultiObjectiveSamplerTestCase, RelativeSamplerTestCase
 from pydantic import TypeAdapter
 
-from sweeps.config.search import Sampler
+from sweeps.config.samplers import Sampler
 from sweeps.search.samplers.build import build_sampler
 from sweeps.space.distributions import Space
 

@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from sweeps.config.search import TPESampler
+from sweeps.config.samplers import TPESampler
 from sweeps.config.space import Distribution
 from sweeps.config.warm_start import OtherTrials
 from sweeps.driver.live import PlainView

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
-from sweeps.config.search import Sampler
+from sweeps.config.samplers import Sampler
 from sweeps.config.space import Distribution, FloatDistribution
 from sweeps.constants import COMPLETED, STEP
 from sweeps.errors import ConfigError

@@ -14,7 +14,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
-from sweeps.config.search import Limit, RandomSampler, Sampler
+from sweeps.config.samplers import RandomSampler, Sampler
+from sweeps.config.search import Limit
 from sweeps.config.space import Distribution
 from sweeps.constants import COMPLETED, REASON, STEP, STOPPED
 from sweeps.errors import ConfigError

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from recording import open_recorder
 
 from sweeps.config.objectives import Objectives
-from sweeps.config.search import Sampler
+from sweeps.config.samplers import Sampler
 from sweeps.config.space import Distribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry

@@ -9,9 +9,10 @@ memory. Others copy into memory of their own, from which the parts are sent to t
 from __future__ import annotations
 
 import contextlib
-import pickle
+import copy
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,7 +37,18 @@ from sweeps_train.snapshots.link import link_workers
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.tensor_file import TensorSpec, spec_of
-from sweeps_train.training_state import own_tensors, write_state
+from sweeps_train.training_state import WorkerState, own_tensors, write_state
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Parts of a snapshot that are small: copies, or values that do not change, since the training goes on."""
+
+    progress: Progress
+    metrics: dict[str, float] | None
+    scaler: dict[str, Any]
+    """State of the gradient scaler."""
+    small: WorkerState
 
 
 class Snapshot:
@@ -82,8 +94,7 @@ class Snapshot:
         """Places of the parts that each other worker sends; on rank 0."""
         self._overwrites_model = False
         """Whether the weights are among the parts, since they can be overwritten in the model's files."""
-        self._taken: tuple[Progress, dict[str, Any], bytes]
-        """Position, gradient scaler, and this worker's small parts of the state."""
+        self._taken: _Taken
 
     @property
     def is_outdated(self) -> bool:
@@ -117,10 +128,12 @@ class Snapshot:
         with torch.no_grad():
             pairs = [(target, local_shard(tensors[name])) for name, target in self._targets.items()]
         copy_all(pairs, self._workers.device)
-        # Copied, since the training goes on.
-        self._taken = progress, dict(self._strategy.precision.scaler.state_dict()), pickle.dumps(small)
-        if self._workers.rank == 0:
-            write_json(self._files / METRICS_FILE, metrics)
+        self._taken = _Taken(
+            progress,
+            None if metrics is None else dict(metrics),
+            dict(self._strategy.precision.scaler.state_dict()),
+            replace(small, plain=copy.deepcopy(small.plain)),
+        )
         return True
 
     def complete(self) -> None:
@@ -130,20 +143,21 @@ class Snapshot:
         Raises:
             ConnectionError: A worker has ended.
         """
-        progress, scaler, small = self._taken
+        taken = self._taken
         if self._workers.rank != 0:
             (link,) = self._links
-            link.send(small)
+            link.send(taken.small)
             if not self._is_here:
                 for part in self._targets.values():
                     link.send_tensor(part)
             return
-        states = [small]
+        write_json(self._files / METRICS_FILE, taken.metrics)
+        states = [taken.small]
         for link, places in zip(self._links, self._received, strict=True):
             states.append(link.receive())
             for place in places:
                 link.receive_tensor(place)
-        write_state(self._files, progress, scaler, [pickle.loads(each) for each in states])  # noqa: S301 - of workers
+        write_state(self._files, taken.progress, taken.scaler, states)
 
     def tell_written(self, error: Exception | None) -> None:
         """Tell the other workers that the snapshot is written, and may be overwritten; or what has happened."""

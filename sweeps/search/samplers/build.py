@@ -14,7 +14,7 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from sweeps.config.search import (
+from sweeps.config.samplers import (
     BOHBSampler,
     BruteForceSampler,
     CmaEsSampler,
@@ -27,12 +27,8 @@ from sweeps.config.search import (
     Sampler,
     TPESampler,
 )
-from sweeps.config.search import (
-    CurveSampler as CurveConfig,
-)
-from sweeps.config.search import (
-    PredictedSampler as PredictedConfig,
-)
+from sweeps.config.samplers import CurveSampler as CurveConfig
+from sweeps.config.samplers import PredictedSampler as PredictedConfig
 from sweeps.errors import ConfigError
 from sweeps.search.samplers.bohb import RungSampler
 from sweeps.search.samplers.curves import CurveSampler
@@ -79,7 +75,7 @@ def build_sampler(
 
     Example:
         >>> import optuna
-        >>> from sweeps.config.search import TPESampler
+        >>> from sweeps.config.samplers import TPESampler
         >>> from sweeps.search import FloatDistribution, Space, build_sampler
         >>> space = Space({"lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)})
         >>> study = optuna.create_study(sampler=build_sampler(TPESampler(kind="tpe"), 0, space))

@@ -9,7 +9,7 @@ from typing import Any, cast
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from sweeps.compose import Composition
-from sweeps.config.search import (
+from sweeps.config.schedulers import (
     AshaScheduler,
     FreezeThawScheduler,
     HyperbandScheduler,

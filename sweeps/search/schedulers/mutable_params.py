@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.config.search import PB2Scheduler, PBTScheduler
+from sweeps.config.schedulers import PB2Scheduler, PBTScheduler
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.space.distributions import Space
 

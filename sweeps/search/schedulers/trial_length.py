@@ -6,7 +6,7 @@ import math
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
-from sweeps.config.search import HyperbandScheduler, Resource
+from sweeps.config.schedulers import HyperbandScheduler, Resource
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import Lookup, Space
 

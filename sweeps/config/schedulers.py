@@ -1,0 +1,131 @@
+"""Schemas of the schedulers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
+from sweeps_train.config.reach import Text
+
+Resource = Literal["evaluations", "steps", "epochs", "samples", "tokens", "seconds"]
+"""Unit in which a scheduler counts a trial's progress; ``seconds`` are seconds of training."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class AshaScheduler:
+    """Asynchronous successive halving (Li et al., 2018, https://arxiv.org/abs/1810.05934): at each rung only the best
+    1/eta of the trials that reached it continue."""
+
+    kind: Literal["asha"]
+    resource: Resource = "evaluations"
+    """Unit of the rungs."""
+    grace: PositiveFloat = 1
+    """Position of the first rung, which every trial reaches."""
+    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
+    """Reduction factor: rungs are at grace, grace * eta, ..., and one in eta trials continues."""
+    brackets: PositiveInt = 1
+    """Number of brackets, each with a later first rung."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class HyperbandScheduler:
+    """Hyperband (Li et al., 2017, https://arxiv.org/abs/1603.06560): trials pause at a rung until all trials of their
+    bracket have reached it, and the best 1/eta continue. With the sampler bohb this is BOHB."""
+
+    kind: Literal["hyperband"]
+    resource: Resource = "evaluations"
+    """Unit of the rungs."""
+    grace: PositiveFloat | None = None
+    """Approximate position of the first rung; default: a trial's first evaluation, if it follows from the config."""
+    longest: PositiveFloat | None = None
+    """Length of a whole trial, from which the rungs are counted down; default: computed from the config if possible."""
+    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
+    """Reduction factor: one in eta trials continues."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class FreezeThawScheduler:
+    """Freeze-thaw (Swersky et al., 2014, https://arxiv.org/abs/1406.3896): trials pause at rungs, and whichever is
+    expected to improve most on the best for what it still costs goes on, by a model of all learning curves so far. With
+    the sampler curves this is ``search=sweeps``."""
+
+    kind: Literal["freeze_thaw"]
+    resource: Resource = "evaluations"
+    """Unit of the rungs."""
+    grace: PositiveFloat = 1
+    """Position of the first rung, which every trial reaches."""
+    longest: PositiveFloat | None = None
+    """Length of a whole trial; default: computed from the config if possible, else that of the first finished one."""
+    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
+    """Distance between rungs, which are at grace, grace * eta, ...; until later values can be predicted, one in eta
+    trials continues."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class MedianScheduler:
+    """Median stopping (Golovin et al., 2017): a trial ends when its best value so far is worse than the median of the
+    other trials' running averages at the same point."""
+
+    kind: Literal["median"]
+    resource: Resource = "evaluations"
+    """Unit of ``grace``."""
+    grace: PositiveFloat = 1
+    """Minimum length of every trial."""
+    min_trials: PositiveInt = 3
+    """Number of other trials that must have reached the same point for a comparison."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class PBTScheduler:
+    """Population based training (Jaderberg et al., 2017, https://arxiv.org/abs/1711.09846): the worst trials continue
+    from checkpoints of the best, with changed values. The population has ``search.num_trials`` trials."""
+
+    kind: Literal["pbt"]
+    resource: Resource = "evaluations"
+    """Unit of ``interval``."""
+    interval: PositiveFloat = 1
+    """Interval between possible changes of a trial."""
+    quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
+    """Fraction of the population that is replaced, and fraction that is copied."""
+    resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """Probability that a value is sampled again instead of changed by a fifth, or to a neighbouring choice."""
+    mutate: list[Text] | None = None
+    """Searched paths that change; default: all that can change during training."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class PB2Scheduler:
+    """Population based bandits (Parker-Holder et al., 2020, https://arxiv.org/abs/2002.02518): PBT with new values from
+    a Gaussian process; only for ranges of numbers."""
+
+    kind: Literal["pb2"]
+    resource: Resource = "evaluations"
+    """Unit of ``interval``."""
+    interval: PositiveFloat = 1
+    """Interval between possible changes of a trial."""
+    quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
+    """Fraction of the population that is replaced, and fraction that is copied."""
+    mutate: list[Text] | None = None
+    """Searched paths that change; default: all that can change during training."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class NoScheduler:
+    """Every trial trains to its end."""
+
+    kind: Literal["none"]
+
+
+Scheduler = Annotated[
+    AshaScheduler
+    | HyperbandScheduler
+    | FreezeThawScheduler
+    | MedianScheduler
+    | PBTScheduler
+    | PB2Scheduler
+    | NoScheduler,
+    Field(discriminator="kind"),
+]
