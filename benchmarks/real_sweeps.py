@@ -114,25 +114,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--conf", nargs="+", choices=CONFS, default=list(CONFS))
     parser.add_argument("--choices", nargs="+", choices=CHOICES, default=list(CHOICES[:4]))
-    parser.add_argument("--seconds", type=float, default=600, help="wall time of each sweep")
+    parser.add_argument(
+        "--seconds", type=float, nargs="+", default=[600], help="wall time of a sweep, or of each conf's"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2, help="number of trials at once")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of all sweeps")
     parser.add_argument("--to", type=Path, help="JSON file for all values; what it has is not measured again")
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
     options = parser.parse_args()
+    if len(options.seconds) not in (1, len(options.conf)):
+        parser.error("--seconds: give one number, or one for each --conf")
+    seconds = dict(zip(options.conf, itertools.cycle(options.seconds), strict=False))
     known, found = read(options.to), dict[Key, Found]()
     for seed, conf in itertools.product(range(options.seeds), options.conf):
         turn = seed % len(options.choices)
         for choice in [*options.choices[turn:], *options.choices[:turn]]:
-            key = Key(conf, choice, seed, options.seconds, options.workers, " ".join(options.set))
+            key = Key(conf, choice, seed, seconds[conf], options.workers, " ".join(options.set))
             if key not in known:
                 known[key] = run(key)
                 print(f"{key}: {known[key]}", file=sys.stderr, flush=True)
                 if options.to:
                     write(options.to, known)
             found[key] = known[key]
-    text = f"{table(found, options.conf, options.choices)}\n\n({options.seeds} seeds, {options.seconds:g} s, "
+    text = f"{table(found, options.conf, options.choices)}\n\n({options.seeds} seeds, "
+    text += f"{' and '.join(f'{each:g}' for each in options.seconds)} s, "
     text += f"{options.workers} trials at once)"
     print(text)
     if options.write:
