@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Literal
 
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from pydantic import TypeAdapter
 
-from sweeps.config.samplers import Sampler
-from sweeps.search import FloatDistribution as Range
-from sweeps.search import Space, build_sampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
 
 RANGE = FloatDistribution(0.0, 1.0)
@@ -113,20 +108,3 @@ def test_the_suggestions_of_a_short_study_are_those_of_tpe_alone() -> None:
 
     for seed in range(3):
         assert suggested(LimitedHistorySampler(tpe(seed)), seed) == suggested(tpe(seed), seed)
-
-
-def test_a_suggestion_of_tpe_takes_no_longer_after_many_trials() -> None:
-    space = Space({"x": Range(type="float", low=0.0, high=1.0)})
-
-    def seconds(number: int) -> float:
-        searched = study([trial(index % 1000 / 1000) for index in range(number)])
-        searched.sampler = build_sampler(TypeAdapter[Sampler](Sampler).validate_python({"kind": "tpe"}), 0, space)
-        taken = []
-        for _ in range(5):
-            began = time.process_time()
-            searched.ask({"x": RANGE})
-            taken.append(time.process_time() - began)
-        return min(taken)
-
-    few, many = seconds(1000), seconds(8000)
-    assert many < 4 * few, (few, many)
