@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ class CheckpointSaver:
         has ended as it should."""
         self._background.end()
         if self._starting is not None:
-            self._starting.result()
+            futures.wait([self._starting])  # raises nothing: what the training has raised is told
         if self._writing is not None:
             self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
         if self._snapshot is not None:

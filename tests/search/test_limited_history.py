@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import Literal
+from typing import Any, Literal
 
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
+from optuna.samplers._tpe import sampler as tpe_sampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import TypeAdapter
 
+from sweeps.config.samplers import Sampler
+from sweeps.search import FloatDistribution as Range
+from sweeps.search import Space, build_sampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
 
 RANGE = FloatDistribution(0.0, 1.0)
@@ -108,3 +113,21 @@ def test_the_suggestions_of_a_short_study_are_those_of_tpe_alone() -> None:
 
     for seed in range(3):
         assert suggested(LimitedHistorySampler(tpe(seed)), seed) == suggested(tpe(seed), seed)
+
+
+@pytest.mark.parametrize("kind", ["tpe", "bohb"])
+def test_the_samplers_that_are_built_learn_from_400_trials_of_a_long_search(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, split = [], tpe_sampler._split_trials
+
+    def counted(searched: optuna.Study, trials: list[FrozenTrial], *rest: Any) -> Any:
+        counts.append(len(trials))
+        return split(searched, trials, *rest)
+
+    monkeypatch.setattr(tpe_sampler, "_split_trials", counted)
+    searched = study([trial(index % 1000 / 1000) for index in range(2000)])
+    config = TypeAdapter[Sampler](Sampler).validate_python({"kind": kind})
+    searched.sampler = build_sampler(config, 0, Space({"x": Range(type="float", low=0.0, high=1.0)}))
+    searched.ask({"x": RANGE})
+    assert counts == [400]
