@@ -9,6 +9,7 @@ import pytest
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
+from sweeps.search.samplers.curves import FITTED_COSTS
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
@@ -26,10 +27,11 @@ class Curves:
 
     def curve(self, point: Point) -> list[Report]:
         end = 0.9 - point["train.lr"] - 0.1 * point["model.dropout"]
-        return [Report(25 * step, float(step), {"eval/accuracy": end - 0.3 / step}) for step in range(1, 13)]
+        seconds = 1 + point["model.dropout"]
+        return [Report(25 * step, seconds * step, {"eval/accuracy": end - 0.3 / step}) for step in range(1, 13)]
 
 
-def searched(*overrides: str, trials: int = 14, workers: int = 3) -> Plan:
+def searched(*overrides: str, trials: int = 14, workers: int = 3, limit_s: float = math.inf) -> Plan:
     """A plan whose search was recorded in its folder, as a sweep does."""
     plan = make_plan(["conf=digits", f"search.num_trials={trials}", *overrides], [], "recorded", "")
     plan.folder.mkdir(parents=True)
@@ -44,10 +46,11 @@ def searched(*overrides: str, trials: int = 14, workers: int = 3) -> Plan:
         exploited=lambda exploit: None,
         decisions=DecisionLog(searcher.study, on_report=searcher.on_trial_result),
         num_trials=lambda: trials,
-        remaining_s=lambda: math.inf,
+        remaining_s=lambda: limit_s - simulation.usage.wall_s,
     )
     scheduler.set_search_properties("eval/accuracy", "max")
-    Simulation(searcher, scheduler, Curves(), workers).run()
+    simulation = Simulation(searcher, scheduler, Curves(), workers)
+    simulation.run()
     return plan
 
 
@@ -68,6 +71,15 @@ def test_a_search_on_parallel_workers_makes_the_same_decisions_again(scheduler: 
     assert result.given == 1
     assert (result.decisions > 10) == (scheduler != "none")
     assert result.unknown == 0
+
+
+def test_a_search_that_knows_what_trials_cost_makes_the_same_decisions_again() -> None:
+    plan = searched("search=sweeps", "search.sampler.startup_trials=4", trials=30, limit_s=300.0)
+    assert FITTED_COSTS in (plan.folder / STUDY_FILE).read_text()
+    result = replay(plan)
+    assert result.differences == []
+    assert result.suggestions == 29
+    assert result.decisions > 30
 
 
 def test_what_is_different_now_is_told() -> None:

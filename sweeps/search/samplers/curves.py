@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.compat.optuna import set_note
 from sweeps.config.objectives import Values
 from sweeps.constants import NUMBER, REASON
+from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
 from sweeps.search.curve_model.fit import FITTED_AGAIN, fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
@@ -27,7 +28,7 @@ from sweeps.search.samplers.candidates import Candidates, CandidateSource
 from sweeps.search.samplers.promise import Promise
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_view import WrappedSampler, rungs_of
-from sweeps.search.schedulers.decisions import is_paused
+from sweeps.search.schedulers.decisions import is_paused, seconds_for_a_unit
 from sweeps.space.distributions import Lookup, Space
 
 RANDOM_SHARE = 0.1
@@ -42,8 +43,9 @@ SAME = 1e-4
 """Distance in the unit cube within which two points are the same."""
 KNOWN = 1e6
 """Amount subtracted from the promise of a point that is known."""
-FITTED = "sweeps:curve_models"
-"""System attribute of a trial: the hyperparameters that were fitted before its suggestion, for each objective."""
+FITTED, FITTED_COSTS = "sweeps:curve_models", "sweeps:cost_model"
+"""System attributes of a trial: the hyperparameters that were fitted before its suggestion, for each objective, and
+those of costs."""
 
 
 class _Seen(NamedTuple):
@@ -63,6 +65,8 @@ class CurveSampler(WrappedSampler):
     step at which several trials ended or wait; the scheduler is not asked. Running trials count as if they would end
     with what is predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose
     training diverged, counts as one of the worst.
+
+    If the search has a budget of time, the improvement counts for what it costs (``CostModel``).
 
     With several objectives each has a model, and the improvement is that of a weighted one, by other random weights for
     each suggestion (``sweeps.search.samplers.promise``).
@@ -160,7 +164,7 @@ class CurveSampler(WrappedSampler):
         ]
         tried = np.vstack([seen.vectors, *under_way])
         seed = int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0] >> 2)
-        promise = Promise(posteriors, end, tried, seed)
+        promise = Promise(posteriors, end, tried, seed, self._costs(study, trial, every, seen))
         parents = [seen.trials[row].params for row in promise.best_known(len(seen.trials))[:NUM_PARENTS]]
         candidates = self._candidates.random(RANDOM, seed).with_others(
             self._candidates.near(parents, NEAR_WIDTHS, NEAR, seed)
@@ -192,19 +196,34 @@ class CurveSampler(WrappedSampler):
         """Hyperparameters that were noted last, or new ones if there are many more values; for each objective."""
         rungs, count = seen.values.shape[2], int(np.isfinite(seen.values[0]).sum())
         parameters = len(set(self._cube.groups))
-        noted = next((each.system_attrs[FITTED] for each in reversed(every) if FITTED in each.system_attrs), None)
+        noted = _last_noted(every, FITTED)
         starts: list[Hyperparameters | None] = [None] * len(seen.values)
         if noted is not None and noted["rungs"] == rungs:
             kept = [Hyperparameters.of(vector, parameters, rungs) for vector in noted["vectors"]]
             if count < noted["count"] * FITTED_AGAIN:
                 return kept
             starts = [*kept]
-        vectors = []
-        for values, start in zip(seen.values, starts, strict=True):
-            at = fit(observe(seen.vectors, values), self._cube.groups, rungs, start)
-            vectors.append([float(f"{value:.9g}") for value in at.vector()])
+        vectors = [
+            _rounded(fit(observe(seen.vectors, values), self._cube.groups, rungs, start))
+            for values, start in zip(seen.values, starts, strict=True)
+        ]
         set_note(study, trial, FITTED, {"count": count, "rungs": rungs, "vectors": vectors})
         return [Hyperparameters.of(np.array(vector), parameters, rungs) for vector in vectors]
+
+    def _costs(
+        self, study: optuna.Study, trial: FrozenTrial, every: Sequence[FrozenTrial], seen: _Seen
+    ) -> CostModel | None:
+        """The model of what trainings cost; None if it is known of too few trials."""
+        known = [seconds_for_a_unit(each) for each in seen.trials]
+        rows = [row for row, seconds in enumerate(known) if seconds is not None]
+        if len(rows) < FEWEST:
+            return None
+        groups, vectors, seconds = self._cube.groups, seen.vectors[rows], np.array([known[row] for row in rows])
+        noted = _last_noted(every, FITTED_COSTS)
+        if noted is None or len(rows) >= noted["count"] * FITTED_AGAIN:
+            noted = {"count": len(rows), "vector": _rounded(fit_costs(groups, vectors, seconds))}
+            set_note(study, trial, FITTED_COSTS, noted)
+        return CostModel(Hyperparameters.of(np.array(noted["vector"]), len(set(groups)), 1), groups, vectors, seconds)
 
     def _just_rejected(self, every: Sequence[FrozenTrial], trial: FrozenTrial) -> list[Array]:
         """Points of the last suggestions, as far as none of them was started."""
@@ -214,6 +233,15 @@ class CurveSampler(WrappedSampler):
                 break
             rejected.append(self._cube.vector(self._cube.point(each.params))[None])
         return rejected
+
+
+def _last_noted(trials: Sequence[FrozenTrial], key: str) -> dict[str, Any] | None:
+    return next((each.system_attrs[key] for each in reversed(trials) if key in each.system_attrs), None)
+
+
+def _rounded(at: Hyperparameters) -> list[float]:
+    """The vector of hyperparameters as it is noted."""
+    return [float(f"{value:.9g}") for value in at.vector()]
 
 
 def _is_known(candidates: Candidates, known: Array) -> Array:

@@ -1,4 +1,5 @@
-"""Promise of candidates: the expected improvement at the last rung, of one objective or a weighted one of several."""
+"""Promise of candidates: the expected improvement at the last rung, of one objective or a weighted one of several, for
+what it costs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sweeps.search.curve_model.cost import CostModel
 from sweeps.search.curve_model.observations import Array, Indices
 from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 from sweeps.search.weighted_objective import weighted
@@ -24,15 +26,16 @@ class Promise:
     is the mean over draws of their predictions (qParEGO: Daulton et al., 2020, https://arxiv.org/abs/2006.05078).
     """
 
-    def __init__(self, posteriors: Sequence[Posterior], end: int, known: Array, seed: int):
+    def __init__(self, posteriors: Sequence[Posterior], end: int, known: Array, seed: int, costs: CostModel | None):
         """
         Args:
             posteriors: The model of each objective.
             end: Index of the last rung.
             known: Points that were tried.
             seed: Seed of the weights and draws.
+            costs: The model of what trainings cost; None if all cost the same.
         """
-        self._posteriors, self._end = posteriors, end
+        self._posteriors, self._end, self._costs = posteriors, end, costs
         means = self._predict(known)[0]
         self._ideal = means.min(axis=1)
         generator = np.random.default_rng(seed)
@@ -48,7 +51,7 @@ class Promise:
         return np.asarray(np.argsort(self._of_known[:number]))
 
     def of(self, points: Array) -> Array:
-        """Logarithm of the expected improvement of points."""
+        """Logarithm of the expected improvement of points, for what they cost."""
         means, deviations = self._predict(points)
         middle = self._weighted(means)
         if len(means) == 1:
@@ -59,7 +62,8 @@ class Promise:
             doubt = drawn.std(axis=0) + LEAST
         # Far from the best the expected improvement is no number any more, but some points are still nearer.
         nearer = np.log(LEAST) - np.maximum(middle - self._best, 0.0) / doubt
-        return np.where(improvement > LEAST, np.log(np.maximum(improvement, LEAST)), nearer)
+        promise = np.where(improvement > LEAST, np.log(np.maximum(improvement, LEAST)), nearer)
+        return promise if self._costs is None else promise - np.log(self._costs.of(points))
 
     def _predict(self, points: Array) -> tuple[Array, Array]:
         """Means and standard deviations at the last rung, of shape ``[objectives, points]``."""

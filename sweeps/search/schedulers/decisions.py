@@ -13,7 +13,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from sweeps.compat.optuna import set_trial_attribute
-from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX
+from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX, SECONDS
 from sweeps.search.not_pickled import NotPickled
 from sweeps.search.trial_ids import trial_id
 
@@ -104,6 +104,13 @@ class DecisionLog(NotPickled):
 def was_stopped(trial: FrozenTrial) -> bool:
     """Whether the last decision about a trial stops it; its driver may have died before it did so."""
     return bool(_last(trial).get(STOPS))
+
+
+def seconds_for_a_unit(trial: FrozenTrial) -> float | None:
+    """Seconds of training for a unit of the resource, by the last decision about a trial that has them; None if none
+    has. They are recorded by schedulers that pause trials, if the search has a budget of time."""
+    known = [(order, event[SECONDS]) for order, event in _decisions(trial.user_attrs) if event.get(SECONDS)]
+    return float(max(known)[1]) if known else None
 
 
 def is_paused(trial: FrozenTrial) -> bool:

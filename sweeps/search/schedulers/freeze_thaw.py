@@ -19,6 +19,7 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, observe
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
+from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
@@ -91,10 +92,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """All trials and rungs that they came to, in this order."""
         self._fitted: tuple[int, list[Hyperparameters]] | None = None
         """Number of the first arrivals that the models were fitted to, and the hyperparameters for each weighting."""
-        self._seconds: dict[str, float] = {}
-        """Seconds of training for a unit of the resource, by trial."""
-        self._usual_seconds = math.nan
-        """Median of them."""
+        self._costs = Costs(self._cube.groups)
+        """Costs of the trials; known if the search has a budget of time."""
         self._live: set[str] = set()
         self._last_points: list[Vector] = []
         """The last points that had been suggested at the last arrival."""
@@ -137,8 +136,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
                 self._worth = None
                 if "left_s" in event:
-                    self._seconds[trial], self._left_s = float(event["seconds"]), float(event["left_s"])
-                    self._usual_seconds = float(np.median([*self._seconds.values()]))
+                    self._left_s = float(event["left_s"])
+                    if event[SECONDS]:
+                        self._costs.add(trial, self._vectors[trial], float(event[SECONDS]))
                 if event["event"] == "done":
                     self._longest = self._longest or float(event["rung"])
                 elif event[PAUSES]:
@@ -188,11 +188,11 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _fits(self, trial: str | None) -> bool:
         """Whether a trial (None: a new one) can be trained to its end within the budget."""
-        if self._left_s == math.inf or self._longest is None or not self._seconds:
+        if self._left_s == math.inf or self._longest is None or not self._costs.seconds:
             return True
         if trial is None:
-            return self._usual_seconds * self._longest <= self._left_s
-        return self._seconds[trial] * (self._longest - max(self._curves[trial])) <= self._left_s
+            return self._costs.usual_seconds * self._longest <= self._left_s
+        return self._costs.seconds.get(trial, 0.0) * (self._longest - max(self._curves[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
@@ -204,9 +204,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
             rungs, curves = self._rungs(), {name: curve for name, curve in self._curves.items() if curve}
             values, vectors = _losses(curves.values(), rungs), np.array([self._vectors[name] for name in curves])
             names, new, groups = [*curves], self._new_points(), self._cube.groups
+            divisors = self._costs.divisors(names, new)
             self._worth = Worth.largest(
                 [
-                    measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups)
+                    measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups, *divisors)
                     for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
                 ]
             )
@@ -296,7 +297,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             event["further"] = [float(sign * result[metric]) for metric, sign in self._further.items()]
         left = self._remaining_s()
         if left < math.inf:
-            event |= {"seconds": result.get(SECONDS, 0.0) / max(result[self._resource], 1e-9), "left_s": left}
+            event |= {SECONDS: result.get(SECONDS, 0.0) / max(result[self._resource], 1e-9), "left_s": left}
         return event
 
     def _is_finite(self, result: Mapping[str, Any]) -> bool:

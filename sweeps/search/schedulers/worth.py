@@ -48,6 +48,8 @@ def measure_worth(
     rungs: Sequence[float],
     at: Hyperparameters,
     groups: Sequence[int],
+    costs: Array,
+    costs_of_new: Array,
 ) -> Worth:
     """Measure what trials are worth, from the curves that there are.
 
@@ -59,6 +61,8 @@ def measure_worth(
         rungs: Positions of all rungs; the last one is the end of a training.
         at: Hyperparameters of the model of learning curves.
         groups: Parameter of each column of the vectors, from 0.
+        costs: What the worth of each trial is divided by (``CostModel``).
+        costs_of_new: What that of each new trial is divided by.
     """
     end, rows = len(rungs) - 1, most_telling(values, MOST)
     posterior = Posterior(at, groups, observe(vectors[rows], values[rows]))
@@ -69,10 +73,10 @@ def measure_worth(
     last = [rungs[int(np.flatnonzero(np.isfinite(values[row]))[-1])] for row in rows]
     rest = np.maximum(1 - np.array(last) / rungs[-1], 1e-9)
     worth = dict.fromkeys(names, 0.0)
-    worth |= zip((names[row] for row in rows), map(float, promise / rest), strict=True)
+    worth |= zip((names[row] for row in rows), map(float, promise / rest / costs[rows]), strict=True)
     of_new = [
-        worth_of_new(mean, deviation, told, best, rungs[0] / rungs[-1])
-        for mean, deviation, told in zip(*posterior.look_ahead(new, end), strict=True)
+        worth_of_new(mean, deviation, told, best, rungs[0] / rungs[-1]) / cost
+        for mean, deviation, told, cost in zip(*posterior.look_ahead(new, end), costs_of_new, strict=True)
     ]
     return Worth(worth, NEW_COUNTS * max(of_new), [[names[rows[place]] for place in np.argsort(mean, kind="stable")]])
 

@@ -1,0 +1,67 @@
+"""Model of what trainings cost: seconds for a unit of the resource, by configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sweeps.search.curve_model.fit import fit
+from sweeps.search.curve_model.hyperparameters import Hyperparameters
+from sweeps.search.curve_model.observations import Array, Observations
+from sweeps.search.curve_model.posterior import Posterior
+
+POWER = 0.5
+"""Power of the cost that a promise is divided by. With 0 costs would not matter; with 1 ("expected improvement per
+second": Snoek et al., 2012, https://arxiv.org/abs/1206.2944) cheap configurations are preferred so much that the best
+ones, which often are expensive, come too late (Lee et al., 2020, https://arxiv.org/abs/2003.10870)."""
+FEWEST = 8
+"""Fewest trials whose costs are known."""
+MOST = 120
+"""Trials that the model is given at most, evenly over the search."""
+
+
+class CostModel:
+    """Gaussian process of the logarithm of the cost, relative to the mean one."""
+
+    def __init__(self, at: Hyperparameters, groups: Sequence[int], vectors: Array, seconds: Array):
+        """
+        Args:
+            at: What ``fit_costs`` found.
+            groups: Parameter of each column of the vectors, from 0.
+            vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
+            seconds: Their seconds for a unit of the resource, above 0.
+        """
+        self._mean, self._scale = _mean_and_scale(seconds)
+        self._posterior = Posterior(at, groups, _observed(vectors, seconds))
+
+    def of(self, vectors: Array) -> Array:
+        """Factors by which the promise of new configurations is divided; 1 for the mean cost."""
+        return np.asarray(np.exp(POWER * self._scale * self._posterior.predict(vectors, 0)[0]))
+
+    def of_known(self, seconds: Array) -> Array:
+        """The same for trials whose seconds for a unit of the resource are known."""
+        return np.asarray(np.exp(POWER * (np.log(seconds) - self._mean)))
+
+
+def fit_costs(groups: Sequence[int], vectors: Array, seconds: Array) -> Hyperparameters:
+    """Find the hyperparameters with the largest posterior density.
+
+    Args:
+        groups: As for ``CostModel``.
+        vectors: As for ``CostModel``.
+        seconds: As for ``CostModel``.
+    """
+    return fit(_observed(vectors, seconds), groups, rungs=1)
+
+
+def _observed(vectors: Array, seconds: Array) -> Observations:
+    mean, scale = _mean_and_scale(seconds)
+    rows = np.unique(np.linspace(0, len(vectors) - 1, min(MOST, len(vectors))).astype(np.intp))
+    trials, rungs = np.arange(len(rows)), np.zeros(len(rows), dtype=np.intp)
+    return Observations(vectors[rows], trials, rungs, (np.log(seconds[rows]) - mean) / scale)
+
+
+def _mean_and_scale(seconds: Array) -> tuple[float, float]:
+    logarithms = np.log(seconds)
+    return float(logarithms.mean()), float(logarithms.std()) + 1e-3

@@ -1,0 +1,63 @@
+"""Costs of a search's trials, as a scheduler measures them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
+from sweeps.search.curve_model.fit import fitted_number
+from sweeps.search.curve_model.hyperparameters import Hyperparameters
+from sweeps.search.curve_model.observations import Array
+
+
+class Costs:
+    """Seconds of training for a unit of the resource by trial, and a model of those of new trials."""
+
+    def __init__(self, groups: Sequence[int]):
+        """
+        Args:
+            groups: Parameter of each column of a configuration's vector, from 0.
+        """
+        self._groups = groups
+        self._measured: list[tuple[str, float]] = []
+        """All measurements, in their order."""
+        self._vectors: dict[str, Array] = {}
+        self._fitted: tuple[int, Hyperparameters] | None = None
+        """Number of the first measurements that the model was fitted to, and its hyperparameters."""
+        self.seconds: dict[str, float] = {}
+        """The last measurement of each trial."""
+        self.usual_seconds = math.nan
+        """Median of them."""
+
+    def add(self, trial: str, vector: Array, seconds: float) -> None:
+        """Add a measurement, above 0 seconds."""
+        self._measured.append((trial, seconds))
+        self._vectors[trial] = vector
+        self.seconds[trial] = seconds
+        self.usual_seconds = float(np.median([*self.seconds.values()]))
+
+    def divisors(self, trials: Sequence[str], new: Array) -> tuple[Array, Array]:
+        """Factors by which the worth of trials and of new configurations is divided: 1 if costs are not known."""
+        of_trials, of_new = np.ones(len(trials)), np.ones(len(new))
+        if (at := self._hyperparameters()) is not None:
+            model = CostModel(at, self._groups, *self._vectors_and_seconds(self.seconds))
+            rows = [row for row, trial in enumerate(trials) if trial in self.seconds]
+            of_trials[rows] = model.of_known(np.array([self.seconds[trials[row]] for row in rows]))
+            of_new = model.of(new)
+        return of_trials, of_new
+
+    def _hyperparameters(self) -> Hyperparameters | None:
+        """Hyperparameters fitted to the first so many measurements: to the same after a restart."""
+        number = fitted_number(len(self._measured))
+        if self._fitted is None or self._fitted[0] != number:
+            first = dict(self._measured[:number])
+            if len(first) < FEWEST:
+                return None
+            self._fitted = number, fit_costs(self._groups, *self._vectors_and_seconds(first))
+        return self._fitted[1]
+
+    def _vectors_and_seconds(self, seconds: dict[str, float]) -> tuple[Array, Array]:
+        return np.array([self._vectors[trial] for trial in seconds]), np.array([*seconds.values()])
