@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import queue
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -273,6 +276,9 @@ class _Background:
         self._todo.put(None)
 
     def _run(self) -> None:
+        if sys.platform == "linux":  # of this thread alone: when it is woken, it does not interrupt the one that saves
+            with contextlib.suppress(OSError):  # a container may forbid it
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         while (begun := self._todo.get()) is not None:
             future, work = begun
             try:
