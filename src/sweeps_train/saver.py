@@ -276,7 +276,9 @@ class _Background:
         self._todo.put(None)
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # of this thread alone: when it is woken, it does not interrupt the one that saves
+        # When this thread is woken, it does not interrupt the one that saves, nor those of other workers. It waits for
+        # nothing else: until it has handed the parts over, the death of this worker loses the snapshot.
+        if sys.platform == "linux":
             with contextlib.suppress(OSError):  # a container may forbid it
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         while (begun := self._todo.get()) is not None:
