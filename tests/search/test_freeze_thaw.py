@@ -14,7 +14,7 @@ import pytest
 from ray import cloudpickle
 
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import DECISION_PREFIX, PARAMETERS
+from sweeps.constants import DECISION_PREFIX, NUMBER, PARAMETERS
 from sweeps.search import OptunaSearcher, PredictedSampler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
@@ -115,6 +115,33 @@ def test_at_the_end_of_a_budget_no_trial_starts_that_cannot_be_finished_and_the_
     assert search.outcome.wall_s > 270
     last = [report for report in search.outcome.reports if report.time_s > 243]
     assert any(report.step == 27 for report in last)
+
+
+def after(*events: dict[str, Any]) -> FreezeThaw:
+    """A scheduler that starts again after these decisions about the trials 0000, 0001, ... of which one paused."""
+    study = optuna.create_study()
+    for number, event in enumerate(events):
+        added = {"event": "added", "at": [0.1 * number]}
+        attributes = {
+            NUMBER: number,
+            f"{DECISION_PREFIX}{2 * number}": added,
+            f"{DECISION_PREFIX}{2 * number + 1}": event,
+        }
+        study.add_trial(optuna.create_trial(value=0.0, user_attrs=attributes))
+    return FreezeThaw("steps", 1, 27, 3, SPACE, DecisionLog(study))
+
+
+def arrival(**known: float) -> dict[str, Any]:
+    return {"event": "arrived", "rung": 1.0, "value": -1.0, "pauses": True, **known}
+
+
+def test_a_trial_that_paused_before_there_was_a_budget_takes_the_usual_time() -> None:
+    assert not after(arrival(), arrival(seconds=1.0, left_s=20.0))._fits("0000")
+    assert after(arrival(), arrival(seconds=1.0, left_s=30.0))._fits("0000")
+
+
+def test_after_a_budget_was_taken_away_every_trial_fits_again() -> None:
+    assert after(arrival(seconds=1.0, left_s=20.0), arrival())._fits("0000")
 
 
 def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:

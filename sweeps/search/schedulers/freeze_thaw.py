@@ -135,10 +135,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 self._arrivals.append((trial, float(event["rung"])))
                 self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
                 self._worth = None
-                if "left_s" in event:
-                    self._left_s = float(event["left_s"])
-                    if event[SECONDS]:
-                        self._costs.add(trial, self._vectors[trial], float(event[SECONDS]))
+                self._left_s = float(event.get("left_s", math.inf))
+                if event.get(SECONDS):
+                    self._costs.add(trial, self._vectors[trial], float(event[SECONDS]))
                 if event["event"] == "done":
                     self._longest = self._longest or float(event["rung"])
                 elif event[PAUSES]:
@@ -192,7 +191,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
             return True
         if trial is None:
             return self._costs.usual_seconds * self._longest <= self._left_s
-        return self._costs.seconds.get(trial, 0.0) * (self._longest - max(self._curves[trial])) <= self._left_s
+        # The budget may have been set after the trial paused.
+        seconds = self._costs.seconds.get(trial, self._costs.usual_seconds)
+        return seconds * (self._longest - max(self._curves[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
