@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
 from sweeps.config import SWEEP_CONFIG
-from sweeps.config.schedulers import HyperbandScheduler
+from sweeps.config.schedulers import FreezeThawScheduler, HyperbandScheduler
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
 from sweeps.folder import driver_was_killed
-from sweeps.search.schedulers.trial_length import hyperband_range
+from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Space, boundary_values, contains
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.control_channel import send_request
@@ -121,16 +121,26 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
 
 
 def _check_same_rungs(before: Composition, after: Composition, changes: Changes) -> None:
-    """Check that Hyperband's rungs stay the same, since it has decided at them; they depend on the longest trial."""
-    if not isinstance(after.config.search.scheduler, HyperbandScheduler):
-        return
-    was, now = (hyperband_range(each, Space(each.config.space), lookup_in(each)) for each in (before, after))
-    if was != now:
+    """Check that the rungs stay the same at which a scheduler has decided, as far as they depend on the longest
+    trial."""
+    if _ends_of_rungs(before) != _ends_of_rungs(after):
         what = ", ".join(f"{key}={value}" for key, value in changes.items() if _is_in_space(key))
+        kind = after.config.search.scheduler.kind
         raise ConfigError(
-            f"{what}: the rungs of search.scheduler.kind=hyperband depend on the longest trial in the space; run a new "
+            f"{what}: the rungs of search.scheduler.kind={kind} depend on the longest trial in the space; run a new "
             "sweep with search.warm_start"
         )
+
+
+def _ends_of_rungs(composition: Composition) -> tuple[float | None, ...]:
+    """The ends of the range in which a scheduler has its rungs, as far as they depend on the longest trial."""
+    space, lookup = Space(composition.config.space), lookup_in(composition)
+    match composition.config.search.scheduler:
+        case HyperbandScheduler():
+            return hyperband_range(composition, space, lookup)
+        case FreezeThawScheduler() as thawing:
+            return (thawing.longest or longest_trial(composition, space, thawing.resource, lookup),)
+    return ()
 
 
 def is_longer(before: Composition, after: Composition) -> bool:

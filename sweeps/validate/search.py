@@ -104,10 +104,11 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
                 f"search.scheduler.grace={scheduler.grace:g} is all that a trial has ({length:g} "
                 f"{scheduler.resource}), so none is stopped early"
             )
-    if scheduler.kind != "none" and len(search.metrics) > 1:
+    if scheduler.kind not in ("none", "freeze_thaw") and len(search.metrics) > 1:
         yield (
             f"search.scheduler.kind={scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
-            f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none for the whole Pareto front"
+            f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
+            "Pareto front"
         )
     if search.confirm and _ignores_seed(composition.config):
         yield (

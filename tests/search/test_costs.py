@@ -40,12 +40,13 @@ def test_the_model_tells_which_configurations_are_expensive() -> None:
 
 
 def test_costs_count_when_they_are_known_of_enough_trials() -> None:
-    costs, vectors = Costs(GROUPS), np.random.default_rng(1).random((FEWEST, 2))
+    vectors = np.random.default_rng(1).random((FEWEST, 2))
+    costs = Costs(GROUPS, {str(row): vector for row, vector in enumerate(vectors)})
     new = np.array([[0.0, 0.5], [1.0, 0.5]])
-    for row, (vector, seconds) in enumerate(zip(vectors, seconds_of(vectors), strict=True)):
+    for row, seconds in enumerate(seconds_of(vectors)):
         before = costs.divisors([str(row)], new)
         assert all((each == 1).all() for each in before)
-        costs.add(str(row), vector, seconds)
+        costs.add(str(row), seconds)
     of_trials, of_new = costs.divisors([*map(str, range(FEWEST)), "without"], new)
     assert list(np.argsort(of_trials[:-1])) == list(np.argsort([*costs.seconds.values()]))
     assert of_trials[-1] == 1
@@ -54,11 +55,12 @@ def test_costs_count_when_they_are_known_of_enough_trials() -> None:
 
 def test_a_scheduler_that_starts_again_has_the_same_costs() -> None:
     vectors = np.random.default_rng(2).random((60, 2))
-    whole, again = Costs(GROUPS), Costs(GROUPS)
+    named = {str(row): vector for row, vector in enumerate(vectors)}
+    whole, again = Costs(GROUPS, named), Costs(GROUPS, named)
     for row, seconds in enumerate(seconds_of(vectors)):
-        whole.add(str(row // 2), vectors[row // 2], seconds)
+        whole.add(str(row // 2), seconds)
         whole.divisors([], vectors[:1])
-        again.add(str(row // 2), vectors[row // 2], seconds)
+        again.add(str(row // 2), seconds)
     for one, other in zip(whole.divisors(["3"], vectors), again.divisors(["3"], vectors), strict=True):
         assert np.array_equal(one, other)
 

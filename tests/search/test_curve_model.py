@@ -7,7 +7,7 @@ import pytest
 
 from sweeps.search.curve_model.fit import _LogPosterior, fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters, Prior
-from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
+from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe, scaled
 from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 from sweeps.search.schedulers.worth import worth_of_new
 
@@ -85,6 +85,13 @@ def test_diverged_trials_do_not_decide_the_scale() -> None:
     data = observe(vectors, worse)
     good = data.values[data.trials >= 5]
     assert good.std() > 0.3
+
+
+def test_where_most_values_are_equal_the_others_tell_the_scale() -> None:
+    """Accuracies of models of which most know one class only."""
+    values = -np.array([[0.9]] * 50 + [[0.91], [0.92], [0.95], [0.99]])
+    apart = np.diff(np.sort(scaled(values)[:, 0])[:5])
+    assert apart.max() < 10 * apart.min()
 
 
 def test_hyperparameters_are_fitted_when_there_are_a_fifth_more_values() -> None:

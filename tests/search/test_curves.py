@@ -110,6 +110,9 @@ def test_a_trial_that_broke_a_limit_or_diverged_counts_as_one_of_the_worst() -> 
     diverged.report(-9.0, 1)
     diverged.set_user_attr(REASON, "loss=nan")
     study.tell(diverged, state=TrialState.FAIL)
+    at_once = study.ask(distributions)
+    at_once.set_user_attr(REASON, "loss=nan")
+    study.tell(at_once, state=TrialState.FAIL)
     lost = study.ask(distributions)
     lost.report(-9.0, 1)
     lost.set_user_attr(REASON, "a person stopped it")
@@ -118,9 +121,70 @@ def test_a_trial_that_broke_a_limit_or_diverged_counts_as_one_of_the_worst() -> 
     assert learnt is not None
     numbers = [trial.number for trial in learnt.trials]
     assert lost.number not in numbers
-    of_both = learnt.values[0, [numbers.index(broken.number), numbers.index(diverged.number)], 0]
-    assert (of_both == np.nanmax(learnt.values[0, :, 0])).all()
+    of_bad = learnt.values[0, [numbers.index(trial.number) for trial in (broken, diverged, at_once)], 0]
+    assert (of_bad == np.nanmax(learnt.values[0, :, 0])).all()
     assert np.nanmin(learnt.values) > -1
+
+
+def test_a_region_where_all_trials_diverge_at_once_is_left() -> None:
+    study = optuna.create_study(sampler=sampler())
+    diverged = []
+    for number in range(40):
+        trial = study.ask()
+        x, y = (trial.suggest_float(name, 0, 1) for name in SPACE)
+        trial.set_user_attr(NUMBER, number)
+        diverged.append(x > 0.5)
+        if x > 0.5:  # the larger x is, the better, until it diverges
+            trial.set_user_attr(REASON, "loss=nan")
+            study.tell(trial, state=TrialState.FAIL)
+            continue
+        for rung in RUNGS:
+            trial.report(abs(y - 0.6) - x + 1 / rung, rung)
+        study.tell(trial, abs(y - 0.6) - x)
+    assert np.mean(diverged[20:]) < 0.3
+
+
+def test_a_step_that_only_running_trials_have_reached_is_no_rung() -> None:
+    study = study_of(honest)
+    for _ in range(2):
+        study.ask({name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE}).report(0.5, 2)
+    learnt = sampler()._learnt_from(study)
+    assert learnt is not None
+    assert learnt.rungs == [*RUNGS]
+
+
+def test_with_many_earlier_trials_hyperparameters_are_fitted_again_as_the_search_goes_on() -> None:
+    earlier = study_of(honest, 300).get_trials()
+    for trial in earlier:
+        trial.number = -1 - trial.number
+    study = study_of(honest, 20, seed=1)
+    own = [*study.get_trials()]
+    study.get_trials = lambda *args, **named: [*earlier, *own]  # type: ignore[method-assign]
+    before = sampler()._learnt_from(study)
+    own += study_of(honest, 20, seed=2).get_trials()
+    after = sampler()._learnt_from(study)
+    assert before is not None
+    assert after is not None
+    assert len(before.trials) == len(after.trials) == 200
+    assert after.num_values > 1.5 * before.num_values
+
+
+def test_parameters_that_a_suggestion_does_not_have_are_left_to_the_first_sampler() -> None:
+    """A choice that was fixed may have parameters that the suggested choice does not have."""
+    momentum = {"type": "float", "low": 0, "high": 1, "when": {"kind": "sgd"}}
+    kinds = {"type": "categorical", "choices": ["adam", "sgd"]}
+    distributions = {"kind": kinds, "momentum": momentum, "x": {"type": "float", "low": 0, "high": 1}}
+    space = Space(TypeAdapter(dict[str, Distribution]).validate_python(distributions))
+    study = optuna.create_study(sampler=CurveSampler(optuna.samplers.RandomSampler(seed=0), space, startup=5, seed=0))
+    for number in range(30):
+        if number >= 10:
+            study.enqueue_trial({"kind": "sgd"})
+        trial = study.ask()
+        point = space.sample(trial, lambda path: None)
+        trial.set_user_attr(NUMBER, number)
+        study.tell(trial, abs(point["x"] - 0.3) + 9.0 * (point["kind"] == "sgd"))  # so that it suggests adam
+    given = [trial.params["momentum"] for trial in study.get_trials()[10:]]
+    assert given.count(0.0) == 0
 
 
 def test_points_that_are_rejected_one_after_another_are_not_suggested_again() -> None:

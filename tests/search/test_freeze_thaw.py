@@ -13,9 +13,10 @@ import optuna
 import pytest
 from ray import cloudpickle
 
-from sweeps.config.space import FloatDistribution
-from sweeps.constants import DECISION_PREFIX, NUMBER, PARAMETERS
+from sweeps.config.space import CategoricalDistribution, FloatDistribution
+from sweeps.constants import DECISION_PREFIX, NUMBER, PARAMETERS, TRIAL
 from sweeps.search import OptunaSearcher, PredictedSampler
+from sweeps.search.encoding import UnitCube
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.simulate.curves import Report
@@ -61,16 +62,24 @@ class Search:
 
 
 def searched(
-    source: Any, num_trials: int = 60, workers: int = 3, limit_s: float | None = None, seed: int = 0
+    source: Any,
+    num_trials: int = 60,
+    workers: int = 3,
+    limit_s: float | None = None,
+    seed: int = 0,
+    *,
+    space: Space = SPACE,
+    resource: str = "steps",
+    longest: float | None = 27,
 ) -> Search:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.RandomSampler(seed=seed)
-    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
+    searcher = OptunaSearcher(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
     decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
     named: dict[str, Any] = {}
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
-    scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, decisions, **named)
+    scheduler = FreezeThaw(resource, 1, longest, 3, space, decisions, **named)
     scheduler.set_search_properties("loss", "min")
     ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
     simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
@@ -121,7 +130,7 @@ def after(*events: dict[str, Any]) -> FreezeThaw:
     """A scheduler that starts again after these decisions about the trials 0000, 0001, ... of which one paused."""
     study = optuna.create_study()
     for number, event in enumerate(events):
-        added = {"event": "added", "at": [0.1 * number]}
+        added = {"event": "added", "point": {"end": 0.1 * number}}
         attributes = {
             NUMBER: number,
             f"{DECISION_PREFIX}{2 * number}": added,
@@ -142,6 +151,56 @@ def test_a_trial_that_paused_before_there_was_a_budget_takes_the_usual_time() ->
 
 def test_after_a_budget_was_taken_away_every_trial_fits_again() -> None:
     assert after(arrival(seconds=1.0, left_s=20.0), arrival())._fits("0000")
+
+
+def test_the_reason_of_a_decision_near_the_end_of_a_budget_is_the_budget() -> None:
+    search = searched(Curves(told=0.8), num_trials=10_000, limit_s=270.0)
+    told = {
+        scheduler_reason
+        for number, event in DecisionLog(search.simulation.searcher.study).events
+        if event["event"] == "arrived" and event["left_s"] < 27
+        if (scheduler_reason := after().explain(str(number), event)) is not None
+    }
+    assert told
+    assert all("no new trial could end within the budget" in reason for reason in told)
+
+
+@dataclass
+class Uneven:
+    """Losses of trainings whose seconds are uneven: they report every second, up to 12 to 36, the best ones longest."""
+
+    def curve(self, point: Point) -> list[Report]:
+        return [
+            Report(step, float(step), {"loss": point["end"] + 1 / step})
+            for step in range(1, 37 - int(24 * point["end"]))
+        ]
+
+
+def test_a_training_that_takes_longer_than_the_others_has_no_rungs_behind_their_end() -> None:
+    search = searched(Uneven(), num_trials=40, longest=None, resource="seconds")
+    events = [event for _, event in DecisionLog(search.simulation.searcher.study).events if "rung" in event]
+    first_end = next(index for index, event in enumerate(events) if event["event"] == "done")
+    assert {event["rung"] for event in events[first_end:]} <= {1.0, 3.0, 9.0, events[first_end]["rung"]}
+    assert len([trial for trial in search.simulation.get_trials() if trial.position > 27]) > 0
+
+
+@pytest.mark.parametrize(
+    "wider",
+    [
+        {"end": FloatDistribution(type="float", low=-9, high=1)},
+        {"end": SPACE["end"], "kind": CategoricalDistribution(type="categorical", choices=["a", "b", "c"])},
+    ],
+)
+def test_a_scheduler_knows_the_points_of_earlier_trials_in_a_space_that_was_widened(wider: dict[str, Any]) -> None:
+    kinds = {"kind": CategoricalDistribution(type="categorical", choices=["a", "b"])} if "kind" in wider else {}
+    search = searched(Curves(told=0.8), num_trials=12, space=Space(dict(SPACE.distributions) | kinds))
+    decisions = DecisionLog(search.simulation.searcher.study)
+    scheduler = FreezeThaw("steps", 1, 27, 3, Space(wider), decisions)
+    scheduler.set_search_properties("loss", "min")
+    for trial in search.simulation.get_trials():
+        point = trial.config[PARAMETERS]
+        assert scheduler._vectors[trial.config[TRIAL]] == pytest.approx(UnitCube(Space(wider)).vector(point))
+    assert scheduler._measured() is not None
 
 
 def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:

@@ -174,12 +174,11 @@ def test_a_search_that_is_extended_decides_on_what_it_knows_of_the_trials_before
     assert any(event["stops"] for name, event in decisions if name >= "0003")
 
 
-def test_a_range_that_would_move_the_rungs_of_earlier_decisions_is_not_widened() -> None:
-    tokens = ["search/scheduler=hyperband", "space=none", "train.max_steps=interval(40, 80)"]
+@pytest.mark.parametrize("kind", ["hyperband", "freeze_thaw"])
+def test_a_range_that_would_move_the_rungs_of_earlier_decisions_is_not_widened(kind: str) -> None:
+    tokens = [f"search/scheduler={kind}", "space=none", "train.max_steps=interval(40, 80)"]
     before = compose_sweep("digits", tokens, ConfSearchPath())
     record = cast("Any", SimpleNamespace(sweep="mine", trials=[]))
-    with pytest.raises(
-        ConfigError, match=r"space.train.max_steps.\w+=.*: the rungs of search.scheduler.kind=hyperband"
-    ):
+    with pytest.raises(ConfigError, match=rf"space.train.max_steps.\w+=.*: the rungs of search.scheduler.kind={kind}"):
         extended(before, {"space.train.max_steps.high": 400}, record)
     assert extended(before, {"search.num_trials": 1000}, record).config.search.num_trials == 1000

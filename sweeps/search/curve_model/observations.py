@@ -67,7 +67,10 @@ def scaled(values: Array) -> Array:
     """Values on the model's scale, of the same shape as for ``observe``."""
     known = np.isfinite(values)
     good, middle = np.quantile(values[known], (GOOD, 0.5))
-    curved = np.minimum(np.arcsinh((values - good) / max(middle - good, 1e-12)), WORST)
+    unequal = values[known & (values != good)]
+    # The second one if a large part of the values are equal, as accuracies are of models that know one class only.
+    width = middle - good or (np.median(np.abs(unequal - good)) if len(unequal) else 1.0)
+    curved = np.minimum(np.arcsinh((values - good) / width), WORST)
     return np.asarray((curved - curved[known].mean()) / (curved[known].std() + 1e-12))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
@@ -18,7 +19,7 @@ from sweeps.compat.optuna import set_note
 from sweeps.config.objectives import Values
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
-from sweeps.search.curve_model.fit import FITTED_AGAIN, fit
+from sweeps.search.curve_model.fit import FITTED_AGAIN, FITTED_FIRST, fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
 from sweeps.search.curve_model.posterior import Posterior
@@ -28,11 +29,13 @@ from sweeps.search.samplers.candidates import Candidates, CandidateSource
 from sweeps.search.samplers.promise import Promise
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_view import WrappedSampler, rungs_of
-from sweeps.search.schedulers.decisions import is_paused, seconds_for_a_unit
+from sweeps.search.schedulers.decisions import is_running, seconds_for_a_unit
 from sweeps.space.distributions import Lookup, Space
 
 RANDOM_SHARE = 0.1
 """Share of the suggestions that do not ask the model, so that it cannot settle at a wrong place for good."""
+FEWEST_GOOD = 2
+"""Fewest trials that neither broke a limit nor diverged: without them nothing tells what is better."""
 MOST, MOST_RUNNING = 200, 100
 """Trials that the model is given at most, and further ones that run: the last ones."""
 RANDOM, NEAR, REFINED = 256, 48, 24
@@ -43,6 +46,8 @@ SAME = 1e-4
 """Distance in the unit cube within which two points are the same."""
 KNOWN = 1e6
 """Amount subtracted from the promise of a point that is known."""
+NO_STEP = -1
+"""The only rung if no trial reports."""
 FITTED, FITTED_COSTS = "sweeps:curve_models", "sweeps:cost_model"
 """System attributes of a trial: the hyperparameters that were fitted before its suggestion, for each objective, and
 those of costs."""
@@ -55,6 +60,10 @@ class _Seen(NamedTuple):
     vectors: Array
     values: Array
     """Values of shape ``[objectives, trials, rungs]``; smaller is better."""
+    rungs: list[int]
+    """Steps of the rungs."""
+    num_values: int
+    """Number of values of the first objective that trials of this search have, also of trials that are left out."""
 
 
 class CurveSampler(WrappedSampler):
@@ -64,7 +73,8 @@ class CurveSampler(WrappedSampler):
     learns from finished, pruned, paused and running trials alike, each up to the rung that it has reached. A rung is a
     step at which several trials ended or wait; the scheduler is not asked. Running trials count as if they would end
     with what is predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose
-    training diverged, counts as one of the worst.
+    training diverged, counts as one of the worst, if it did before the first rung, there. Of crashes it learns nothing:
+    that is ``FailureAdvisor``'s task.
 
     If the search has a budget of time, the improvement counts for what it costs (``CostModel``).
 
@@ -130,19 +140,20 @@ class CurveSampler(WrappedSampler):
         signs = [1.0 if direction is StudyDirection.MINIMIZE else -1.0 for direction in study.directions]
         reported = [(trial, reported_values(trial)) for trial in study.get_trials(deepcopy=False)]
         told = [(trial, reports) for trial, reports in reported if _has_values(trial, reports)]
-        rungs = rungs_of([max(reports) for _, reports in told if reports])
-        trials, curves = [trial for trial, _ in told], [_curve(*each, rungs, signs) for each in told]
-        reached = [index for index, curve in enumerate(curves) if any(map(math.isfinite, curve[0]))]
-        if len(reached) < self._startup:
+        rungs = rungs_of([max(reports) for trial, reports in told if reports and not is_running(trial)]) or [NO_STEP]
+        curves = np.array([_curve(*each, rungs, signs) for each in told]).reshape(len(told), len(signs), len(rungs))
+        bad = np.array([is_bad(trial) for trial, _ in told], dtype=bool)
+        with_values = np.isfinite(curves[:, 0]).any(axis=1)
+        if (bad | with_values).sum() < self._startup or (~bad & with_values).sum() < FEWEST_GOOD:
             return None
-        values = np.array([curves[index] for index in reached])
-        bad = np.nanmax(values, axis=0)
-        for row, index in enumerate(reached):
-            if is_bad(trials[index]):
-                values[row] = np.where(np.isfinite(values[row]), bad, np.nan)
+        reached = np.flatnonzero(bad | with_values)
+        values, trials = _with_worst(curves[reached], bad[reached]), [told[index][0] for index in reached]
+        own = [trial.number >= 0 for trial in trials]
+        num_values = int(np.isfinite(values[own, 0]).sum())
         rows = most_telling(values[:, 0], MOST)
-        chosen = [trials[reached[row]] for row in rows]
-        return _Seen(chosen, np.array([self._vector(each) for each in chosen]), values[rows].swapaxes(0, 1))
+        chosen = [trials[row] for row in rows]
+        vectors = np.array([self._vector(each) for each in chosen])
+        return _Seen(chosen, vectors, values[rows].swapaxes(0, 1), rungs, num_values)
 
     def _vector(self, trial: FrozenTrial) -> Array:
         if trial.number < 0:  # of an earlier sweep: another one may have the same number for the next suggestion
@@ -155,7 +166,8 @@ class CurveSampler(WrappedSampler):
 
     def _suggest(self, study: optuna.Study, trial: FrozenTrial, seen: _Seen) -> dict[str, Any]:
         every = study.get_trials(deepcopy=False)
-        running = [each for each in every if _is_running(each) and each.number != trial.number][-MOST_RUNNING:]
+        others = [each for each in every if each.params and each.number != trial.number]
+        running = [each for each in others if is_running(each)][-MOST_RUNNING:]
         under_way = np.array([self._cube.vector(self._cube.point(each.params)) for each in running])
         models, end = self._hyperparameters(study, trial, every, seen), seen.values.shape[2] - 1
         posteriors = [
@@ -177,10 +189,9 @@ class CurveSampler(WrappedSampler):
             found = np.concatenate([found, promise.of(refined.vectors) - KNOWN * _is_known(refined, known)])
             candidates = candidates.with_others(refined)
         chosen = candidates.parameters[int(np.argmax(found))]
-        # Parameters that do not exist at this point need some value: Optuna asks for none of them.
-        return {name: _any_value(distribution) for name, distribution in self._relative.items()} | {
-            name: value for name, value in chosen.items() if name in self._relative
-        }
+        # If a person or an advisor fixed a choice, Optuna may ask for parameters that do not exist at this point: the
+        # wrapped sampler suggests those.
+        return {name: value for name, value in chosen.items() if name in self._relative}
 
     def _posterior(self, at: Hyperparameters, data: Observations, under_way: Array, end: int) -> Posterior:
         """The model, for which running trials have ended with what is predicted for them."""
@@ -194,20 +205,19 @@ class CurveSampler(WrappedSampler):
         self, study: optuna.Study, trial: FrozenTrial, every: Sequence[FrozenTrial], seen: _Seen
     ) -> list[Hyperparameters]:
         """Hyperparameters that were noted last, or new ones if there are many more values; for each objective."""
-        rungs, count = seen.values.shape[2], int(np.isfinite(seen.values[0]).sum())
-        parameters = len(set(self._cube.groups))
+        rungs, parameters = len(seen.rungs), len(set(self._cube.groups))
         noted = _last_noted(every, FITTED)
         starts: list[Hyperparameters | None] = [None] * len(seen.values)
-        if noted is not None and noted["rungs"] == rungs:
+        if noted is not None and noted["rungs"] == seen.rungs:
             kept = [Hyperparameters.of(vector, parameters, rungs) for vector in noted["vectors"]]
-            if count < noted["count"] * FITTED_AGAIN:
+            if seen.num_values < max(noted["count"], FITTED_FIRST) * FITTED_AGAIN:
                 return kept
             starts = [*kept]
         vectors = [
             _rounded(fit(observe(seen.vectors, values), self._cube.groups, rungs, start))
             for values, start in zip(seen.values, starts, strict=True)
         ]
-        set_note(study, trial, FITTED, {"count": count, "rungs": rungs, "vectors": vectors})
+        set_note(study, trial, FITTED, {"count": seen.num_values, "rungs": seen.rungs, "vectors": vectors})
         return [Hyperparameters.of(np.array(vector), parameters, rungs) for vector in vectors]
 
     def _costs(
@@ -256,15 +266,25 @@ def _curve(
     """Values of each objective at the rungs, NaN where there are none; a trial without reports has its values at the
     last rung."""
     if not reports and trial.state is TrialState.COMPLETE:
-        before = [math.nan] * max(len(rungs) - 1, 0)
+        before = [math.nan] * (len(rungs) - 1)
         return [[*before, sign * value] for sign, value in zip(signs, trial.values, strict=True)]
     nothing = [math.nan] * len(signs)
     return [[sign * reports.get(rung, nothing)[index] for rung in rungs] for index, sign in enumerate(signs)]
 
 
+def _with_worst(values: Array, bad: npt.NDArray[np.bool_]) -> Array:
+    """Values of trials, of shape ``[trials, objectives, rungs]``; bad ones have the worst value of each rung that they
+    reached, and of the first one."""
+    worst = np.max(values, axis=0, where=np.isfinite(values), initial=-math.inf)
+    worst = np.where(np.isfinite(worst), worst, math.nan)
+    reached = np.isfinite(values)
+    reached[:, :, 0] = True
+    return np.where(bad[:, None, None], np.where(reached, worst, math.nan), values)
+
+
 def _has_values(trial: FrozenTrial, reports: Mapping[int, Values]) -> bool:
     if trial.state is TrialState.FAIL:
-        return bool(reports) and is_bad(trial)
+        return is_bad(trial)
     return bool(reports) or (trial.state is TrialState.COMPLETE and trial.values is not None)
 
 
@@ -273,15 +293,3 @@ def is_bad(trial: FrozenTrial) -> bool:
     if trial.state is TrialState.FAIL:
         return str(trial.user_attrs.get(REASON, "")).endswith(("=nan", "=inf", "=-inf"))
     return any(violation > 0 for violation in (trial.constraints or {}).values())
-
-
-def _is_running(trial: FrozenTrial) -> bool:
-    """Whether a trial trains now. One that waits is known as far as it has come."""
-    return trial.state is TrialState.RUNNING and bool(trial.params) and not is_paused(trial)
-
-
-def _any_value(distribution: BaseDistribution) -> Any:
-    if isinstance(distribution, optuna.distributions.CategoricalDistribution):
-        return distribution.choices[0]
-    assert isinstance(distribution, optuna.distributions.FloatDistribution | optuna.distributions.IntDistribution)
-    return distribution.low

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.search.rung_links import Link, fit_links, predict
 from sweeps.search.samplers.study_view import StudyViewSampler, completed, rungs_of
-from sweeps.search.schedulers.decisions import is_paused
+from sweeps.search.schedulers.decisions import is_running
 
 
 class PredictedSampler(StudyViewSampler):
@@ -74,7 +74,7 @@ class PredictedSampler(StudyViewSampler):
         """A trial as the sampler shall see it; None if it shall not. ``lines`` begin with the highest rung."""
         values = trial.intermediate_values
         # A paused trial, shown as a running one, would keep TPE away from its point for as long as it waits.
-        waits = trial if trial.state is TrialState.RUNNING and not is_paused(trial) else None
+        waits = trial if is_running(trial) else None
         if trial.state is TrialState.FAIL:
             return None
         if end in values:
@@ -96,7 +96,7 @@ class PredictedSampler(StudyViewSampler):
 
 
 def _rungs(reporting: Sequence[FrozenTrial]) -> list[int]:
-    return rungs_of([max(trial.intermediate_values) for trial in reporting])
+    return rungs_of([max(trial.intermediate_values) for trial in reporting if not is_running(trial)])
 
 
 class _Line(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,15 +16,15 @@ from sweeps.search.curve_model.observations import Array
 class Costs:
     """Seconds of training for a unit of the resource by trial, and a model of those of new trials."""
 
-    def __init__(self, groups: Sequence[int]):
+    def __init__(self, groups: Sequence[int], vectors: Mapping[str, Array]):
         """
         Args:
             groups: Parameter of each column of a configuration's vector, from 0.
+            vectors: Configuration of each trial; it may grow.
         """
-        self._groups = groups
+        self._groups, self._vectors = groups, vectors
         self._measured: list[tuple[str, float]] = []
         """All measurements, in their order."""
-        self._vectors: dict[str, Array] = {}
         self._fitted: tuple[int, Hyperparameters] | None = None
         """Number of the first measurements that the model was fitted to, and its hyperparameters."""
         self.seconds: dict[str, float] = {}
@@ -32,10 +32,9 @@ class Costs:
         self.usual_seconds = math.nan
         """Median of them."""
 
-    def add(self, trial: str, vector: Array, seconds: float) -> None:
+    def add(self, trial: str, seconds: float) -> None:
         """Add a measurement, above 0 seconds."""
         self._measured.append((trial, seconds))
-        self._vectors[trial] = vector
         self.seconds[trial] = seconds
         self.usual_seconds = float(np.median([*self.seconds.values()]))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import optuna
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.compat.optuna import set_trial_attribute
 from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX, SECONDS
@@ -116,6 +116,11 @@ def seconds_for_a_unit(trial: FrozenTrial) -> float | None:
 def is_paused(trial: FrozenTrial) -> bool:
     """Whether the last decision about a trial pauses it."""
     return bool(_last(trial).get(PAUSES))
+
+
+def is_running(trial: FrozenTrial) -> bool:
+    """Whether a trial trains now. One that is paused is known as far as it has come."""
+    return trial.state is TrialState.RUNNING and not is_paused(trial)
 
 
 def _last(trial: FrozenTrial) -> dict[str, Any]:

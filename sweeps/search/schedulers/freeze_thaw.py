@@ -92,7 +92,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """All trials and rungs that they came to, in this order."""
         self._fitted: tuple[int, list[Hyperparameters]] | None = None
         """Number of the first arrivals that the models were fitted to, and the hyperparameters for each weighting."""
-        self._costs = Costs(self._cube.groups)
+        self._costs = Costs(self._cube.groups, self._vectors)
         """Costs of the trials; known if the search has a budget of time."""
         self._live: set[str] = set()
         self._last_points: list[Vector] = []
@@ -126,8 +126,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         match event["event"]:
             case "added":
                 self._curves.setdefault(trial, {})
-                # Studies of earlier versions have no vectors: such a trial counts as one in the middle of the space.
-                self._vectors[trial] = np.array(event.get("at", self._cube.vector({})))
+                self._vectors[trial] = self._vector(event)
                 self._live.add(trial)
             case "arrived" | "done":
                 further = map(float, event.get("further", ()))
@@ -137,7 +136,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 self._worth = None
                 self._left_s = float(event.get("left_s", math.inf))
                 if event.get(SECONDS):
-                    self._costs.add(trial, self._vectors[trial], float(event[SECONDS]))
+                    self._costs.add(trial, float(event[SECONDS]))
                 if event["event"] == "done":
                     self._longest = self._longest or float(event["rung"])
                 elif event[PAUSES]:
@@ -145,25 +144,37 @@ class FreezeThaw(NotPickled, PausingScheduler):
             case "dropped" | "left":
                 self._live.discard(trial)
 
+    def _vector(self, added: Mapping[str, Any]) -> Vector:
+        """A trial's point in the unit cube of the space as it is now, which may have been widened since."""
+        vector = self._cube.vector(added.get("point", {}))
+        of_earlier_versions = np.array(added.get("at", vector))  # in the unit cube of the space as it was
+        return of_earlier_versions if of_earlier_versions.shape == vector.shape else vector
+
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         match event["event"]:
             case "arrived":
                 value = self._sign * float(event["value"])
-                known = event.get("worth")
-                told = (
-                    f"to go on promised an improvement of {float(known):.3g} standard deviations for the cost of a "
-                    f"whole training, and a new trial {float(event['new']):.3g}"
-                    if known is not None
-                    else f"there were too few values to predict its end, and the best 1/{self._eta:g} went on"
-                )
                 return (
-                    f"at the rung of {event['rung']:g} {self._resource} its {self._objective} was {value:.6g}; {told}"
+                    f"at the rung of {event['rung']:g} {self._resource} its {self._objective} was {value:.6g}; "
+                    f"{self._why(event)}"
                 )
             case "resumed":
                 return "it promised more than a new trial"
             case "dropped":
                 return "it was paused, and others promised more"
         return None
+
+    def _why(self, arrived: Mapping[str, Any]) -> str:
+        """The reason for which a trial that came to a rung went on or paused."""
+        if not arrived.get("new_fits", True):
+            told = "another one that could promised more" if arrived[PAUSES] else "this one promised most"
+            return f"no new trial could end within the budget, and of those that had begun {told}"
+        if "worth" not in arrived:
+            return f"there were too few values to predict its end, and the best 1/{self._eta:g} went on"
+        return (
+            f"to go on promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of a "
+            f"whole training, and a new trial {float(arrived['new']):.3g}"
+        )
 
     # --- what trials are worth -----------------------------------------------------------------------------------
 
@@ -266,8 +277,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self.restore_trial(tune_controller, trial)
         name = trial.config[TRIAL]
         if name not in self._live and not self._is_done(name):
-            vector = self._cube.vector(trial.config[PARAMETERS])
-            self._decide(name, {"event": "added", "at": [round(float(each), 9) for each in vector]})
+            self._decide(name, {"event": "added", "point": trial.config[PARAMETERS]})
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
@@ -275,7 +285,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if self._resource not in result or not known or self._decisions.is_resumed_later():
             return TrialScheduler.CONTINUE
         name, rung = trial.config[TRIAL], self._rung(result[self._resource])
-        if rung is None or rung in self._curves[name]:
+        if rung is None or rung in self._curves[name] or self._is_behind_the_end(rung):
             return TrialScheduler.CONTINUE
         if not self._is_finite(result):
             return TrialScheduler.STOP
@@ -284,6 +294,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if not self._goes_on(name):
             event[PAUSES] = True
             self._paused.add(name)
+        if not self._fits(None):
+            event["new_fits"] = False
         if (worth := self._measured()) is not None:
             event |= {"worth": worth.trials[name], "new": self._least()}
         self._decisions.record(name, event)
@@ -372,6 +384,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
             if first is not None and not self._is_done(first):
                 found.add(first)
         return found
+
+    def _is_behind_the_end(self, rung: float) -> bool:
+        """Whether a rung is where a training ends, or behind it: trials need not all take the same seconds, say."""
+        return self._longest is not None and rung >= self._longest
 
     def _is_done(self, trial: str) -> bool:
         """Whether a trial has trained to its end."""
