@@ -23,6 +23,7 @@ from sweeps.search.curve_model.fit import FITTED_AGAIN, FITTED_FIRST, fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
 from sweeps.search.curve_model.posterior import Posterior
+from sweeps.search.curve_model.threads import on_one_thread
 from sweeps.search.encoding import UnitCube
 from sweeps.search.reported_values import reported_values
 from sweeps.search.samplers.candidates import Candidates, CandidateSource
@@ -164,6 +165,7 @@ class CurveSampler(WrappedSampler):
 
     # --- the suggestion ------------------------------------------------------------------------------------------
 
+    @on_one_thread
     def _suggest(self, study: optuna.Study, trial: FrozenTrial, seen: _Seen) -> dict[str, Any]:
         every = study.get_trials(deepcopy=False)
         others = [each for each in every if each.params and each.number != trial.number]

@@ -17,6 +17,7 @@ from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, TRIAL
 from sweeps.search.curve_model.fit import fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, observe
+from sweeps.search.curve_model.threads import on_one_thread
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
 from sweeps.search.schedulers.costs import Costs
@@ -210,6 +211,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
+    @on_one_thread
     def _measured(self) -> Worth | None:
         """Worth of the trials by the model of learning curves; None as long as there are too few values."""
         if self._worth is None and len(self._arrivals) >= FEWEST:
