@@ -12,7 +12,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -251,9 +251,11 @@ class Broker:
         for event in events:
             await self.post(event)
 
-    async def post_and_wait(self, report: Report) -> None:
-        """Take a report, and return when Tune has decided whether the trial continues."""
-        await self.post(report)
+    async def post_and_wait(self, events: list[Log]) -> None:
+        """Take several events of which the last one is a report, and return when Tune has decided whether the trial
+        continues."""
+        await self.post_all(events)
+        report = cast("Report", events[-1])
         attempt = self._current(report.trial, report.attempt)
         if attempt is not None and not report.done:
             await attempt.reports.wait_for_decision()

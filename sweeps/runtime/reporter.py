@@ -43,12 +43,13 @@ class BrokerReporter:
         self._report_log = ReportLog(assignment.checkpoint_folder)
         self._stop_request = StopRequest.NONE
         self._stop = self._wait_for_stop()
-        self._previous_report: Any = None
         self._posted: list[Any] = []
         self._logs: list[Log] = []
         self._logs_sent_at = 0.0
         started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
-        self._send(self._broker.post.remote(started))
+        self._previous = self._send(self._broker.post.remote(started))
+        """The last call with logs or a report. An asynchronous actor may reorder calls: the next one is made when the
+        broker has taken this one."""
         self._announce_stored()
 
     @property
@@ -60,14 +61,11 @@ class BrokerReporter:
         log = Log(self._assignment.trial, self._assignment.attempt, progress.step, metrics, now_ms())
         self._write(log)
         self._logs.append(log)
-        if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S:
+        if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S and self._previous_is_taken():
             self._send_logs()
 
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         self._post_undelivered(progress.step)
-        self._send_logs()
-        if self._previous_report is not None:
-            ray.get(self._previous_report)  # an asynchronous actor may reorder calls; reports must stay in order
         announced = None if self._stored is not None else checkpoint
         report = Report(
             self._assignment.trial,
@@ -86,10 +84,12 @@ class BrokerReporter:
                 self._upload(self._stored, progress.step, metrics, checkpoint)
             if done or self._assignment.waits_for_decision:  # the workers may be gone soon after
                 self._stored.wait()
+        events, self._logs = [*self._logs, report], []
+        ray.get(self._previous)
         if self._assignment.waits_for_decision:
-            ray.get(self._broker.post_and_wait.remote(report))
+            ray.get(self._broker.post_and_wait.remote(events))
         else:
-            self._previous_report = self._send(self._broker.post.remote(report))
+            self._previous = self._send(self._broker.post_all.remote(events))
 
     def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
         """Add the cost of an evaluation in another pool; see ``CostMeter.charge``."""
@@ -180,8 +180,12 @@ class BrokerReporter:
     def _send_logs(self) -> None:
         if self._logs:
             logs, self._logs = self._logs, []
-            self._send(self._broker.post_all.remote(logs))
+            ray.get(self._previous)
+            self._previous = self._send(self._broker.post_all.remote(logs))
         self._logs_sent_at = time.monotonic()
+
+    def _previous_is_taken(self) -> bool:
+        return bool(ray.wait([self._previous], timeout=0)[0])
 
     def _send(self, posted: Any) -> Any:
         with self._lock:

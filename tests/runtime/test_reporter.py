@@ -1,0 +1,74 @@
+"""The main worker's events reach the broker in their order, also if that runs its calls in another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.events import Log, Report, Started
+from sweeps.runtime.reporter import BrokerReporter
+from sweeps_train.progress import Progress
+
+LATE_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@ray.remote(num_cpus=0)
+class LateBroker:
+    """Begins with a call that has only logs later than with the next one, as an asynchronous actor may."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+
+    async def post(self, event: Any) -> None:
+        if not isinstance(event, Started):
+            self._steps.append(event.step)
+
+    async def post_all(self, events: list[Log]) -> None:
+        if not isinstance(events[-1], Report):
+            await asyncio.sleep(LATE_S)
+        for event in events:
+            await self.post(event)
+
+    async def post_and_wait(self, events: list[Log]) -> None:
+        await self.post_all(events)
+
+    async def wait_for_stop(self, *given: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def steps(self) -> list[int]:
+        return self._steps
+
+
+@pytest.mark.parametrize("waits_for_decision", [False, True])
+def test_the_logs_before_a_report_reach_the_broker_before_it(
+    local_ray: None, tmp_path: Path, waits_for_decision: bool
+) -> None:
+    broker, nothing = LateBroker.remote(), None  # type: ignore[attr-defined]
+    assignment = Assignment(
+        *("0003", 1, nothing, "eval/loss", "min", str(tmp_path), str(tmp_path), None, None),  # type: ignore[arg-type]
+        waits_for_decision=waits_for_decision,
+        last_delivered=None,
+        broker=broker,
+        hang_timeout_s=9.0,
+        prepare_timeout_s=9.0,
+    )
+    reporter = BrokerReporter(assignment)
+    for step in range(1, 13):
+        reporter.log(Progress(step=step), {"train/loss": 1.0})
+        if step % 4 == 0:
+            reporter.report(Progress(step=step), {"eval/loss": 1.0}, None, step == 12)
+    reporter.flush()
+    assert ray.get(broker.steps.remote()) == sorted([*range(1, 13), 4, 8, 12])
