@@ -118,11 +118,18 @@ def test_every_trial_ends_and_at_least_one_is_whole(told: float) -> None:
         assert search.finished()
 
 
-def test_at_the_end_of_a_budget_no_trial_starts_that_cannot_be_finished_and_the_best_paused_ones_are() -> None:
-    search = searched(Curves(told=0.8), num_trials=10_000, limit_s=270.0)
-    assert all(began <= 270 - 27 + 1 for began, _ in search.outcome.seconds.values())
-    assert search.outcome.wall_s > 270
-    last = [report for report in search.outcome.reports if report.time_s > 243]
+@pytest.fixture(scope="module")
+def within_135_s() -> Search:
+    return searched(Curves(told=0.8), num_trials=10_000, limit_s=135.0)
+
+
+def test_at_the_end_of_a_budget_no_trial_starts_that_cannot_be_finished_and_the_best_paused_ones_are(
+    within_135_s: Search,
+) -> None:
+    outcome = within_135_s.outcome
+    assert all(began <= 135 - 27 + 1 for began, _ in outcome.seconds.values())
+    assert outcome.wall_s > 135
+    last = [report for report in outcome.reports if report.time_s > 108]
     assert any(report.step == 27 for report in last)
 
 
@@ -153,13 +160,12 @@ def test_after_a_budget_was_taken_away_every_trial_fits_again() -> None:
     assert after(arrival(seconds=1.0, left_s=20.0), arrival())._fits("0000")
 
 
-def test_the_reason_of_a_decision_near_the_end_of_a_budget_is_the_budget() -> None:
-    search = searched(Curves(told=0.8), num_trials=10_000, limit_s=270.0)
+def test_the_reason_of_a_decision_near_the_end_of_a_budget_is_the_budget(within_135_s: Search) -> None:
     told = {
-        scheduler_reason
-        for number, event in DecisionLog(search.simulation.searcher.study).events
+        reason
+        for number, event in DecisionLog(within_135_s.simulation.searcher.study).events
         if event["event"] == "arrived" and event["left_s"] < 27
-        if (scheduler_reason := after().explain(str(number), event)) is not None
+        if (reason := after().explain(str(number), event)) is not None
     }
     assert told
     assert all("no new trial could end within the budget" in reason for reason in told)
