@@ -80,12 +80,13 @@ class BrokerReporter:
         )
         self._write(report)
         if self._stored is not None:
+            self._send_logs()  # uploading takes time, and then announces a later step
             if checkpoint is not None:
                 self._upload(self._stored, progress.step, metrics, checkpoint)
             if done or self._assignment.waits_for_decision:  # the workers may be gone soon after
                 self._stored.wait()
-        events, self._logs = [*self._logs, report], []
         ray.get(self._previous)
+        events, self._logs = [*self._logs, report], []
         if self._assignment.waits_for_decision:
             ray.get(self._broker.post_and_wait.remote(events))
         else:
@@ -175,13 +176,13 @@ class BrokerReporter:
         """Post the events of earlier attempts before the step at which this attempt starts."""
         events, self._undelivered = [event for event in self._undelivered if event.step < step], []
         if events:
+            ray.get(self._previous)
             ray.get(self._broker.post_all.remote(events))
 
     def _send_logs(self) -> None:
         if self._logs:
-            logs, self._logs = self._logs, []
             ray.get(self._previous)
-            self._previous = self._send(self._broker.post_all.remote(logs))
+            self._previous, self._logs = self._send(self._broker.post_all.remote(self._logs)), []
         self._logs_sent_at = time.monotonic()
 
     def _previous_is_taken(self) -> bool:

@@ -182,12 +182,26 @@ class Uneven:
         ]
 
 
-def test_a_training_that_takes_longer_than_the_others_has_no_rungs_behind_their_end() -> None:
-    search = searched(Uneven(), num_trials=40, longest=None, resource="seconds")
+def test_a_training_that_takes_longer_than_the_longest_has_no_rungs_behind_it() -> None:
+    search = searched(Uneven(), num_trials=40, longest=20, resource="seconds")
     events = [event for _, event in DecisionLog(search.simulation.searcher.study).events if "rung" in event]
-    first_end = next(index for index, event in enumerate(events) if event["event"] == "done")
-    assert {event["rung"] for event in events[first_end:]} <= {1.0, 3.0, 9.0, events[first_end]["rung"]}
+    assert {event["rung"] for event in events} == {1.0, 3.0, 9.0, 20.0}
     assert len([trial for trial in search.simulation.get_trials() if trial.position > 27]) > 0
+
+
+def test_a_training_that_ends_early_is_at_its_end_and_the_others_pause_at_later_rungs() -> None:
+    search = searched(Uneven(), num_trials=40, longest=None, resource="seconds")
+    decisions = DecisionLog(search.simulation.searcher.study)
+    arrived = [(name, event) for name, event in decisions.events if event["event"] in ("arrived", "done")]
+    done = [name for name, event in arrived if event["event"] == "done"]
+    end = next(event["rung"] for _, event in arrived if event["event"] == "done")
+    assert max(event["rung"] for _, event in arrived) > end
+    scheduler = FreezeThaw("seconds", 1, None, 3, SPACE, decisions)
+    scheduler.set_search_properties("loss", "min")
+    worth = scheduler._measured()
+    assert worth is not None
+    best = min(done, key=lambda name: search.simulation.get_trials()[int(name)].curve[-1].metrics["loss"])
+    assert next(name for name in worth.rankings[0] if name in done) == best
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from sweeps.search.not_pickled import NotPickled
 from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
+from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
 from sweeps.search.trial_ids import trial_number
 from sweeps.search.weighted_objective import as_one, weightings
@@ -80,8 +81,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
             remaining_s: Returns the seconds that are left of the search's budget.
         """
         super().__init__(decisions)
-        self._resource, self._grace, self._eta, self._remaining_s = resource, grace, eta, remaining_s
-        self._longest = longest
+        self._resource, self._eta, self._remaining_s = resource, eta, remaining_s
+        self._positions, self._given_longest, self._longest = Rungs(grace, eta), longest, longest
         self._space, self._lookup, self._cube = space, lookup, UnitCube(space)
         self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in (further or {}).items()}
         self._weightings = weightings(1 + len(self._further))
@@ -96,6 +97,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._costs = Costs(self._cube.groups, self._vectors)
         """Costs of the trials; known if the search has a budget of time."""
         self._live: set[str] = set()
+        self._done: dict[str, tuple[float, ...]] = {}
+        """Final values of the trials that have trained to their end."""
         self._last_points: list[Vector] = []
         """The last points that had been suggested at the last arrival."""
         self._worth: Worth | None = None
@@ -131,14 +134,16 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 self._live.add(trial)
             case "arrived" | "done":
                 further = map(float, event.get("further", ()))
-                self._curves[trial][float(event["rung"])] = (float(event["value"]), *further)
+                values = (float(event["value"]), *further)
+                self._curves[trial].setdefault(float(event["rung"]), values)
                 self._arrivals.append((trial, float(event["rung"])))
                 self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
                 self._worth = None
                 self._left_s = float(event.get("left_s", math.inf))
                 if event.get(SECONDS):
                     self._costs.add(trial, float(event[SECONDS]))
-                if event["event"] == "done":
+                if event["event"] == "done" or event["rung"] == self._given_longest:
+                    self._done[trial] = values
                     self._longest = self._longest or float(event["rung"])
                 elif event[PAUSES]:
                     self._paused.add(trial)
@@ -182,20 +187,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _rungs(self) -> list[float]:
         """Positions of all rungs, as far as they are known; the end of a training is the last one."""
         found = {rung for curve in self._curves.values() for rung in curve}
-        if self._longest is not None:
-            found.add(float(self._longest))
-            last = self._rung(self._longest) or self._grace
-            while last >= self._grace * (1 - 1e-9):
-                found.add(float(last))
-                last = self._rung(last / self._eta) or 0.0
-        return sorted(found)
-
-    def _rung(self, reached: float) -> float | None:
-        """The furthest rung that was reached; None before the first."""
-        if reached < self._grace:
-            return None
-        level = math.floor(math.log(reached / self._grace) / math.log(self._eta) + 1e-9)
-        return self._grace * self._eta**level
+        return sorted(found.union(self._positions.up_to(self._longest) if self._longest is not None else ()))
 
     def _fits(self, trial: str | None) -> bool:
         """Whether a trial (None: a new one) can be trained to its end within the budget."""
@@ -211,21 +203,26 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
-    @on_one_thread
     def _measured(self) -> Worth | None:
         """Worth of the trials by the model of learning curves; None as long as there are too few values."""
         if self._worth is None and len(self._arrivals) >= FEWEST:
-            rungs, curves = self._rungs(), {name: curve for name, curve in self._curves.items() if curve}
-            values, vectors = _losses(curves.values(), rungs), np.array([self._vectors[name] for name in curves])
-            names, new, groups = [*curves], self._new_points(), self._cube.groups
-            divisors = self._costs.divisors(names, new)
-            self._worth = Worth.largest(
-                [
-                    measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups, *divisors)
-                    for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
-                ]
-            )
+            self._worth = self._measure()
         return self._worth
+
+    @on_one_thread
+    def _measure(self) -> Worth:
+        rungs, curves = self._rungs(), {name: curve for name, curve in self._curves.items() if curve}
+        # A training that was shorter than others has its final value at the last rung, too.
+        curves |= {name: {rungs[-1]: final} | curves[name] for name, final in self._done.items()}
+        values, vectors = _losses(curves.values(), rungs), np.array([self._vectors[name] for name in curves])
+        names, new, groups = [*curves], self._new_points(), self._cube.groups
+        divisors = self._costs.divisors(names, new)
+        return Worth.largest(
+            [
+                measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups, *divisors)
+                for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
+            ]
+        )
 
     def _new_points(self) -> Vector:
         """Points that a new trial may have: the last ones that were suggested, and random ones."""
@@ -286,11 +283,13 @@ class FreezeThaw(NotPickled, PausingScheduler):
         known = {self._objective, *self._further} <= result.keys()
         if self._resource not in result or not known or self._decisions.is_resumed_later():
             return TrialScheduler.CONTINUE
-        name, rung = trial.config[TRIAL], self._rung(result[self._resource])
-        if rung is None or rung in self._curves[name] or self._is_behind_the_end(rung):
+        name, rung = trial.config[TRIAL], self._positions.furthest(result[self._resource])
+        if rung is None or rung in self._curves[name]:
             return TrialScheduler.CONTINUE
         if not self._is_finite(result):
             return TrialScheduler.STOP
+        if self._given_longest is not None and rung >= self._given_longest:
+            return TrialScheduler.CONTINUE  # its end is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
         self._apply(name, event)
         if not self._goes_on(name):
@@ -387,13 +386,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 found.add(first)
         return found
 
-    def _is_behind_the_end(self, rung: float) -> bool:
-        """Whether a rung is where a training ends, or behind it: trials need not all take the same seconds, say."""
-        return self._longest is not None and rung >= self._longest
-
     def _is_done(self, trial: str) -> bool:
         """Whether a trial has trained to its end."""
-        return self._longest is not None and self._longest in self._curves.get(trial, {})
+        return trial in self._done
 
 
 def _losses(curves: Collection[Curve], rungs: list[float]) -> Array:
