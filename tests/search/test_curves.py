@@ -153,6 +153,29 @@ def test_a_step_that_only_running_trials_have_reached_is_no_rung() -> None:
     assert learnt.rungs == [*RUNGS]
 
 
+def test_a_rung_stays_one_when_the_trials_that_waited_there_go_on() -> None:
+    study = study_of(honest)
+    for _ in range(2):
+        waiting = study.ask({name: optuna.distributions.FloatDistribution(0, 1) for name in SPACE})
+        waiting.report(0.5, 5)
+        waiting.set_user_attr(f"{DECISION_PREFIX}0", {"event": "arrived", "step": 5, "pauses": True})
+        waiting.set_user_attr(f"{DECISION_PREFIX}1", {"event": "resumed"})
+        waiting.report(0.4, 6)
+    learnt = sampler()._learnt_from(study)
+    assert learnt is not None
+    assert learnt.rungs == [1, 3, 5, 9]
+
+
+def test_hyperparameters_of_the_same_rungs_are_used_again_after_others_were_fitted() -> None:
+    study = study_of(honest)
+    suggested(study, 2)
+    noted = [trial.number for trial in study.get_trials() if FITTED in trial.system_attrs]
+    other = {"count": 1, "rungs": [1], "vectors": [[0.0] * 8]}
+    study._storage.set_trial_system_attr(study.get_trials()[-1]._trial_id, FITTED, other)
+    suggested(study, 2)
+    assert len([trial for trial in study.get_trials() if FITTED in trial.system_attrs]) == len(noted) + 1
+
+
 def test_with_many_earlier_trials_hyperparameters_are_fitted_again_as_the_search_goes_on() -> None:
     earlier = study_of(honest, 300).get_trials()
     for trial in earlier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,9 +72,8 @@ class CurveSampler(WrappedSampler):
 
     The model (``sweeps.search.curve_model``) measures how far the values at each rung tell those at the next one, and
     learns from finished, pruned, paused and running trials alike, each up to the rung that it has reached. A rung is a
-    step at which several trials ended or wait; the scheduler is not asked. Running trials count as if they would end
-    with what is predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose
-    training diverged, counts as one of the worst, if it did before the first rung, there. Of crashes it learns nothing:
+    step at which several trials ended, wait or were judged. Running trials count as if they would end with what is
+    predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose training diverged, counts as one of the worst, if it did before the first rung, there. Of crashes it learns nothing:
     that is ``FailureAdvisor``'s task.
 
     If the search has a budget of time, the improvement counts for what it costs (``CostModel``).
@@ -141,7 +140,7 @@ class CurveSampler(WrappedSampler):
         signs = [1.0 if direction is StudyDirection.MINIMIZE else -1.0 for direction in study.directions]
         reported = [(trial, reported_values(trial)) for trial in study.get_trials(deepcopy=False)]
         told = [(trial, reports) for trial, reports in reported if _has_values(trial, reports)]
-        rungs = rungs_of([max(reports) for trial, reports in told if reports and not is_running(trial)]) or [NO_STEP]
+        rungs = rungs_of(told) or [NO_STEP]
         curves = np.array([_curve(*each, rungs, signs) for each in told]).reshape(len(told), len(signs), len(rungs))
         bad = np.array([is_bad(trial) for trial, _ in told], dtype=bool)
         with_values = np.isfinite(curves[:, 0]).any(axis=1)
@@ -208,9 +207,9 @@ class CurveSampler(WrappedSampler):
     ) -> list[Hyperparameters]:
         """Hyperparameters that were noted last, or new ones if there are many more values; for each objective."""
         rungs, parameters = len(seen.rungs), len(set(self._cube.groups))
-        noted = _last_noted(every, FITTED)
+        noted = next((each for each in _noted(every, FITTED) if each["rungs"] == seen.rungs), None)
         starts: list[Hyperparameters | None] = [None] * len(seen.values)
-        if noted is not None and noted["rungs"] == seen.rungs:
+        if noted is not None:
             kept = [Hyperparameters.of(vector, parameters, rungs) for vector in noted["vectors"]]
             if seen.num_values < max(noted["count"], FITTED_FIRST) * FITTED_AGAIN:
                 return kept
@@ -231,7 +230,7 @@ class CurveSampler(WrappedSampler):
         if len(rows) < FEWEST:
             return None
         groups, vectors, seconds = self._cube.groups, seen.vectors[rows], np.array([known[row] for row in rows])
-        noted = _last_noted(every, FITTED_COSTS)
+        noted = next(_noted(every, FITTED_COSTS), None)
         if noted is None or len(rows) >= noted["count"] * FITTED_AGAIN:
             noted = {"count": len(rows), "vector": _rounded(fit_costs(groups, vectors, seconds))}
             set_note(study, trial, FITTED_COSTS, noted)
@@ -247,8 +246,9 @@ class CurveSampler(WrappedSampler):
         return rejected
 
 
-def _last_noted(trials: Sequence[FrozenTrial], key: str) -> dict[str, Any] | None:
-    return next((each.system_attrs[key] for each in reversed(trials) if key in each.system_attrs), None)
+def _noted(trials: Sequence[FrozenTrial], key: str) -> Iterator[dict[str, Any]]:
+    """The notes in the trials, the newest first."""
+    return (each.system_attrs[key] for each in reversed(trials) if key in each.system_attrs)
 
 
 def _rounded(at: Hyperparameters) -> list[float]:

@@ -96,7 +96,7 @@ class PredictedSampler(StudyViewSampler):
 
 
 def _rungs(reporting: Sequence[FrozenTrial]) -> list[int]:
-    return rungs_of([max(trial.intermediate_values) for trial in reporting if not is_running(trial)])
+    return rungs_of((trial, trial.intermediate_values) for trial in reporting)
 
 
 class _Line(NamedTuple):

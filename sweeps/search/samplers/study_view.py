@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -14,6 +14,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.compat.optuna import StudyView
+from sweeps.search.schedulers.decisions import is_running, judged_steps
 
 
 class WrappedSampler(BaseSampler):
@@ -78,11 +79,14 @@ def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
     return changed
 
 
-def rungs_of(last_steps: Sequence[int]) -> list[int]:
-    """Steps at which several trials ended or wait, ascending; if there are none, the last step that any reported.
+def rungs_of(trials: Iterable[tuple[FrozenTrial, Iterable[int]]]) -> list[int]:
+    """Steps at which several trials ended, wait or were judged, ascending; if there are none, the last of such steps.
 
     Args:
-        last_steps: The last step of each trial that has reported.
+        trials: Trials with the steps that they have reported.
     """
-    last = Counter(last_steps)
-    return sorted(step for step, count in last.items() if count > 1) or sorted(last)[-1:]
+    found: Counter[int] = Counter()
+    for trial, reported in trials:
+        ended = () if is_running(trial) else (max(reported, default=None),)
+        found.update({*ended, *judged_steps(trial)} - {None})
+    return sorted(step for step, count in found.items() if count > 1) or sorted(found)[-1:]

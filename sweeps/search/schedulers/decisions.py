@@ -13,7 +13,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.compat.optuna import set_trial_attribute
-from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX, SECONDS
+from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX, SECONDS, STEP
 from sweeps.search.not_pickled import NotPickled
 from sweeps.search.trial_ids import trial_id
 
@@ -99,6 +99,11 @@ class DecisionLog(NotPickled):
         for trial in self._study.get_trials(deepcopy=False):
             if NUMBER in trial.user_attrs:
                 self._frozen.setdefault(self._named(trial.user_attrs[NUMBER]), trial)
+
+
+def judged_steps(trial: FrozenTrial) -> set[int]:
+    """Steps at which a scheduler has decided whether a trial goes on, as far as it has recorded them."""
+    return {int(event[STEP]) for _, event in _decisions(trial.user_attrs) if STEP in event}
 
 
 def was_stopped(trial: FrozenTrial) -> bool:

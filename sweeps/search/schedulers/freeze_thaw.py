@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.config.search import Mode
-from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, TRIAL
+from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, STEP, TRIAL
 from sweeps.search.curve_model.fit import fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, observe
@@ -306,6 +306,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _report(self, kind: str, rung: float, result: Mapping[str, Any]) -> dict[str, Any]:
         """The record of a report at a rung; with a budget it has the seconds that are left."""
         event: dict[str, Any] = {"event": kind, "rung": float(rung)}
+        if STEP in result:
+            event[STEP] = int(result[STEP])  # samplers learn from the values at rungs
         event["value"] = float(self._sign * result[self._objective])
         if self._further:
             event["further"] = [float(sign * result[metric]) for metric, sign in self._further.items()]
