@@ -73,8 +73,9 @@ class CurveSampler(WrappedSampler):
     The model (``sweeps.search.curve_model``) measures how far the values at each rung tell those at the next one, and
     learns from finished, pruned, paused and running trials alike, each up to the rung that it has reached. A rung is a
     step at which several trials ended, wait or were judged. Running trials count as if they would end with what is
-    predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose training diverged, counts as one of the worst, if it did before the first rung, there. Of crashes it learns nothing:
-    that is ``FailureAdvisor``'s task.
+    predicted for them, so that simultaneous suggestions differ. A trial that broke a limit, or whose training diverged,
+    counts as one of the worst, if it did before the first rung, there. Of crashes it learns nothing: that is
+    ``FailureAdvisor``'s task.
 
     If the search has a budget of time, the improvement counts for what it costs (``CostModel``).
 
