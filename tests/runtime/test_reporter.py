@@ -20,9 +20,12 @@ LATE_S = 0.3
 
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    began = not ray.is_initialized()  # a test before in this process may have left its own
+    if began:
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     yield
-    ray.shutdown()
+    if began:
+        ray.shutdown()
 
 
 @ray.remote(num_cpus=0)
