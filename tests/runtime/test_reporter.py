@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import ray
 
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.cluster import connected
 from sweeps.runtime.events import Log, Report, Started
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps_train.progress import Progress
@@ -20,12 +23,8 @@ LATE_S = 0.3
 
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
-    began = not ray.is_initialized()  # a test before in this process may have left its own
-    if began:
-        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    yield
-    if began:
-        ray.shutdown()
+    with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath()).config):
+        yield
 
 
 @ray.remote(num_cpus=0)
