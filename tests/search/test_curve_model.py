@@ -87,6 +87,23 @@ def test_diverged_trials_do_not_decide_the_scale() -> None:
     assert good.std() > 0.3
 
 
+def test_good_values_keep_their_distances_and_bad_ones_lose_them() -> None:
+    """Else a small gain at the best place looks like more than a large one that other places may have."""
+    values = np.concatenate([np.linspace(1.0, 6.0, 6), np.linspace(7.0, 8.0, 60), [20.0, 40.0, 80.0]])[:, None]
+    found = scaled(values)[:, 0]
+    good = np.diff(found[:6])
+    assert good.min() > 0
+    assert good.max() == pytest.approx(good.min())
+    assert 0 <= found[-1] - found[-2] < good.min()  # 40 apart, and not 1
+
+
+def test_a_value_too_good_to_be_true_leaves_the_others_apart() -> None:
+    values = np.append(np.linspace(1.0, 2.0, 40), -1e9)[:, None]
+    found = scaled(values)[:, 0]
+    assert np.argmin(found) == 40
+    assert np.ptp(found[:40]) > 0.1
+
+
 def test_where_most_values_are_equal_the_others_tell_the_scale() -> None:
     """Accuracies of models of which most know one class only."""
     values = -np.array([[0.9]] * 50 + [[0.91], [0.92], [0.95], [0.99]])

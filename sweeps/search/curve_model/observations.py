@@ -11,9 +11,10 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 GOOD = 0.1
-"""Quantile of all values below which the scale is nearly linear."""
-WORST = 3.0
-"""Largest value before they are standardised: ten times as far from the good ones as the median is."""
+"""Quantile of all values below which the scale is linear."""
+WORST, BEST = 3.0, -30.0
+"""Largest value before they are standardised, ten times as far from the good ones as the median is; and the one below
+which the scale is logarithmic, for values that are too good to be true."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Observations:
 def observe(vectors: Array, values: Array) -> Observations:
     """Bring values to the model's scale: linear for the good ones, logarithmic for bad ones, of variance 1.
 
-    Without that, a few diverged trainings would decide the model.
+    Otherwise a few diverged trainings would decide the model. Were good values on a logarithmic scale, too, each small
+    gain at the best place so far would look like much, and other places like little.
 
     Args:
         vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
@@ -70,7 +72,9 @@ def scaled(values: Array) -> Array:
     unequal = values[known & (values != good)]
     # The second one if a large part of the values are equal, as accuracies are of models that know one class only.
     width = middle - good or (np.median(np.abs(unequal - good)) if len(unequal) else 1.0)
-    curved = np.minimum(np.arcsinh((values - good) / width), WORST)
+    distance = (values - good) / width
+    better = np.where(distance < BEST, BEST - np.log1p(np.maximum(BEST - distance, 0.0)), distance)
+    curved = np.where(distance < 0, better, np.minimum(np.arcsinh(distance), WORST))
     return np.asarray((curved - curved[known].mean()) / (curved[known].std() + 1e-12))
 
 
