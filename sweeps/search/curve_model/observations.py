@@ -73,8 +73,8 @@ def scaled(values: Array) -> Array:
     # The second one if a large part of the values are equal, as accuracies are of models that know one class only.
     width = middle - good or (np.median(np.abs(unequal - good)) if len(unequal) else 1.0)
     distance = (values - good) / width
-    better = np.where(distance < BEST, BEST - np.log1p(np.maximum(BEST - distance, 0.0)), distance)
-    curved = np.where(distance < 0, better, np.minimum(np.arcsinh(distance), WORST))
+    good_ones = np.maximum(distance, BEST) - np.log1p(np.maximum(BEST - distance, 0.0))
+    curved = np.where(distance < 0, good_ones, np.minimum(np.arcsinh(distance), WORST))
     return np.asarray((curved - curved[known].mean()) / (curved[known].std() + 1e-12))
 
 
