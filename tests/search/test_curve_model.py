@@ -78,6 +78,18 @@ def test_a_value_at_a_rung_moves_the_prediction_of_its_own_trial_as_the_model_sa
     assert (means[1] - means[0]) / 2 == pytest.approx(told[0], rel=1e-3)
 
 
+def test_what_later_rungs_add_to_all_trials_alike_is_no_promise_before_there_are_values() -> None:
+    """Else bad trials promise as much as good ones until the first training has ended."""
+    vectors, values = curves(noise=0.1)
+    values[:, 1:] = np.nan
+    data = observe(vectors, values)
+    posterior = Posterior(Hyperparameters.of(Prior.of(3, RUNGS).mean, 3, RUNGS), GROUPS, data)
+    mean, deviation = posterior.predict_observed(RUNGS - 1)
+    promise = expected_improvement(mean, deviation, float(mean.min()))
+    order = np.argsort(mean)
+    assert promise[order[len(order) // 2]] < 0.1 * promise[order[0]]
+
+
 def test_diverged_trials_do_not_decide_the_scale() -> None:
     vectors, values = curves(noise=0.1)
     worse = values.copy()

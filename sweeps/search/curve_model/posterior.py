@@ -24,6 +24,8 @@ class Posterior:
         """
         self._at, self._data = at, data
         self._variances = np.exp(at.log_variances)
+        # What a rung adds to all alike does not tell which is better, and before any value there nobody can know it.
+        self._constants = CONSTANT * (np.arange(at.rungs) <= data.rungs.max(initial=-1))
         self._inverse_lengths = np.exp(-at.log_lengths)[np.asarray(groups, dtype=np.intp)]
         self._vectors = data.vectors * self._inverse_lengths
         self._rows = at.factors[:, data.rungs]
@@ -93,7 +95,7 @@ class Posterior:
     def _deviation(self, solved: Array, rung: int, share: float) -> Array:
         """Standard deviations of functions that have this share of the added variances."""
         factors = self._at.factors[:, rung]
-        prior = ((share * self._variances + CONSTANT) * factors**2).sum()
+        prior = ((share * self._variances + self._constants) * factors**2).sum()
         return np.asarray(np.sqrt(np.maximum(prior - (solved**2).sum(axis=1), 1e-12)))
 
 

@@ -33,8 +33,9 @@ from sweeps.search.samplers.study_view import WrappedSampler, rungs_of
 from sweeps.search.schedulers.decisions import is_running, seconds_for_a_unit
 from sweeps.space.distributions import Lookup, Space
 
-RANDOM_SHARE = 0.1
-"""Share of the suggestions that do not ask the model, so that it cannot settle at a wrong place for good."""
+RANDOM_SHARE, RANDOM_AT_FIRST = 0.1, 0.5
+"""Least share of the suggestions that do not ask the model, so that it cannot settle at a wrong place for good; and the
+share before any training has ended, when nothing tells how well early values predict final ones."""
 FEWEST_GOOD = 2
 """Fewest trials that neither broke a limit nor diverged: without them nothing tells what is better."""
 MOST, MOST_RUNNING = 200, 100
@@ -82,7 +83,8 @@ class CurveSampler(WrappedSampler):
     With several objectives each has a model, and the improvement is that of a weighted one, by other random weights for
     each suggestion (``sweeps.search.samplers.promise``).
 
-    The first suggestions, and a tenth of all later ones, are those of the wrapped sampler.
+    The first suggestions, half of those before a training has ended, and at last a tenth, are those of the wrapped
+    sampler.
 
     Hyperparameters are fitted anew when there are a fifth more values, and noted in the trial: so the suggestions are
     the same if the search is interrupted, and can be made again.
@@ -132,7 +134,9 @@ class CurveSampler(WrappedSampler):
     def _seen_for(self, study: optuna.Study, trial: FrozenTrial) -> _Seen | None:
         """The trials for a suggestion; None if the wrapped sampler shall make it."""
         if self._seen is None or self._seen[0] != trial.number:
-            is_random = random.Random(f"{self._seed}/{trial.number}/free").random() < RANDOM_SHARE
+            ended = sum(each.state is TrialState.COMPLETE for each in study.get_trials(deepcopy=False))
+            share = max(RANDOM_SHARE, RANDOM_AT_FIRST / (1 + ended))
+            is_random = random.Random(f"{self._seed}/{trial.number}/free").random() < share
             asks = self._relative and not is_random
             self._seen = trial.number, self._learnt_from(study) if asks else None
         return self._seen[1]

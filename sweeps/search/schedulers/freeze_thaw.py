@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from sweeps.config.search import Mode
 from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, STEP, TRIAL
 from sweeps.search.curve_model.fit import fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, observe
+from sweeps.search.curve_model.observations import observe
 from sweeps.search.curve_model.threads import on_one_thread
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
@@ -24,6 +24,7 @@ from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 from sweeps.search.schedulers.rungs import Rungs
+from sweeps.search.schedulers.trial_curves import TrialCurves, losses
 from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
 from sweeps.search.trial_ids import trial_number
 from sweeps.search.weighted_objective import as_one, weightings
@@ -34,9 +35,11 @@ NUM_LAST, NUM_RANDOM = 4, 32
 """Points that tell what a new trial would be worth: the last ones that were suggested, and random ones."""
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
-
-Curve = dict[float, tuple[float, ...]]
-"""Values of all objectives by rung (larger is better)."""
+LEAST_FURTHER = 2 / 3
+"""Least share of all steps that is spent on training trials on behind their first rung, as in successive halving. As
+long as no trial has come far, new ones promise most, and nothing would tell how well early values predict late ones."""
+FEWEST_BEYOND = 8
+"""Trials that have come further than a rung, before the others there are stopped for what the model expects of them."""
 
 
 class FreezeThaw(NotPickled, PausingScheduler):
@@ -44,12 +47,13 @@ class FreezeThaw(NotPickled, PausingScheduler):
     https://arxiv.org/abs/1406.3896), by a model of all learning curves so far (``measure_worth``).
 
     At a rung a trial goes on if it is worth at least as much as starting a new one, and pauses otherwise. It goes on
-    later if it turns out to be worth it after all, before any new trial is started. As long as there are too few
+    later if it turns out to be worth it after all, before any new trial is started. The most promising one goes on in
+    any case while less than two thirds of all steps were spent on training trials on. As long as there are too few
     values for the model, the best 1/eta of a rung go on, as in asynchronous successive halving.
 
     Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
     cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
-    are still worth it are continued, and the others stopped.
+    are still worth it are continued, and of rungs that few have left the best 1/eta; the others are stopped.
 
     With several objectives a trial is worth what it is for any part of the front: the most by each objective alone, and
     by all alike.
@@ -88,10 +92,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._weightings = weightings(1 + len(self._further))
         self._vectors: dict[str, Vector] = {}
         """Points of the trials in the unit cube."""
-        self._curves: dict[str, Curve] = {}
-        """Curve of each trial, in the order in which trials began."""
-        self._arrivals: list[tuple[str, float]] = []
-        """All trials and rungs that they came to, in this order."""
+        self._curves = TrialCurves()
         self._fitted: tuple[int, list[Hyperparameters]] | None = None
         """Number of the first arrivals that the models were fitted to, and the hyperparameters for each weighting."""
         self._costs = Costs(self._cube.groups, self._vectors)
@@ -129,14 +130,13 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._paused.discard(trial)
         match event["event"]:
             case "added":
-                self._curves.setdefault(trial, {})
+                self._curves.add(trial)
                 self._vectors[trial] = self._vector(event)
                 self._live.add(trial)
             case "arrived" | "done":
                 further = map(float, event.get("further", ()))
                 values = (float(event["value"]), *further)
-                self._curves[trial].setdefault(float(event["rung"]), values)
-                self._arrivals.append((trial, float(event["rung"])))
+                self._curves.arrive(trial, float(event["rung"]), values)
                 self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
                 self._worth = None
                 self._left_s = float(event.get("left_s", math.inf))
@@ -165,7 +165,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
                     f"{self._why(event)}"
                 )
             case "resumed":
-                return "it promised more than a new trial"
+                return "it promised most of the paused trials"
             case "dropped":
                 return "it was paused, and others promised more"
         return None
@@ -177,6 +177,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
             return f"there were too few values to predict its end, and the best 1/{self._eta:g} went on"
+        if not arrived[PAUSES] and arrived["worth"] < arrived["new"]:
+            return "less than two thirds of all steps had been spent on training trials on, and this one promised most"
         return (
             f"to go on promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of a "
             f"whole training, and a new trial {float(arrived['new']):.3g}"
@@ -186,8 +188,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _rungs(self) -> list[float]:
         """Positions of all rungs, as far as they are known; the end of a training is the last one."""
-        found = {rung for curve in self._curves.values() for rung in curve}
-        return sorted(found.union(self._positions.up_to(self._longest) if self._longest is not None else ()))
+        known = self._positions.up_to(self._longest) if self._longest is not None else []
+        return sorted(self._curves.rungs.union(known))
 
     def _fits(self, trial: str | None) -> bool:
         """Whether a trial (None: a new one) can be trained to its end within the budget."""
@@ -197,7 +199,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             return self._costs.usual_seconds * self._longest <= self._left_s
         # The budget may have been set after the trial paused.
         seconds = self._costs.seconds.get(trial, self._costs.usual_seconds)
-        return seconds * (self._longest - max(self._curves[trial])) <= self._left_s
+        return seconds * (self._longest - max(self._curves.by_trial[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
@@ -205,16 +207,16 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _measured(self) -> Worth | None:
         """Worth of the trials by the model of learning curves; None as long as there are too few values."""
-        if self._worth is None and len(self._arrivals) >= FEWEST:
+        if self._worth is None and len(self._curves.arrivals) >= FEWEST:
             self._worth = self._measure()
         return self._worth
 
     @on_one_thread
     def _measure(self) -> Worth:
-        rungs, curves = self._rungs(), {name: curve for name, curve in self._curves.items() if curve}
+        rungs, curves = self._rungs(), self._curves.with_values()
         # A training that was shorter than others has its final value at the last rung, too.
         curves |= {name: {rungs[-1]: final} | curves[name] for name, final in self._done.items()}
-        values, vectors = _losses(curves.values(), rungs), np.array([self._vectors[name] for name in curves])
+        values, vectors = losses(curves, rungs), np.array([self._vectors[name] for name in curves])
         names, new, groups = [*curves], self._new_points(), self._cube.groups
         divisors = self._costs.divisors(names, new)
         return Worth.largest(
@@ -235,40 +237,45 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _hyperparameters(self, rungs: list[float]) -> list[Hyperparameters]:
         """Hyperparameters of the models, fitted to the first so many values: to the same after a restart."""
-        number = fitted_number(len(self._arrivals))
+        number = fitted_number(len(self._curves.arrivals))
         if self._fitted is None or self._fitted[0] != number or self._fitted[1][0].rungs != len(rungs):
-            curves: dict[str, Curve] = {}
-            for name, rung in self._arrivals[:number]:
-                curves.setdefault(name, {})[rung] = self._curves[name][rung]
-            values, vectors = _losses(curves.values(), rungs), np.array([self._vectors[name] for name in curves])
+            curves = self._curves.of_first(number)
+            values, vectors = losses(curves, rungs), np.array([self._vectors[name] for name in curves])
             observed = [observe(vectors, as_one(values, weights)) for weights in self._weightings]
             self._fitted = number, [fit(data, self._cube.groups, len(rungs)) for data in observed]
         return self._fitted[1]
 
     def _worth_of(self, trial: str) -> float:
         """Worth of continuing a trial. Where that is unknown: infinite among the best 1/eta of its rung, else -1."""
-        curve, worth = self._curves[trial], self._measured()
-        if worth is not None and curve:
-            return worth.trials[trial]
-        if not curve:
+        if not self._curves.by_trial[trial]:
             return math.inf
-        rung = max(curve)
-        there = np.array([each[rung] for each in self._curves.values() if rung in each])
-        least = np.sort(there, axis=0)[-math.ceil(len(there) / self._eta)]
-        return math.inf if (np.array(curve[rung]) >= least).any() else -1.0
+        if (worth := self._measured()) is not None:
+            return worth.trials[trial]
+        return math.inf if self._curves.is_among_best(trial, self._eta) else -1.0
 
     def _least(self) -> float:
         """Worth below which a trial does not go on: that of a new one, if there would be one."""
         worth = self._measured()
-        if worth is None:
-            return 0.0
-        return worth.new if self._fits(None) else 0.0
+        return worth.new if worth is not None and self._fits(None) else 0.0
 
     def _goes_on(self, trial: str) -> bool:
         """Whether a trial at a rung goes on at once."""
-        if self._fits(None):
-            return self._worth_of(trial) >= self._least()
+        if self._fits(None) and self._worth_of(trial) >= self._least():
+            return True
+        if self._fits(None) and not self._is_behind(trial):
+            return False
         return all(self._priority(trial) >= self._priority(other) for other in self._paused)
+
+    def _is_behind(self, arrived: str | None = None) -> bool:
+        """Whether less than their share of all steps was spent on training trials on, with those that they are about to
+        make. One that has arrived at a rung just now is about to make none."""
+        training_on = self._live - self._paused - self._done.keys() - {arrived}
+        every, further = self._curves.steps(training_on, self._rungs())
+        return further < LEAST_FURTHER * every
+
+    def _is_little_known(self, trial: str) -> bool:
+        """Whether a trial is among the best of its rung, and few have come further."""
+        return self._curves.number_beyond(trial) < FEWEST_BEYOND and self._curves.is_among_best(trial, self._eta)
 
     # --- calls from Tune -----------------------------------------------------------------------------------------
 
@@ -284,7 +291,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if self._resource not in result or not known or self._decisions.is_resumed_later():
             return TrialScheduler.CONTINUE
         name, rung = trial.config[TRIAL], self._positions.furthest(result[self._resource])
-        if rung is None or rung in self._curves[name]:
+        if rung is None or rung in self._curves.by_trial[name]:
             return TrialScheduler.CONTINUE
         if not self._is_finite(result):
             return TrialScheduler.STOP
@@ -353,8 +360,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         waiting = sorted(self._paused, key=self._priority, reverse=True)
         if not self._fits(None):
             return waiting
-        least = self._least()
-        return [name for name in waiting if self._worth_of(name) > least]
+        worth_it = [name for name in waiting if self._worth_of(name) > self._least()]
+        return worth_it or (waiting[:1] if waiting and self._is_behind() else [])
 
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """The paused trials that are worth more than a new one, the most promising first. When no new ones will be
@@ -366,10 +373,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
         kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
         if complete and waiting and not chosen and len(paused) == len(self._live):
-            # Before the others are stopped, the best one has to be finished.
-            leaders = self._leaders()
-            chosen = [name for name in waiting if name in leaders]
-            if not chosen and not any(map(self._is_done, self._curves)):
+            # Before the others are stopped, enough is to be seen behind each rung, and the best one has to be finished.
+            leaders, little_known = self._leaders(), [name for name in waiting if self._is_little_known(name)]
+            chosen = little_known or [name for name in waiting if name in leaders]
+            if not chosen and not any(map(self._is_done, self._curves.by_trial)):
                 chosen = waiting[-1:]
             waiting = [name for name in waiting if name not in chosen]
             kept = 0
@@ -391,10 +398,3 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _is_done(self, trial: str) -> bool:
         """Whether a trial has trained to its end."""
         return trial in self._done
-
-
-def _losses(curves: Collection[Curve], rungs: list[float]) -> Array:
-    """Values of shape ``[objectives, curves, rungs]``, NaN where a curve has none; smaller is better."""
-    objectives = next(len(values) for curve in curves for values in curve.values())
-    nothing = (math.nan,) * objectives
-    return -np.array([[curve.get(rung, nothing) for rung in rungs] for curve in curves]).transpose(2, 0, 1)

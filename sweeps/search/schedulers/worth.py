@@ -15,7 +15,7 @@ FEWEST = 8
 """Fewest values at rungs for the model of learning curves to tell what trials are worth."""
 MOST = 200
 """Trials that the model is given at most."""
-NEW_COUNTS = 0.5
+NEW_COUNTS = 0.7
 """Factor of the worth of a new trial: it is that of the most promising of several points, which is too large."""
 SCORES = np.linspace(-2.5, 2.5, 21)
 DENSITY = np.exp(-SCORES * SCORES / 2) / np.exp(-SCORES * SCORES / 2).sum()

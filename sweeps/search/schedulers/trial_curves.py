@@ -1,0 +1,83 @@
+"""Values of trials at rungs, as a scheduler compares them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from sweeps.search.curve_model.observations import Array
+
+Curve = dict[float, tuple[float, ...]]
+"""Values of all objectives by rung (larger is better)."""
+
+
+class TrialCurves:
+    """Curves of the trials of a search, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.by_trial: dict[str, Curve] = {}
+        self.arrivals: list[tuple[str, float]] = []
+        """All trials and rungs that they came to, in this order."""
+        self.rungs: set[float] = set()
+        """All rungs that any trial came to."""
+        self._steps, self._num_begun = 0.0, 0
+        """Steps of all trials up to their last rungs, and number of trials that came to any."""
+
+    def add(self, trial: str) -> None:
+        """Add a trial that begins; nothing happens if it is known."""
+        self.by_trial.setdefault(trial, {})
+
+    def arrive(self, trial: str, rung: float, values: tuple[float, ...]) -> None:
+        """Add the values of a trial that came to a rung; the first ones there count."""
+        curve = self.by_trial[trial]
+        self._num_begun += not curve
+        self._steps += max(rung - max(curve, default=0.0), 0.0)
+        curve.setdefault(rung, values)
+        self.arrivals.append((trial, rung))
+        self.rungs.add(rung)
+
+    def with_values(self) -> dict[str, Curve]:
+        """Curves of the trials that came to any rung."""
+        return {trial: curve for trial, curve in self.by_trial.items() if curve}
+
+    def of_first(self, number: int) -> dict[str, Curve]:
+        """The curves when trials had come to rungs so many times."""
+        curves: dict[str, Curve] = {}
+        for trial, rung in self.arrivals[:number]:
+            curves.setdefault(trial, {})[rung] = self.by_trial[trial][rung]
+        return curves
+
+    def is_among_best(self, trial: str, eta: float) -> bool:
+        """Whether a trial is among the best 1/eta of those at the last rung that it came to, by any objective."""
+        rung = max(self.by_trial[trial])
+        there = np.array([curve[rung] for curve in self.by_trial.values() if rung in curve])
+        least = np.sort(there, axis=0)[-math.ceil(len(there) / eta)]
+        return bool((np.array(self.by_trial[trial][rung]) >= least).any())
+
+    def number_beyond(self, trial: str) -> int:
+        """Number of trials that came further than this one."""
+        return sum(max(curve, default=0) > max(self.by_trial[trial]) for curve in self.by_trial.values())
+
+    def steps(self, training_on: Collection[str], rungs: Sequence[float]) -> tuple[float, float]:
+        """Steps of all trials up to their last rungs, and those of them behind the first rung.
+
+        Args:
+            training_on: Trials of which the steps to their next rung count, too.
+            rungs: All rungs, ascending.
+        """
+        coming = []
+        for trial in training_on:
+            if curve := self.by_trial[trial]:
+                reached = max(curve)
+                coming.append(next((rung for rung in rungs if rung > reached), reached) - reached)
+        every = self._steps + math.fsum(coming)  # the same in any order
+        return every, every - self._num_begun * rungs[0]
+
+
+def losses(curves: Mapping[str, Curve], rungs: Sequence[float]) -> Array:
+    """Values of shape ``[objectives, curves, rungs]``, NaN where a curve has none; smaller is better."""
+    objectives = next(len(values) for curve in curves.values() for values in curve.values())
+    nothing = (math.nan,) * objectives
+    return -np.array([[curve.get(rung, nothing) for rung in rungs] for curve in curves.values()]).transpose(2, 0, 1)
