@@ -106,7 +106,7 @@ def test_where_early_values_tell_nothing_several_times_as_many_trials_go_on() ->
 def test_where_early_values_tell_nothing_a_search_usually_finds_what_full_trainings_at_the_same_cost_do(
     is_of_point: bool,
 ) -> None:
-    """Of ``n`` random trainings the best is expected to be ``1 / (n + 1)`` from the optimum."""
+    """The best of ``n`` random trainings is expected to be ``1 / (n + 1)`` from the optimum."""
     found, expected = [], []
     for seed in range(5):
         sampler = CurveSampler(optuna.samplers.RandomSampler(seed=seed), SPACE, startup=8, seed=seed)
