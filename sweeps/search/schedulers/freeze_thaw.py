@@ -38,8 +38,6 @@ PAUSED_BY_WORKER = 8
 LEAST_FURTHER = 2 / 3
 """Least share of all steps that is spent on training trials on behind their first rung, as in successive halving. As
 long as no trial has come far, new ones promise most, and nothing would tell how well early values predict late ones."""
-FEWEST_BEYOND = 8
-"""Trials that have come further than a rung, before the others there are stopped for what the model expects of them."""
 
 
 class FreezeThaw(NotPickled, PausingScheduler):
@@ -53,7 +51,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
     cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
-    are still worth it are continued, and of rungs that few have left the best 1/eta; the others are stopped.
+    are still worth it are continued, and the others stopped.
 
     With several objectives a trial is worth what it is for any part of the front: the most by each objective alone, and
     by all alike.
@@ -273,10 +271,6 @@ class FreezeThaw(NotPickled, PausingScheduler):
         every, further = self._curves.steps(training_on, self._rungs())
         return further < LEAST_FURTHER * every
 
-    def _is_little_known(self, trial: str) -> bool:
-        """Whether a trial is among the best of its rung, and few have come further."""
-        return self._curves.number_beyond(trial) < FEWEST_BEYOND and self._curves.is_among_best(trial, self._eta)
-
     # --- calls from Tune -----------------------------------------------------------------------------------------
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
@@ -373,9 +367,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
         kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
         if complete and waiting and not chosen and len(paused) == len(self._live):
-            # Before the others are stopped, enough is to be seen behind each rung, and the best one has to be finished.
-            leaders, little_known = self._leaders(), [name for name in waiting if self._is_little_known(name)]
-            chosen = little_known or [name for name in waiting if name in leaders]
+            # Before the others are stopped, the best one has to be finished.
+            leaders = self._leaders()
+            chosen = [name for name in waiting if name in leaders]
             if not chosen and not any(map(self._is_done, self._curves.by_trial)):
                 chosen = waiting[-1:]
             waiting = [name for name in waiting if name not in chosen]

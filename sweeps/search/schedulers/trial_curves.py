@@ -56,10 +56,6 @@ class TrialCurves:
         least = np.sort(there, axis=0)[-math.ceil(len(there) / eta)]
         return bool((np.array(self.by_trial[trial][rung]) >= least).any())
 
-    def number_beyond(self, trial: str) -> int:
-        """Number of trials that came further than this one."""
-        return sum(max(curve, default=0) > max(self.by_trial[trial]) for curve in self.by_trial.values())
-
     def steps(self, training_on: Collection[str], rungs: Sequence[float]) -> tuple[float, float]:
         """Steps of all trials up to their last rungs, and those of them behind the first rung.
 
