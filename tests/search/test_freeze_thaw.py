@@ -141,6 +141,12 @@ def test_at_the_end_of_a_budget_no_trial_starts_that_cannot_be_finished_and_the_
     assert any(report.step == 27 for report in last)
 
 
+def test_new_trials_start_in_a_budget_in_which_no_training_could_end() -> None:
+    search = searched(Curves(told=0.8), num_trials=10_000, limit_s=10.0)
+    assert len(search.simulation.get_trials()) > 6, "twice as many as run at once"
+    assert any(report.step == 3 for report in search.outcome.reports)
+
+
 def after(*events: dict[str, Any]) -> FreezeThaw:
     """A scheduler that starts again after these decisions about the trials 0000, 0001, ... of which one paused."""
     study = optuna.create_study()

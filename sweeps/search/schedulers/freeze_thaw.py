@@ -190,11 +190,13 @@ class FreezeThaw(NotPickled, PausingScheduler):
         return sorted(self._curves.rungs.union(known))
 
     def _fits(self, trial: str | None) -> bool:
-        """Whether a trial (None: a new one) can be trained to its end within the budget."""
+        """Whether a trial (None: a new one) can be trained to its end within the budget, or none can."""
         if self._left_s == math.inf or self._longest is None or not self._costs.seconds:
             return True
-        if trial is None:
-            return self._costs.usual_seconds * self._longest <= self._left_s
+        if trial is None and self._costs.usual_seconds * self._longest <= self._left_s:
+            return True
+        if trial is None:  # if nothing can be finished, new trials are as good as any
+            return not self._done and not any(self._fits(each) for each in self._live if self._curves.by_trial[each])
         # The budget may have been set after the trial paused.
         seconds = self._costs.seconds.get(trial, self._costs.usual_seconds)
         return seconds * (self._longest - max(self._curves.by_trial[trial])) <= self._left_s
