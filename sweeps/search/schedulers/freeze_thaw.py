@@ -356,7 +356,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         waiting = sorted(self._paused, key=self._priority, reverse=True)
         if not self._fits(None):
             return waiting
-        worth_it = [name for name in waiting if self._worth_of(name) > self._least()]
+        least = self._least()
+        worth_it = [name for name in waiting if self._worth_of(name) > least]
         return worth_it or (waiting[:1] if waiting and self._is_behind() else [])
 
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
