@@ -24,7 +24,8 @@ class Posterior:
         """
         self._at, self._data = at, data
         self._variances = np.exp(at.log_variances)
-        # What a rung adds to all alike does not tell which is better, and before any value there nobody can know it.
+        # A rung's constant moves all predictions there alike. As long as no value tells it, its variance would make bad
+        # trials look as promising as good ones.
         self._constants = CONSTANT * (np.arange(at.rungs) <= data.rungs.max(initial=-1))
         self._inverse_lengths = np.exp(-at.log_lengths)[np.asarray(groups, dtype=np.intp)]
         self._vectors = data.vectors * self._inverse_lengths
@@ -74,7 +75,7 @@ class Posterior:
         """
         kernel, factors = self._kernel(vectors), self._at.factors
         at_first, at_rung = self._solved_with(kernel, 0), self._solved_with(kernel, rung)
-        covariance = ((self._variances + CONSTANT) * factors[:, 0] * factors[:, rung]).sum()
+        covariance = ((self._variances + self._constants) * factors[:, 0] * factors[:, rung]).sum()
         covariance = covariance - (at_first * at_rung).sum(axis=1)
         of_first = self._deviation(at_first, 0, 1.0) ** 2 + np.exp(self._at.log_noise[0])
         return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), covariance / np.sqrt(of_first)

@@ -190,7 +190,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         return sorted(self._curves.rungs.union(known))
 
     def _fits(self, trial: str | None) -> bool:
-        """Whether a trial (None: a new one) can be trained to its end within the budget, or none can."""
+        """Whether a trial can be trained to its end within the budget; None: a new one, true also if no trial can."""
         if self._left_s == math.inf or self._longest is None or not self._costs.seconds:
             return True
         if trial is None and self._costs.usual_seconds * self._longest <= self._left_s:
@@ -260,10 +260,11 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _goes_on(self, trial: str) -> bool:
         """Whether a trial at a rung goes on at once."""
-        if self._fits(None) and self._worth_of(trial) >= self._least():
-            return True
-        if self._fits(None) and not self._is_behind(trial):
-            return False
+        if self._fits(None):
+            if self._worth_of(trial) >= self._least():
+                return True
+            if not self._is_behind(trial):
+                return False
         return all(self._priority(trial) >= self._priority(other) for other in self._paused)
 
     def _is_behind(self, arrived: str | None = None) -> bool:
