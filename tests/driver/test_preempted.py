@@ -35,9 +35,9 @@ def terminate_once():
     os.kill(os.getpid(), signal.SIGTERM)
 
 class Net(torch.nn.Module):
-    def __init__(self, seconds=0.0, terminate=""):
+    def __init__(self, seconds=0.0, terminate="", waits=False):
         super().__init__()
-        self.seconds, self.terminate, self.steps = seconds, terminate, 0
+        self.seconds, self.terminate, self.waits, self.steps = seconds, terminate, waits, 0
         self.layers = torch.nn.Linear(64, 10)
         if terminate == "saving":
             take = saver.Snapshot.take
@@ -56,6 +56,8 @@ class Net(torch.nn.Module):
                 Path("steps.new").rename("steps")
                 if self.terminate == "stepping" and self.steps == 23:
                     terminate_once()
+            while self.waits and self.steps == 25 and not Path("taken").exists():
+                time.sleep(0.05)  # so that the trial does not end before its node is taken, however long that takes
             time.sleep(self.seconds)
         return self.layers(images.flatten(1))
 """
@@ -160,13 +162,13 @@ def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
 ) -> None:
     taken = nodes.start(num_cpus=2)
     address = f"cluster.address={nodes.address}"
-    sweep = start(
-        tmp_path, "run", *SWEEP, f"+model.arguments.seconds={SLOW_S}", address, "tracking.report=false", "--json"
-    )
+    slow = (f"+model.arguments.seconds={SLOW_S}", "+model.arguments.waits=true")
+    sweep = start(tmp_path, "run", *SWEEP, *slow, address, "tracking.report=false", "--json")
     steps, node = reached(tmp_path, 23, sweep)
     nodes.start(num_cpus=2)
     began = time.monotonic()
     take_away(nodes, node, taken)
+    (tmp_path / "taken").touch()
     out, err = outputs(sweep, 800)
     assert sweep.returncode == 0, err
     print(f"{take_away.__name__} at step {steps}, the end {time.monotonic() - began:.1f} s later\n{err}")

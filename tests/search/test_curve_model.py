@@ -9,7 +9,7 @@ from sweeps.search.curve_model.fit import _LogPosterior, fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters, Prior
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe, scaled
 from sweeps.search.curve_model.posterior import Posterior, expected_improvement
-from sweeps.search.schedulers.worth import worth_of_new
+from sweeps.search.schedulers.worth import worth_of_going_on
 
 GROUPS, RUNGS = [0, 1, 2], 3
 
@@ -151,12 +151,35 @@ def test_expected_improvement_is_that_of_a_normal_distribution() -> None:
     assert improvement == pytest.approx(np.maximum(-1.0 - draws, 0).mean(), rel=0.02)
 
 
-def test_a_new_trial_is_worth_more_the_more_its_first_value_will_tell() -> None:
-    worths = [worth_of_new(0.0, 1.0, told, -1.0, before=0.01) for told in (0.0, 0.5, 0.9, 0.999)]
-    assert worths == sorted(worths)
+def test_a_trial_is_worth_more_the_more_its_next_value_will_tell() -> None:
+    told = np.array([0.0, 0.5, 0.9, 0.999])
+    before, after = np.full(4, 0.01), np.full(4, 0.99)
+    worths = worth_of_going_on(np.zeros(4), np.ones(4), told, before, after, -1.0)
+    assert worths.tolist() == sorted(worths)
     # Where it tells nothing every trial has to be trained to its end.
     assert worths[0] == pytest.approx(float(expected_improvement(np.zeros(1), np.ones(1), -1.0)[0]), rel=0.05)
     assert worths[-1] > 5 * worths[0]
+    # With values that get worse when others get better it is the same.
+    assert worth_of_going_on(np.zeros(4), np.ones(4), -told, before, after, -1.0) == pytest.approx(worths)
+
+
+def test_the_next_value_of_a_trial_is_expected_to_tell_what_it_does_tell() -> None:
+    """Over many values that the model itself draws, predictions for the end vary as much as was told before."""
+    rng = np.random.default_rng(3)
+    vectors, values = curves(noise=0.1, number=24)
+    values[12:, 1:] = np.nan
+    data = observe(vectors, values)
+    at = fit(data, GROUPS, values.shape[1])
+    posterior, end, trial = Posterior(at, GROUPS, data), values.shape[1] - 1, 20
+    told = posterior.look_ahead_observed(np.full(24, 1), end)[trial]
+    mean, deviation = (found[trial] for found in posterior.predict_observed(1))
+    found = []
+    for drawn in rng.normal(mean, np.hypot(deviation, np.exp(at.log_noise[1] / 2)), 200):
+        more = Observations(
+            data.vectors, np.append(data.trials, trial), np.append(data.rungs, 1), np.append(data.values, drawn)
+        )
+        found.append(Posterior(at, GROUPS, more).predict_observed(end)[0][trial])
+    assert np.std(found) == pytest.approx(abs(told), rel=0.15)
 
 
 def test_a_single_parameter_at_a_single_rung_is_modelled() -> None:

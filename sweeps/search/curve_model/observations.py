@@ -89,8 +89,7 @@ def most_telling(values: Array, most: int) -> Indices:
     count = len(values)
     if count <= most:
         return np.arange(count)
-    reached = np.isfinite(values)
-    last = reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)
+    last = last_rungs(values)
     order = np.lexsort((values[np.arange(count), last], last))
     place = np.empty(count, dtype=np.intp)  # among those of the same last rung
     place[order] = np.arange(count) - np.searchsorted(last[order], last[order])
@@ -98,3 +97,9 @@ def most_telling(values: Array, most: int) -> Indices:
     others = [row for row in range(count) if row not in chosen]
     room = most - len(chosen)
     return np.array(sorted(chosen | {others[index * len(others) // room] for index in range(room)}), dtype=np.intp)
+
+
+def last_rungs(values: Array) -> Indices:
+    """Index of the last rung at which each trial has a value; values as for ``observe``."""
+    reached = np.isfinite(values)
+    return np.asarray(reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1))

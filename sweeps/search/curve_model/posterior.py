@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from sweeps.search.curve_model.fit import ROOT_5, cholesky_factor, inverse_of
 from sweeps.search.curve_model.hyperparameters import CONSTANT, Hyperparameters
-from sweeps.search.curve_model.observations import Array, Observations
+from sweeps.search.curve_model.observations import Array, Indices, Observations
 
 
 class Posterior:
@@ -57,9 +57,7 @@ class Posterior:
 
     def predict_observed(self, rung: int) -> tuple[Array, Array]:
         """Means and standard deviations of the observed trials' own functions at a rung."""
-        data, own = self._data, self._at.own
-        is_own = np.arange(len(data.vectors))[:, None] == data.trials
-        solved = self._solved_with(self._kernel(data.vectors) + own * is_own, rung)
+        solved = self._solved_with(self._kernel_of_observed(), rung)
         return self._mean(solved), self._deviation(solved, rung, 1.0)
 
     def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
@@ -73,16 +71,43 @@ class Posterior:
             Means and standard deviations of their functions at the rung, and the standard deviations of the means that
             will be predicted when their values at the first rung are known.
         """
-        kernel, factors = self._kernel(vectors), self._at.factors
+        kernel = self._kernel(vectors)
         at_first, at_rung = self._solved_with(kernel, 0), self._solved_with(kernel, rung)
-        covariance = ((self._variances + self._constants) * factors[:, 0] * factors[:, rung]).sum()
-        covariance = covariance - (at_first * at_rung).sum(axis=1)
-        of_first = self._deviation(at_first, 0, 1.0) ** 2 + np.exp(self._at.log_noise[0])
-        return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), covariance / np.sqrt(of_first)
+        return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), self._told(at_first, 0, at_rung, rung)
+
+    def look_ahead_observed(self, following: Indices, rung: int) -> Array:
+        """How much of the observed trials' values at a rung their next values will tell.
+
+        Args:
+            following: Index of the next rung of each trial.
+            rung: Index of the rung.
+
+        Returns:
+            Standard deviations of the means that will be predicted when the values at the next rungs are known.
+        """
+        kernel, told = self._kernel_of_observed(), np.zeros(len(following))
+        for each in np.unique(following):
+            rows = kernel[following == each]
+            at_next, at_rung = self._solved_with(rows, int(each)), self._solved_with(rows, rung)
+            told[following == each] = self._told(at_next, int(each), at_rung, rung)
+        return told
+
+    def _told(self, at_next: Array, following: int, at_rung: Array, rung: int) -> Array:
+        """Standard deviations of the means at a rung that will be predicted when values at an earlier one are known."""
+        factors = self._at.factors
+        covariance = ((self._variances + self._constants) * factors[:, following] * factors[:, rung]).sum()
+        covariance = covariance - (at_next * at_rung).sum(axis=1)
+        of_next = self._deviation(at_next, following, 1.0) ** 2 + np.exp(self._at.log_noise[following])
+        return np.asarray(covariance / np.sqrt(of_next))
 
     def _kernel(self, vectors: Array) -> Array:
         """The part of the kernel with each observation that configurations share."""
         return (1 - self._at.own) * self._matern(vectors * self._inverse_lengths)
+
+    def _kernel_of_observed(self) -> Array:
+        """The kernel of the observed trials with each observation."""
+        is_own = np.arange(len(self._data.vectors))[:, None] == self._data.trials
+        return np.asarray(self._kernel(self._data.vectors) + self._at.own * is_own)
 
     def _solved_with(self, kernel: Array, rung: int) -> Array:
         """Covariance of functions at a rung with the observations, times the inverse of their Cholesky factor."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, most_telling, observe
+from sweeps.search.curve_model.observations import Array, last_rungs, most_telling, observe
 from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 
 FEWEST = 8
 """Fewest values at rungs for the model of learning curves to tell what trials are worth."""
 MOST = 200
 """Trials that the model is given at most."""
-NEW_COUNTS = 0.7
+NEW_COUNTS = 0.85
 """Factor of the worth of a new trial: it is that of the most promising of several points, which is too large."""
 SCORES = np.linspace(-2.5, 2.5, 21)
 DENSITY = np.exp(-SCORES * SCORES / 2) / np.exp(-SCORES * SCORES / 2).sum()
@@ -27,9 +27,10 @@ class Worth:
     """Worth of the trials of a search: expected improvement at the end, for the cost of a whole training."""
 
     trials: Mapping[str, float]
-    """Worth of continuing each trial from its last rung; 0 for the least promising of very many."""
+    """Worth of continuing each trial to its next rung, and from there only if its value is good enough; 0 for the least
+    promising of very many."""
     new: float
-    """Worth of starting a trial, that goes on after its first rung only if its value there is good enough."""
+    """Worth of starting a trial, which goes on after its first rung only if its value there is good enough."""
     rankings: Sequence[Sequence[str]]
     """The trials by what is predicted for their ends, the best first; with several objectives by several weights."""
 
@@ -69,31 +70,33 @@ def measure_worth(
     mean, deviation = posterior.predict_observed(end)
     is_finished = np.isfinite(values[rows, end])
     best = float(mean[is_finished].min() if is_finished.any() else mean.min())
-    promise = expected_improvement(mean, deviation, best)
-    last = [rungs[int(np.flatnonzero(np.isfinite(values[row]))[-1])] for row in rows]
-    rest = np.maximum(1 - np.array(last) / rungs[-1], 1e-9)
+    positions, last = np.array(rungs) / rungs[-1], last_rungs(values[rows])
+    following = np.minimum(last + 1, end)
+    told = posterior.look_ahead_observed(following, end)
+    before = np.maximum(positions[following] - positions[last], 1e-9)
+    promise = worth_of_going_on(mean, deviation, told, before, 1 - positions[following], best)
     worth = dict.fromkeys(names, 0.0)
-    worth |= zip((names[row] for row in rows), map(float, promise / rest / costs[rows]), strict=True)
-    of_new = [
-        worth_of_new(mean, deviation, told, best, rungs[0] / rungs[-1]) / cost
-        for mean, deviation, told, cost in zip(*posterior.look_ahead(new, end), costs_of_new, strict=True)
-    ]
-    return Worth(worth, NEW_COUNTS * max(of_new), [[names[rows[place]] for place in np.argsort(mean, kind="stable")]])
+    worth |= zip((names[row] for row in rows), map(float, promise / costs[rows]), strict=True)
+    first = np.full(len(new), positions[0])
+    of_new = worth_of_going_on(*posterior.look_ahead(new, end), first, 1 - first, best) / costs_of_new
+    ranking = [names[rows[place]] for place in np.argsort(mean, kind="stable")]
+    return Worth(worth, NEW_COUNTS * float(of_new.max()), [ranking])
 
 
-def worth_of_new(mean: float, deviation: float, told: float, best: float, before: float) -> float:
-    """Largest expected improvement for the cost of a whole training, over all bounds of the value at the first rung
-    from which on a new trial continues.
+def worth_of_going_on(mean: Array, deviation: Array, told: Array, before: Array, after: Array, best: float) -> Array:
+    """Largest expected improvements of trials for the cost of a whole training, over all bounds of the value at the
+    next rung from which on a trial continues to its end. (One that always continues has the bound infinity.)
 
     Args:
-        mean: What is predicted for the trial's end.
-        deviation: Standard deviation of its value there.
-        told: Standard deviation of what will be predicted when the value at the first rung is known.
-        best: Value that it has to improve on.
-        before: Cost of the way to the first rung, as a part of a whole training.
+        mean: Predictions for the trials' ends.
+        deviation: Standard deviations of their values there.
+        told: Standard deviations of what will be predicted when the values at the next rung are known.
+        before: Costs of the ways to the next rung, as parts of a whole training.
+        after: Costs of the ways from there to the end.
+        best: Value that they have to improve on.
     """
-    left = max(deviation**2 - told**2, 1e-12) ** 0.5
-    promise = expected_improvement(mean + told * SCORES, np.full(len(SCORES), left), best)
-    order = np.argsort(-promise)
-    share, gained = np.cumsum(DENSITY[order]), np.cumsum((DENSITY * promise)[order])
-    return float((gained / (before + share * (1 - before))).max())
+    left = np.sqrt(np.maximum(deviation**2 - told**2, 1e-12))
+    predicted = mean[:, None] + np.abs(told)[:, None] * SCORES
+    promise = expected_improvement(predicted, left[:, None], best)  # the most at the lowest score
+    gained = np.cumsum(DENSITY * promise, axis=1)
+    return np.asarray((gained / (before[:, None] + np.cumsum(DENSITY) * after[:, None])).max(axis=1))
