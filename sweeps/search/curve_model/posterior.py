@@ -61,7 +61,7 @@ class Posterior:
         return self._mean(solved), self._deviation(solved, rung, 1.0)
 
     def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
-        """Predictions for new trials at a rung, and how much of that their first values will tell.
+        """Predictions for new trials at a rung, and the share of that which their first values will tell.
 
         Args:
             vectors: Their configurations.
@@ -76,7 +76,7 @@ class Posterior:
         return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), self._told(at_first, 0, at_rung, rung)
 
     def look_ahead_observed(self, following: Indices, rung: int) -> Array:
-        """How much of the observed trials' values at a rung their next values will tell.
+        """Share of the observed trials' values at a rung that their next values will tell.
 
         Args:
             following: Index of the next rung of each trial.
