@@ -9,7 +9,7 @@ from sweeps.search.curve_model.fit import _LogPosterior, fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters, Prior
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe, scaled
 from sweeps.search.curve_model.posterior import Posterior, expected_improvement
-from sweeps.search.schedulers.worth import worth_of_going_on
+from sweeps.search.schedulers.worth import measure_worth, worth_of_going_on
 
 GROUPS, RUNGS = [0, 1, 2], 3
 
@@ -171,7 +171,7 @@ def test_the_next_value_of_a_trial_is_expected_to_tell_what_it_does_tell() -> No
     data = observe(vectors, values)
     at = fit(data, GROUPS, values.shape[1])
     posterior, end, trial = Posterior(at, GROUPS, data), values.shape[1] - 1, 20
-    told = posterior.look_ahead_observed(np.full(24, 1), end)[trial]
+    told = posterior.look_ahead_observed(np.full(24, 1), end)[2][trial]
     mean, deviation = (found[trial] for found in posterior.predict_observed(1))
     found = []
     for drawn in rng.normal(mean, np.hypot(deviation, np.exp(at.log_noise[1] / 2)), 200):
@@ -180,6 +180,18 @@ def test_the_next_value_of_a_trial_is_expected_to_tell_what_it_does_tell() -> No
         )
         found.append(Posterior(at, GROUPS, more).predict_observed(end)[0][trial])
     assert np.std(found) == pytest.approx(abs(told), rel=0.15)
+
+
+def test_a_paused_trial_may_be_worth_its_next_rung_where_it_is_not_worth_the_rest() -> None:
+    vectors, values = curves(noise=1.0, number=24)
+    values[12:, 1:] = np.nan
+    names, rungs, ones = [str(number) for number in range(24)], [1.0, 3.0, 27.0], np.ones(24)
+    at = fit(observe(vectors, values), GROUPS, RUNGS)
+    worth = measure_worth(names, values, vectors, vectors, rungs, at, GROUPS, ones, ones)
+    mean, deviation = Posterior(at, GROUPS, observe(vectors, values)).predict_observed(RUNGS - 1)
+    to_the_end = expected_improvement(mean, deviation, mean[:12].min())[12:] / (1 - rungs[0] / rungs[-1])
+    best = int(np.argmax(to_the_end))
+    assert worth.trials[names[12 + best]] > 1.5 * to_the_end[best] > 0.01
 
 
 def test_a_single_parameter_at_a_single_rung_is_modelled() -> None:

@@ -61,7 +61,7 @@ class Posterior:
         return self._mean(solved), self._deviation(solved, rung, 1.0)
 
     def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
-        """Predictions for new trials at a rung, and the share of that which their first values will tell.
+        """Predictions for new trials at a rung, and by how much their values at the first rung will change them.
 
         Args:
             vectors: Their configurations.
@@ -72,25 +72,27 @@ class Posterior:
             will be predicted when their values at the first rung are known.
         """
         kernel = self._kernel(vectors)
-        at_first, at_rung = self._solved_with(kernel, 0), self._solved_with(kernel, rung)
-        return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), self._told(at_first, 0, at_rung, rung)
+        at_rung = self._solved_with(kernel, rung)
+        told = self._told(self._solved_with(kernel, 0), 0, at_rung, rung)
+        return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), told
 
-    def look_ahead_observed(self, following: Indices, rung: int) -> Array:
-        """Share of the observed trials' values at a rung that their next values will tell.
+    def look_ahead_observed(self, following: Indices, rung: int) -> tuple[Array, Array, Array]:
+        """Predictions for the observed trials at a rung, and by how much their next values will change them.
 
         Args:
             following: Index of the next rung of each trial.
             rung: Index of the rung.
 
         Returns:
-            Standard deviations of the means that will be predicted when the values at the next rungs are known.
+            Means and standard deviations of their functions at the rung, and the standard deviations of the means that
+            will be predicted when their values at their next rungs are known.
         """
         kernel, told = self._kernel_of_observed(), np.zeros(len(following))
+        at_rung = self._solved_with(kernel, rung)
         for each in np.unique(following):
-            rows = kernel[following == each]
-            at_next, at_rung = self._solved_with(rows, int(each)), self._solved_with(rows, rung)
-            told[following == each] = self._told(at_next, int(each), at_rung, rung)
-        return told
+            rows = following == each
+            told[rows] = self._told(self._solved_with(kernel[rows], int(each)), int(each), at_rung[rows], rung)
+        return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), told
 
     def _told(self, at_next: Array, following: int, at_rung: Array, rung: int) -> Array:
         """Standard deviations of the means at a rung that will be predicted when values at an earlier one are known."""

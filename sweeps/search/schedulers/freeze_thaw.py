@@ -193,10 +193,11 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """Whether a trial can be trained to its end within the budget; None: a new one, true also if no trial can."""
         if self._left_s == math.inf or self._longest is None or not self._costs.seconds:
             return True
-        if trial is None and self._costs.usual_seconds * self._longest <= self._left_s:
-            return True
-        if trial is None:  # if nothing can be finished, new trials are as good as any
-            return not self._done and not any(self._fits(each) for each in self._live if self._curves.by_trial[each])
+        if trial is None:
+            begun = (each for each in self._live if self._curves.by_trial[each])
+            fits = self._costs.usual_seconds * self._longest <= self._left_s
+            # If nothing can be finished, new trials are as good as any.
+            return fits or not (self._done or any(map(self._fits, begun)))
         # The budget may have been set after the trial paused.
         seconds = self._costs.seconds.get(trial, self._costs.usual_seconds)
         return seconds * (self._longest - max(self._curves.by_trial[trial])) <= self._left_s
