@@ -7,10 +7,15 @@ called several times, with a pause until what it does in the background has ende
 worker, from a barrier to the return of the call, and the table has the median without the first call, which allocates.
 Workers are processes that communicate over gloo, with one thread each. The state is that of square matrices with Adam,
 whole with one worker and sharded by FSDP with several. The object store is an S3 server on this machine.
+
+With ``--device gpu`` the state is on a GPU, and one worker saves it:
+
+    python benchmarks/checkpoint.py --device gpu --workers 1 --no-ray --write docs/checkpoints.md
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -36,6 +41,7 @@ from trained.tables import machine
 from sweeps.storage.committed_folder import commit, fetch
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoint import load_checkpoint, prepare_resume
+from sweeps_train.device import synchronize
 from sweeps_train.distributed import Workers
 from sweeps_train.models.weights import WEIGHTS_FILE
 from sweeps_train.snapshots.connection import HolderConnection
@@ -47,12 +53,14 @@ OURS, COPY, SYNCHRONOUS = "Sweeps", "a plain copy in memory", "`torch.save`"
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds of the slowest worker; all begin together."""
+    """Seconds of the slowest worker; all begin together, and a GPU has done its part."""
     workers = Workers.current()
     if workers.size > 1:
         dist.barrier()
+    synchronize(workers.device)
     began = time.perf_counter()
     work()
+    synchronize(workers.device)
     return workers.max([time.perf_counter() - began])[0]
 
 
@@ -156,8 +164,12 @@ def forget_pages(folder: Path) -> None:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def worker(rank: int, ranks: int, meeting: str, sizes: list[int], saves: int, store: str | None, found: Any) -> None:
+def worker(
+    rank: int, ranks: int, device: str, meeting: str, sizes: list[int], saves: int, store: str | None, found: Any
+) -> None:
     """Measure on one worker."""
+    if device == "cpu":
+        os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     dist.init_process_group("gloo", init_method=f"file://{meeting}/rendezvous", rank=rank, world_size=ranks)
@@ -174,12 +186,13 @@ def worker(rank: int, ranks: int, meeting: str, sizes: list[int], saves: int, st
     dist.destroy_process_group()
 
 
-def measure(ranks: int, sizes: list[int], saves: int, folder: Path) -> dict[int, Any]:
+def measure(ranks: int, device: str, sizes: list[int], saves: int, folder: Path, *, stores: bool) -> dict[int, Any]:
     """Numbers of all sizes with a number of workers."""
     context = multiprocessing.get_context("spawn")
     found = context.SimpleQueue()
-    with tempfile.TemporaryDirectory(dir=folder) as meeting, served_store() as store:
-        arguments = [(rank, ranks, meeting, sizes, saves, store, found) for rank in range(ranks)]
+    served = served_store() if stores else contextlib.nullcontext()
+    with tempfile.TemporaryDirectory(dir=folder) as meeting, served as store:
+        arguments = [(rank, ranks, device, meeting, sizes, saves, store, found) for rank in range(ranks)]
         processes = [context.Process(target=worker, args=each) for each in arguments]
         for process in processes:
             process.start()
@@ -240,6 +253,10 @@ def median(each: dict[str, Any]) -> float:
 @click.option(
     "--merge", type=click.Path(path_type=Path, exists=True), multiple=True, help="Add the numbers of an earlier run."
 )
+@click.option(
+    "--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where the state is."
+)
+@click.option("--store/--no-store", default=True, show_default=True, help="Also load from an object store.")
 @click.option("--saves", type=click.IntRange(2), default=6, show_default=True, help="Saves of each kind.")
 @click.option(
     "--ray/--no-ray", default=True, show_default=True, help="Also measure Ray Train's report, where it is missing."
@@ -251,6 +268,8 @@ def main(
     sizes: str,
     workers: str,
     merge: tuple[Path, ...],
+    device: str,
+    store: bool,
     saves: int,
     ray: bool,
     folder: Path,
@@ -258,7 +277,9 @@ def main(
     write: Path | None,
 ) -> None:
     """Measure how long saving blocks a training."""
-    here = machine(("torch", "ray"))
+    if device == "gpu" and not torch.accelerator.is_available():
+        raise click.UsageError("--device gpu: torch sees no GPU here")
+    here = machine(("torch", "ray") if ray else ("torch",))
     in_mib = [int(each) for each in sizes.split(",")]
     numbers: dict[int, dict[int, Any]] = {}
     for file in merge:
@@ -268,7 +289,7 @@ def main(
             numbers.setdefault(int(ranks), {}).update({int(mib): each for mib, each in measured.items()})
     for ranks in map(int, filter(None, workers.split(","))):
         click.echo(f"{ranks} workers ...", err=True)
-        numbers.setdefault(ranks, {}).update(measure(ranks, in_mib, saves, folder))
+        numbers.setdefault(ranks, {}).update(measure(ranks, device, in_mib, saves, folder, stores=store))
     for ranks, by_size in numbers.items() if ray else ():
         missing = [mib for mib, each in by_size.items() if RAY_REPORT not in each["saving"]]
         for mib, each in measure_ray_report(ranks, missing, min(saves, RAY_SAVES), folder).items():
@@ -278,7 +299,9 @@ def main(
     if json_file is not None:
         json_file.write_text(json.dumps({"machine": here, "numbers": numbers}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
-        write_between_marks(write, {"machine": here, "saving": saving, "recovery": recovery})
+        where = "" if device == "cpu" else " on a GPU"
+        tables = {"machine": here, "saving": saving, "recovery": recovery}
+        write_between_marks(write, {f"{name}{where}": text for name, text in tables.items()})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 from running import run as sweep
+from safetensors.torch import load_file
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps.runtime.memory_cleanup import MemoryCleanup
@@ -25,6 +26,8 @@ from sweeps_train.device import device_module, empty_cache, worker_device
 from sweeps_train.distributed import Workers
 from sweeps_train.models.float8 import check_float8
 from sweeps_train.precision import Precision
+from sweeps_train.snapshots.page_lock import PageLock
+from sweeps_train.snapshots.snapshot import Snapshot
 from sweeps_train.strategies import build_strategy
 from sweeps_train.tasks import build_task, cross_entropy
 
@@ -203,6 +206,53 @@ def twice() -> list[list[float]]:
 def test_a_deterministic_training_repeats_itself_bit_for_bit(device: torch.device, working_folder: Path) -> None:
     ((first, second),) = on_workers(1, twice, working_folder, "nccl" if device.type == "cuda" else "gloo")
     assert first == second
+
+
+def saved_both_ways() -> bool:
+    """Save one training from memory and one at once, and tell whether the GPU has copied to locked memory."""
+    config = changed(configured(TEXT, train={"max_steps": 4, "eval_every": 1}), deterministic=True)
+    os.environ.update(process_environment(config.train, os.environ))
+    locked = []
+    take = Snapshot.take
+
+    def recorded(self: Snapshot, *arguments: Any) -> bool:
+        taken = take(self, *arguments)
+        locked.append(all(each.is_pinned() for each in self._targets.values()))
+        return taken
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(Snapshot, "take", recorded)
+        for background in (True, False):
+            run(replace(config, checkpoint=replace(config.checkpoint, background=background)), Path(str(background)))
+    assert len(locked) == 4
+    return all(locked)
+
+
+@on_both
+def test_a_snapshot_of_a_gpu_is_copied_to_locked_memory_and_has_the_bytes_of_a_checkpoint_written_at_once(
+    device: torch.device, working_folder: Path
+) -> None:
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    (is_locked,) = on_workers(1, saved_both_ways, working_folder, backend)
+    assert is_locked == (device.type == "cuda")
+    tensors = [
+        {name: each for file in sorted(folder.glob("*.safetensors")) for name, each in load_file(file).items()}
+        for folder in (working_folder / "True" / "step-00000004", working_folder / "False" / "step-00000004")
+    ]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(torch.equal(each, tensors[1][name]) for name, each in tensors[0].items())
+
+
+@on_gpu
+def test_memory_that_is_locked_already_leaves_no_error_behind(device: torch.device) -> None:
+    memory = torch.zeros(2**20)
+    first, second = PageLock([memory], device), PageLock([memory], device)
+    assert memory.is_pinned()
+    assert torch.ones(2, device=device).sum() == 2
+    second.release()
+    assert memory.is_pinned()
+    first.release()
+    assert not memory.is_pinned()
 
 
 @on_gpu

@@ -34,6 +34,7 @@ from sweeps_train.snapshots.layout import (
     named_apart,
 )
 from sweeps_train.snapshots.link import link_workers
+from sweeps_train.snapshots.page_lock import PageLock
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.tensor_file import TensorSpec, spec_of
@@ -90,6 +91,7 @@ class Snapshot:
         """The optimizer's tensors for which the files are laid out; None if they are not."""
         self._targets: dict[str, torch.Tensor] = {}
         """This worker's parts: places in the files, or memory of its own from which they are sent."""
+        self._page_lock: PageLock | None = None
         self._received: list[list[torch.Tensor]] = []
         """Places of the parts that each other worker sends; on rank 0."""
         self._overwrites_model = False
@@ -180,6 +182,7 @@ class Snapshot:
         """End the connections with other workers, which ends what they wait for."""
         for link in self._links:
             link.close()
+        self._unlock()
 
     def _present_specs(self) -> dict[Any, TensorSpec]:
         tensors, _ = own_state(self._optimizer, self._strategy)
@@ -192,6 +195,7 @@ class Snapshot:
             state: The state's tensors, or this worker's shards of them.
             weights: The model's weights, or this worker's shards of them.
         """
+        self._unlock()
         share = Share.of(state, weights, self._strategy.place, is_here=self._is_here)
         shares = self._workers.gather(share)
         full = self._strategy.full_weights()
@@ -210,6 +214,7 @@ class Snapshot:
         if self._is_here:
             files = map_files(self._files, in_files)
             self._targets = {name: files[name][place] for name, place in share.places.items() if name in files}
+            self._page_lock = PageLock(self._targets.values(), self._workers.device)
             self._received = [
                 [] if each.is_here else [files[name][place] for name, place in each.places.items() if name in files]
                 for each in shares[1:]
@@ -219,6 +224,11 @@ class Snapshot:
             self._targets = buffers(named_apart(state, weights), share, in_files, pinned=pinned)
         self._specs = self._present_specs()
         return True
+
+    def _unlock(self) -> None:
+        if self._page_lock is not None:
+            self._page_lock.release()
+            self._page_lock = None
 
     def _create_files(
         self, shares: Sequence[Share], weights: Tensors, full: Tensors | None
