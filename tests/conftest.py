@@ -68,6 +68,13 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that are not of GPUs train on the CPU, also where there is a GPU."""
+    if not request.node.get_closest_marker("gpu"):
+        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Not the cache of the person who runs the tests."""

@@ -62,6 +62,7 @@ def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = F
     process = start(folder, "run", *arguments, f"tracking.report={str(report).lower()}", "--json", new_store=new_store)
     out, err = outputs(process, within_s)
     assert process.returncode in (0, 1), err
+    assert out, err
     return Done(folder, process.returncode, err, json.loads(out))
 
 

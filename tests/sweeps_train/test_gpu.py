@@ -62,14 +62,10 @@ on_gpu = pytest.mark.parametrize("device", [pytest.param("gpu", marks=pytest.mar
 
 
 @pytest.fixture
-def device(
-    request: pytest.FixtureRequest, working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[torch.device]:
+def device(request: pytest.FixtureRequest, working_folder: Path) -> Iterator[torch.device]:
     """The device on which trainings of the test run; skips the test if there is no such device."""
     if request.param == "gpu" and not torch.accelerator.is_available():
         pytest.skip("there is no GPU here")
-    if request.param == "cpu":
-        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     write_prompts(working_folder)
     yield worker_device()
     worker_cache._cache.clear()
@@ -294,6 +290,7 @@ def test_documents_kept_apart_by_variable_length_attention_have_the_losses_of_a_
 
 
 @on_gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_the_forward_and_backward_passes_of_a_step_never_wait_for_the_gpu(device: torch.device) -> None:
     if device.type != "cuda":
         pytest.skip("torch finds what waits on CUDA devices alone")

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from processes import process_with
 from training_runs import IMAGES as SMALL_IMAGES
-from training_runs import configured, exits_of_workers, on_two_workers, run
+from training_runs import configured, exits_of_workers, on_two_workers, on_workers, run
 from waiting import wait_until
 
 from sweeps_train import trainer
@@ -120,6 +121,20 @@ def test_after_a_kill_workers_continue_from_memory_with_the_same_losses(
     folder = holder_folder(tmp_path / "killed")
     assert [read for _, read in results] == [[str(folder / "files")]] * 2
     assert results[0][0] == {step: loss for step, loss in expected.items() if step >= 4}
+    assert not folder.exists()
+
+
+@pytest.mark.gpu
+def test_after_a_kill_a_worker_on_a_gpu_continues_from_memory(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU here")
+    ((expected, _),) = on_workers(1, undisturbed_ddp, tmp_path, "nccl")
+    statuses, _ = exits_of_workers(1, main_killed_in_step, tmp_path, "nccl")
+    assert statuses == [-signal.SIGKILL]
+    ((losses, read),) = on_workers(1, continued_ddp, tmp_path, "nccl")
+    folder = holder_folder(tmp_path / "killed")
+    assert read == [str(folder / "files")]
+    assert losses == pytest.approx({step: loss for step, loss in expected.items() if step >= 4}, rel=1e-3)
     assert not folder.exists()
 
 

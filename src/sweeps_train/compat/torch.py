@@ -108,3 +108,19 @@ def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tup
     for event in profiled.profiler.kineto_results.events():
         if event.name().startswith(prefixes):
             yield event.start_ns(), event.end_ns()
+
+
+def lock_pages(memory: torch.UntypedStorage) -> bool:
+    """Let CUDA GPUs copy from and to memory of the CPU by themselves; returns whether it did."""
+    for_all_gpus = 1  # cudaHostRegisterPortable
+    # The status is a member of an enumeration, and any such is true.
+    return int(_cuda_runtime().cudaHostRegister(memory.data_ptr(), memory.nbytes(), for_all_gpus)) == 0
+
+
+def unlock_pages(memory: torch.UntypedStorage) -> None:
+    """Undo ``lock_pages``."""
+    _cuda_runtime().cudaHostUnregister(memory.data_ptr())
+
+
+def _cuda_runtime() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
