@@ -227,12 +227,16 @@ def saving_table(numbers: dict[int, dict[int, Any]]) -> str:
         cells = []
         for ranks, mib in columns:
             each = numbers[ranks][mib]["saving"].get(name)
-            cells.append("" if each is None else f"{1000 * median(each):,.0f} ms ({1000 * each['first']:,.0f})")
+            cells.append("" if each is None else f"{_milliseconds(median(each))} ms ({_milliseconds(each['first'])})")
         rows.append([name, *cells])
     for text, other in (("Sweeps, times a plain copy", COPY), ("Sweeps, part of `torch.save`", SYNCHRONOUS)):
         ratios = [median(numbers[r][m]["saving"][OURS]) / median(numbers[r][m]["saving"][other]) for r, m in columns]
         rows.append([f"**{text}**", *[f"{each:.2f}" for each in ratios]])
     return markdown_table(headers, rows)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.{1 if seconds < 0.01 else 0}f}"
 
 
 def recovery_table(numbers: dict[int, dict[int, Any]]) -> str:

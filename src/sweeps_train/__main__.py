@@ -12,12 +12,12 @@ import os
 import signal
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from pydantic import ValidationError
 
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.config.process import process_environment
+from sweeps_train.device import select_own
 from sweeps_train.loop import train
 from sweeps_train.reporter import PrintReporter, Stop
 
@@ -52,11 +52,10 @@ def main() -> None:
 
     try:
         os.environ.update(process_environment(config.train, os.environ))  # before CUDA starts
+        select_own(int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     except ValueError as error:
         parser.error(str(error))
     distributed = "WORLD_SIZE" in os.environ  # torchrun sets it
-    if torch.accelerator.is_available():
-        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]) if distributed else 0)
     if distributed:
         dist.init_process_group()  # gloo for tensors on CPUs, NCCL for those on GPUs
     try:

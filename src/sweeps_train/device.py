@@ -45,6 +45,27 @@ def _note_untried(kind: str) -> None:
         _log.warning("Sweeps has not been tried on %s devices yet; `make test-gpu` tells what works", name)
 
 
+def select_own(local_rank: int, processes: int) -> None:
+    """Make one of this machine's accelerators that of this process, if it has any and is not to use the CPU.
+
+    Args:
+        local_rank: Number of this process among those of the training on this machine.
+        processes: Number of these.
+
+    Raises:
+        ValueError: There are more processes than accelerators.
+    """
+    if not torch.accelerator.is_available() or os.environ.get("ACCELERATE_TORCH_DEVICE") == "cpu":
+        return
+    found = torch.accelerator.device_count()
+    if processes > found:
+        raise ValueError(
+            f"--nproc-per-node={processes}: each process needs a GPU of its own, and this machine has {found}; "
+            f"start {found}, or set ACCELERATE_TORCH_DEVICE=cpu to train on the CPUs"
+        )
+    torch.accelerator.set_device_index(local_rank)
+
+
 def is_accelerator(device: torch.device) -> bool:
     """Whether a device is not the CPU.
 

@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from sweeps_train import device as devices
-from sweeps_train.device import counts_memory, empty_cache, pins_memory, sum_type, synchronize, worker_device
+from sweeps_train.device import (
+    counts_memory,
+    empty_cache,
+    pins_memory,
+    select_own,
+    sum_type,
+    synchronize,
+    worker_device,
+)
 from sweeps_train.precision import Precision
 from sweeps_train.random_state import random_state, set_random_state
 from sweeps_train.system import begin_measurement, system_metrics
@@ -98,6 +106,20 @@ def test_a_workers_device_is_the_one_that_ray_has_assigned(monkeypatch: pytest.M
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     assert worker_device() == CPU
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    selected: list[int] = []
+    monkeypatch.delenv("ACCELERATE_TORCH_DEVICE", raising=False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", selected.append)
+    select_own(1, 2)
+    with pytest.raises(ValueError, match=r"--nproc-per-node=3: each process needs a GPU .* has 2; start 2, or"):
+        select_own(0, 3)
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+    select_own(2, 3)
+    assert selected == [1]
 
 
 def test_types_and_pinning_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
