@@ -110,16 +110,16 @@ def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tup
             yield event.start_ns(), event.end_ns()
 
 
-def lock_pages(memory: torch.UntypedStorage) -> bool:
+def lock_pages(address: int, size: int) -> bool:
     """Let CUDA GPUs copy from and to memory of the CPU by themselves; returns whether it did."""
     for_all_gpus = 1  # cudaHostRegisterPortable
     # The status is a member of an enumeration, and any such is true.
-    return int(_cuda_runtime().cudaHostRegister(memory.data_ptr(), memory.nbytes(), for_all_gpus)) == 0
+    return int(_cuda_runtime().cudaHostRegister(address, size, for_all_gpus)) == 0
 
 
-def unlock_pages(memory: torch.UntypedStorage) -> None:
+def unlock_pages(address: int) -> None:
     """Undo ``lock_pages``."""
-    _cuda_runtime().cudaHostUnregister(memory.data_ptr())
+    _cuda_runtime().cudaHostUnregister(address)
 
 
 def _cuda_runtime() -> Any:

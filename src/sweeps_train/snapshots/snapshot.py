@@ -214,7 +214,7 @@ class Snapshot:
         if self._is_here:
             files = map_files(self._files, in_files)
             self._targets = {name: files[name][place] for name, place in share.places.items() if name in files}
-            self._page_lock = PageLock(self._targets.values(), self._workers.device)
+            self._page_lock = PageLock(list(self._targets.values()), self._workers.device)
             self._received = [
                 [] if each.is_here else [files[name][place] for name, place in each.places.items() if name in files]
                 for each in shares[1:]
