@@ -32,7 +32,7 @@ import psutil
 import torch
 import torch.distributed as dist
 from results_document import markdown_table, write_between_marks
-from saved.arms import APART, ARMS, Arm, clear, ours
+from saved.arms import APART, ARMS, IN_PROCESS, Arm, clear, ours
 from saved.ray_report import RAY_REPORT, RAY_SAVES, measure_ray_report
 from saved.state import State, build_state
 from trained.tables import machine
@@ -72,8 +72,8 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
         clear(folder)
         try:
             seconds = _seconds_of(build(state, folder), saves)
-        except (KeyError, RuntimeError) as error:
-            if "dcp" not in name:
+        except KeyError as error:
+            if name != IN_PROCESS:
                 raise
             click.echo(f"{name} fails with torch {torch.__version__}: {error!r}", err=True)
         else:
@@ -83,11 +83,13 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
 
 def _seconds_of(arm: Arm, saves: int) -> list[float]:
     seconds = []
-    for number in range(saves):
-        seconds.append(timed(lambda: arm.save(number)))  # noqa: B023 - called at once
-        arm.wait()
-        timed(lambda: None)
-    arm.close()
+    try:
+        for number in range(saves):
+            seconds.append(timed(lambda: arm.save(number)))  # noqa: B023 - called at once
+            arm.wait()
+            timed(lambda: None)
+    finally:
+        arm.close()
     return seconds
 
 
@@ -296,6 +298,8 @@ def main(
     """Measure how long saving blocks a training."""
     if device == "gpu" and not torch.accelerator.is_available():
         raise click.UsageError("--device gpu: torch sees no GPU here")
+    if device == "gpu" and workers not in ("", "1"):
+        raise click.UsageError(f"--workers {workers}: with --device gpu one worker is measured; use --workers 1")
     here = machine(("torch", "ray") if ray else ("torch",))
     in_mib = [int(each) for each in sizes.split(",")]
     numbers: dict[int, dict[int, Any]] = {}

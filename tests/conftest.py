@@ -32,6 +32,8 @@ os.environ.update(
         "RAY_worker_niceness": "0",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",
+        # Trainings without Ray run on the CPU where there is a GPU, too.
+        "ACCELERATE_TORCH_DEVICE": "cpu",
         # Otherwise tokenizers warn whenever a process that has used them forks.
         "TOKENIZERS_PARALLELISM": "false",
         # Text for a terminal is the same on every machine.
@@ -70,9 +72,9 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def _device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that are not of GPUs train on the CPU, also where there is a GPU."""
-    if not request.node.get_closest_marker("gpu"):
-        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+    """Tests of GPUs train on them."""
+    if request.node.get_closest_marker("gpu"):
+        monkeypatch.delenv("ACCELERATE_TORCH_DEVICE")
 
 
 @pytest.fixture(scope="session", autouse=True)

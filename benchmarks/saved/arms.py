@@ -146,13 +146,14 @@ def apart(state: State, folder: Path) -> Arm:
     return Arm(save, arm.wait, arm.close)
 
 
+IN_PROCESS = "`dcp.async_save`, process and shared memory"
 APART = "Sweeps, each worker on a node of its own"
 ARMS: dict[str, Callable[[State, Path], Arm]] = {
     "a plain copy in memory": copy,
     "`torch.save`": torch_save,
     "`dcp.save`": dcp_save,
     "`dcp.async_save`, thread": dcp_async_thread,
-    "`dcp.async_save`, process and shared memory": dcp_async_process,
+    IN_PROCESS: dcp_async_process,
     "Sweeps, `checkpoint.background=false`": before,
     "Sweeps": ours,
     APART: apart,

@@ -53,12 +53,13 @@ def select_own(local_rank: int, processes: int) -> None:
         processes: Number of these.
 
     Raises:
-        ValueError: There are more processes than accelerators.
+        ValueError: There are more processes than accelerators. Where each process sees its own one alone, all have
+            the local rank 0.
     """
     if not torch.accelerator.is_available() or os.environ.get("ACCELERATE_TORCH_DEVICE") == "cpu":
         return
     found = torch.accelerator.device_count()
-    if processes > found:
+    if local_rank >= found:
         raise ValueError(
             f"--nproc-per-node={processes}: each process needs a GPU of its own, and this machine has {found}; "
             f"start {found}, or set ACCELERATE_TORCH_DEVICE=cpu to train on the CPUs"

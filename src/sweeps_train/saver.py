@@ -189,10 +189,10 @@ class CheckpointSaver:
             futures.wait([self._starting])  # raises nothing: what the training has raised is told
         if self._writing is not None:
             self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
-        if self._snapshot is not None:
-            self._snapshot.close()
         if self._connection is not None:
             self._connection.close()
+        if self._snapshot is not None:
+            self._snapshot.close()  # last: a GPU that waits for a dead worker may hold it up
 
     def _hold(self) -> None:
         """Start a holder, unless there is one."""

@@ -116,10 +116,11 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.accelerator, "set_device_index", selected.append)
     select_own(1, 2)
     with pytest.raises(ValueError, match=r"--nproc-per-node=3: each process needs a GPU .* has 2; start 2, or"):
-        select_own(0, 3)
+        select_own(2, 3)
+    select_own(0, 3)  # as one that sees its own GPU alone
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     select_own(2, 3)
-    assert selected == [1]
+    assert selected == [1, 0]
 
 
 def test_types_and_pinning_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

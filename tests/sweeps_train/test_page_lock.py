@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 
+import pytest
 import torch
 
+from sweeps_train.snapshots import page_lock
 from sweeps_train.snapshots.page_lock import PageLock, pages_of
 
 PAGE = mmap.PAGESIZE
@@ -31,14 +34,51 @@ def test_parts_that_share_a_page_or_touch_are_locked_together() -> None:
     assert pages_of(parts) == [(start, start + 3 * PAGE)]
 
 
-def test_the_span_of_columns_is_locked() -> None:
-    matrix = aligned(4).view(torch.float32).view(4, -1)
-    start = matrix.data_ptr()
-    assert pages_of([matrix[:, :2]]) == [(start, start + 4 * PAGE)]
-    assert pages_of([matrix[1:3, :2], matrix[:0]]) == [(start + PAGE, start + 3 * PAGE)]
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Addresses of what is locked, without a GPU."""
+    addresses: list[int] = []
+
+    def lock(address: int, size: int) -> bool:
+        if address in addresses:
+            return False
+        addresses.append(address)
+        return True
+
+    def unlock(address: int) -> bool:
+        addresses.remove(address)
+        return True
+
+    monkeypatch.setattr(page_lock, "lock_pages", lock)
+    monkeypatch.setattr(page_lock, "unlock_pages", unlock)
+    monkeypatch.setattr(page_lock, "_forget_error", lambda device: None)
+    return addresses
 
 
-def test_nothing_is_locked_without_a_gpu() -> None:
-    lock = PageLock([torch.zeros(4)], torch.device("cpu"))
+def test_memory_is_unlocked_once(locked: list[int]) -> None:
+    file = aligned(4)
+    gpu = torch.device("cuda")
+    first, second = PageLock([file[:8], file[2 * PAGE :]], gpu), PageLock([file[:8]], gpu)
+    assert locked == [file.data_ptr(), file.data_ptr() + 2 * PAGE]
+    second.release()  # has locked nothing, since the first one had
+    assert len(locked) == 2
+    first.release()
+    first.release()
+    assert locked == []
+
+
+def test_a_lock_that_nobody_has_any_more_is_released_before_its_memory_is_unmapped(locked: list[int]) -> None:
+    lock = PageLock([aligned(1)], torch.device("cuda"))
+    assert len(locked) == 1
+    del lock
+    gc.collect()
+    assert locked == []
+
+
+def test_columns_are_not_locked_and_neither_is_anything_without_a_gpu(locked: list[int]) -> None:
+    matrix = aligned(4).view(4, -1)
+    lock = PageLock([matrix[:, :2]], torch.device("cuda"))
+    other = PageLock([matrix], torch.device("cpu"))
+    assert locked == []
     lock.release()
-    assert not torch.zeros(4).is_pinned()
+    other.release()

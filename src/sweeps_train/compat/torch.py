@@ -117,9 +117,9 @@ def lock_pages(address: int, size: int) -> bool:
     return int(_cuda_runtime().cudaHostRegister(address, size, for_all_gpus)) == 0
 
 
-def unlock_pages(address: int) -> None:
-    """Undo ``lock_pages``."""
-    _cuda_runtime().cudaHostUnregister(address)
+def unlock_pages(address: int) -> bool:
+    """Undo ``lock_pages``; returns whether it did."""
+    return int(_cuda_runtime().cudaHostUnregister(address)) == 0
 
 
 def _cuda_runtime() -> Any:

@@ -4,6 +4,7 @@ copies from a small buffer."""
 from __future__ import annotations
 
 import mmap
+import weakref
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -18,44 +19,44 @@ class PageLock:
         """Lock the memory, which takes some tenths of a second for a GiB.
 
         Args:
-            tensors: Tensors of the CPU, whose memory is not unmapped before ``release``.
+            tensors: Tensors of the CPU, which are kept until ``release``. Those that are not contiguous are left out:
+                torch copies to them by way of others.
             device: The GPU that copies; for devices other than CUDA's nothing is locked.
         """
-        self._tensors = tensors
-        self._locked: list[int] = []
+        locked: list[int] = []
+        # Memory that was unmapped while it was locked would be taken for locked when it is mapped again.
+        self._finalizer = weakref.finalize(self, _unlock, locked, tensors, device)
+        self._finalizer.atexit = False
         if device.type != "cuda":
             return
-        for begin, end in pages_of(tensors):
+        for begin, end in pages_of(each for each in tensors if each.is_contiguous()):
             if lock_pages(begin, end - begin):
-                self._locked.append(begin)
+                locked.append(begin)
             else:
                 _forget_error(device)
 
     def release(self) -> None:
         """Unlock the memory, which may be unmapped afterwards."""
-        for begin in self._locked:
-            unlock_pages(begin)
-        self._locked.clear()
-        self._tensors = ()
+        self._finalizer()
+
+
+def _unlock(locked: list[int], _tensors: Sequence[torch.Tensor], device: torch.device) -> None:
+    for begin in locked:
+        if not unlock_pages(begin):
+            _forget_error(device)
 
 
 def pages_of(tensors: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
-    """First address and end of each run of whole pages that tensors are in; tensors may share a page, and be parts of
-    larger ones."""
+    """First address and end of each run of whole pages that contiguous tensors are in, of which several may share a
+    page."""
     runs: list[tuple[int, int]] = []
-    for begin, end in sorted(map(_span, (each for each in tensors if each.numel()))):
+    for begin, end in sorted((each.data_ptr(), each.data_ptr() + each.nbytes) for each in tensors if each.numel()):
         first, behind = begin // mmap.PAGESIZE * mmap.PAGESIZE, -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
         if runs and first <= runs[-1][1]:
             runs[-1] = (runs[-1][0], max(behind, runs[-1][1]))
         else:
             runs.append((first, behind))
     return runs
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address of the first byte of a tensor, and that behind its last one."""
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize
 
 
 def _forget_error(device: torch.device) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from sweeps_train.checkpoint import METRICS_FILE, write_json, write_training_config
 from sweeps_train.config import TrainingConfig
-from sweeps_train.device import copy_all, pins_memory
+from sweeps_train.device import copy_all, is_accelerator, pins_memory
 from sweeps_train.optimizer import own_state
 from sweeps_train.progress import Progress
 from sweeps_train.snapshots.connection import HolderConnection, mark_changed, read_identity
@@ -214,7 +214,13 @@ class Snapshot:
         if self._is_here:
             files = map_files(self._files, in_files)
             self._targets = {name: files[name][place] for name, place in share.places.items() if name in files}
-            self._page_lock = PageLock(list(self._targets.values()), self._workers.device)
+            sources = named_apart(state, weights)
+            copied = [
+                target
+                for name, target in self._targets.items()
+                if is_accelerator(local_shard(sources[name]).device)  # not what is kept on the CPU
+            ]
+            self._page_lock = PageLock(copied, self._workers.device)
             self._received = [
                 [] if each.is_here else [files[name][place] for name, place in each.places.items() if name in files]
                 for each in shares[1:]
