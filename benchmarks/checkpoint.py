@@ -10,7 +10,7 @@ whole with one worker and sharded by FSDP with several. The object store is an S
 
 With ``--device gpu`` the state is on a GPU, and one worker saves it:
 
-    python benchmarks/checkpoint.py --device gpu --workers 1 --no-ray --write docs/checkpoints.md
+    python benchmarks/checkpoint.py --device gpu --workers 1 --no-ray --no-store --write docs/checkpoints.md
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import psutil
 import torch
 import torch.distributed as dist
 from results_document import markdown_table, write_between_marks
-from saved.arms import APART, ARMS, IN_PROCESS, Arm, clear, ours
+from saved.arms import APART, ARMS, IN_PROCESS, UNLOCKED, Arm, clear, ours
 from saved.ray_report import RAY_REPORT, RAY_SAVES, measure_ray_report
 from saved.state import State, build_state
 from trained.tables import machine
@@ -40,7 +40,7 @@ from trained.tables import machine
 from sweeps.storage.committed_folder import commit, fetch
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoint import load_checkpoint, prepare_resume
-from sweeps_train.device import synchronize
+from sweeps_train.device import pins_memory, synchronize
 from sweeps_train.distributed import Workers
 from sweeps_train.models.weights import WEIGHTS_FILE
 from sweeps_train.snapshots.connection import HolderConnection
@@ -67,7 +67,8 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
     """Seconds for which each way of saving blocks the first time, and each further time."""
     found: Numbers = {}
     for name, build in ARMS.items():
-        if name == APART and state.strategy.workers.size == 1:
+        workers = state.strategy.workers
+        if (name == APART and workers.size == 1) or (name == UNLOCKED and not pins_memory(workers.device)):
             continue
         clear(folder)
         try:

@@ -20,7 +20,7 @@ from sweeps_train.checkpoint import save_checkpoint
 from sweeps_train.device import pins_memory
 from sweeps_train.progress import Progress
 from sweeps_train.saver import CheckpointSaver
-from sweeps_train.snapshots import snapshot
+from sweeps_train.snapshots import page_lock, snapshot
 
 
 def nothing() -> None:
@@ -146,8 +146,20 @@ def apart(state: State, folder: Path) -> Arm:
     return Arm(save, arm.wait, arm.close)
 
 
+def unlocked(state: State, folder: Path) -> Arm:
+    """The same, whose files are not locked for the GPU."""
+    arm = ours(state, folder)
+
+    def save(number: int) -> None:
+        with mock.patch.object(page_lock, "lock_pages", return_value=False):
+            arm.save(number)
+
+    return Arm(save, arm.wait, arm.close)
+
+
 IN_PROCESS = "`dcp.async_save`, process and shared memory"
 APART = "Sweeps, each worker on a node of its own"
+UNLOCKED = "Sweeps, without locked memory"
 ARMS: dict[str, Callable[[State, Path], Arm]] = {
     "a plain copy in memory": copy,
     "`torch.save`": torch_save,
@@ -157,6 +169,7 @@ ARMS: dict[str, Callable[[State, Path], Arm]] = {
     "Sweeps, `checkpoint.background=false`": before,
     "Sweeps": ours,
     APART: apart,
+    UNLOCKED: unlocked,
 }
 
 

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity
 _log = logging.getLogger(__name__)
 
 _TRIED = frozenset({"cpu", "cuda"})
-"""Kinds of devices on which the tests have passed; `docs/gpu_checklist.md` says how to add another."""
+"""Kinds of devices on which the tests have run; `docs/gpu_checklist.md` says how to add another."""
 _PINNED = ("cuda", "xpu")
 """Accelerators to which pinned memory is copied faster."""
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import assert_same
 from pydantic import TypeAdapter
 from running import run as sweep
-from safetensors.torch import load_file
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps.runtime.memory_cleanup import MemoryCleanup
@@ -232,12 +232,7 @@ def test_a_snapshot_of_a_gpu_is_copied_to_locked_memory_and_has_the_bytes_of_a_c
     backend = "nccl" if device.type == "cuda" else "gloo"
     (is_locked,) = on_workers(1, saved_both_ways, working_folder, backend)
     assert is_locked == (device.type == "cuda")
-    tensors = [
-        {name: each for file in sorted(folder.glob("*.safetensors")) for name, each in load_file(file).items()}
-        for folder in (working_folder / "True" / "step-00000004", working_folder / "False" / "step-00000004")
-    ]
-    assert tensors[0].keys() == tensors[1].keys()
-    assert all(torch.equal(each, tensors[1][name]) for name, each in tensors[0].items())
+    assert_same(working_folder / "True" / "step-00000004", working_folder / "False" / "step-00000004")
 
 
 @on_gpu

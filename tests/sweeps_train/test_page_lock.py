@@ -51,7 +51,6 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(page_lock, "lock_pages", lock)
     monkeypatch.setattr(page_lock, "unlock_pages", unlock)
-    monkeypatch.setattr(page_lock, "_forget_error", lambda device: None)
     return addresses
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from checkpoints import assert_same
 from processes import process_with
-from safetensors.torch import load_file
 from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 from waiting import wait_until
@@ -35,24 +34,6 @@ EVERY_STEP = {"max_steps": 4, "eval_every": 1, "lr": 1e-3}
 SHARDED = {"strategy": {"kind": "fsdp"}}
 IN_MEMORY = {"background": True}
 IMAGES = {**SMALL_IMAGES, "checkpoint": IN_MEMORY}
-
-
-def tensors_of(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return {
-        f"{file.name} {name}": each
-        for file in checkpoint.glob("*.safetensors")
-        for name, each in load_file(file).items()
-    }
-
-
-def assert_same(one: Path, other: Path) -> None:
-    """Two checkpoints are intact, and have the same files and tensors."""
-    assert find_damage(one) is None
-    assert find_damage(other) is None
-    assert {file.name for file in one.iterdir()} == {file.name for file in other.iterdir()}
-    before, after = tensors_of(one), tensors_of(other)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def count_overwritten(monkeypatch: pytest.MonkeyPatch) -> list[bool]:

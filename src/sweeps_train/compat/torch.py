@@ -113,14 +113,22 @@ def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tup
 def lock_pages(address: int, size: int) -> bool:
     """Let CUDA GPUs copy from and to memory of the CPU by themselves; returns whether it did."""
     for_all_gpus = 1  # cudaHostRegisterPortable
-    # The status is a member of an enumeration, and any such is true.
-    return int(_cuda_runtime().cudaHostRegister(address, size, for_all_gpus)) == 0
+    return _succeeded(_cuda_runtime().cudaHostRegister(address, size, for_all_gpus))
 
 
 def unlock_pages(address: int) -> bool:
     """Undo ``lock_pages``; returns whether it did."""
-    return int(_cuda_runtime().cudaHostUnregister(address)) == 0
+    return _succeeded(_cuda_runtime().cudaHostUnregister(address))
 
 
 def _cuda_runtime() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
+def _succeeded(status: Any) -> bool:
+    """Whether a call did what it should; if not, CUDA forgets the error, which the next kernel would raise."""
+    if int(status) == 0:  # the status itself is a member of an enumeration, and any such is true
+        return True
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda")
+    return False

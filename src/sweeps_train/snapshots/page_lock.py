@@ -16,7 +16,7 @@ class PageLock:
     """Memory of tensors whose pages are locked until ``release``. Where they cannot be, copies are only slower."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], device: torch.device):
-        """Lock the memory, which takes some tenths of a second for a GiB.
+        """Lock the memory.
 
         Args:
             tensors: Tensors of the CPU, which are kept until ``release``. Those that are not contiguous are left out:
@@ -25,25 +25,22 @@ class PageLock:
         """
         locked: list[int] = []
         # Memory that was unmapped while it was locked would be taken for locked when it is mapped again.
-        self._finalizer = weakref.finalize(self, _unlock, locked, tensors, device)
+        self._finalizer = weakref.finalize(self, _unlock, locked, tensors)
         self._finalizer.atexit = False
         if device.type != "cuda":
             return
         for begin, end in pages_of(each for each in tensors if each.is_contiguous()):
             if lock_pages(begin, end - begin):
                 locked.append(begin)
-            else:
-                _forget_error(device)
 
     def release(self) -> None:
         """Unlock the memory, which may be unmapped afterwards."""
         self._finalizer()
 
 
-def _unlock(locked: list[int], _tensors: Sequence[torch.Tensor], device: torch.device) -> None:
+def _unlock(locked: list[int], _tensors: Sequence[torch.Tensor]) -> None:
     for begin in locked:
-        if not unlock_pages(begin):
-            _forget_error(device)
+        unlock_pages(begin)
 
 
 def pages_of(tensors: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
@@ -57,11 +54,3 @@ def pages_of(tensors: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
         else:
             runs.append((first, behind))
     return runs
-
-
-def _forget_error(device: torch.device) -> None:
-    """Make CUDA forget an error that is dealt with, which the next kernel would raise."""
-    try:
-        torch.zeros(1, device=device)
-    except RuntimeError:
-        return

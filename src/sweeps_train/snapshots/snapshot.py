@@ -91,7 +91,7 @@ class Snapshot:
         """The optimizer's tensors for which the files are laid out; None if they are not."""
         self._targets: dict[str, torch.Tensor] = {}
         """This worker's parts: places in the files, or memory of its own from which they are sent."""
-        self._page_lock: PageLock | None = None
+        self._page_lock = PageLock((), self._workers.device)
         self._received: list[list[torch.Tensor]] = []
         """Places of the parts that each other worker sends; on rank 0."""
         self._overwrites_model = False
@@ -182,7 +182,7 @@ class Snapshot:
         """End the connections with other workers, which ends what they wait for."""
         for link in self._links:
             link.close()
-        self._unlock()
+        self._page_lock.release()
 
     def _present_specs(self) -> dict[Any, TensorSpec]:
         tensors, _ = own_state(self._optimizer, self._strategy)
@@ -195,7 +195,7 @@ class Snapshot:
             state: The state's tensors, or this worker's shards of them.
             weights: The model's weights, or this worker's shards of them.
         """
-        self._unlock()
+        self._page_lock.release()
         share = Share.of(state, weights, self._strategy.place, is_here=self._is_here)
         shares = self._workers.gather(share)
         full = self._strategy.full_weights()
@@ -211,10 +211,10 @@ class Snapshot:
             return False
         self._overwrites_model = in_files is not None
         in_files = in_files or {}
+        sources = named_apart(state, weights)
         if self._is_here:
             files = map_files(self._files, in_files)
             self._targets = {name: files[name][place] for name, place in share.places.items() if name in files}
-            sources = named_apart(state, weights)
             copied = [
                 target
                 for name, target in self._targets.items()
@@ -227,14 +227,9 @@ class Snapshot:
             ]
         else:
             pinned = pins_memory(self._workers.device)
-            self._targets = buffers(named_apart(state, weights), share, in_files, pinned=pinned)
+            self._targets = buffers(sources, share, in_files, pinned=pinned)
         self._specs = self._present_specs()
         return True
-
-    def _unlock(self) -> None:
-        if self._page_lock is not None:
-            self._page_lock.release()
-            self._page_lock = None
 
     def _create_files(
         self, shares: Sequence[Share], weights: Tensors, full: Tensors | None
