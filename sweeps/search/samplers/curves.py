@@ -14,6 +14,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from scipy.spatial.distance import cdist
 
 from sweeps.compat.optuna import set_note
 from sweeps.config.objectives import Values
@@ -29,7 +30,7 @@ from sweeps.search.reported_values import reported_values
 from sweeps.search.samplers.candidates import Candidates, CandidateSource
 from sweeps.search.samplers.promise import Promise
 from sweeps.search.samplers.qmc import unconditional
-from sweeps.search.samplers.study_view import WrappedSampler, rungs_of
+from sweeps.search.samplers.study_view import WrappedSampler, rungs_of, told_steps
 from sweeps.search.schedulers.decisions import is_running, seconds_for_a_unit
 from sweeps.space.distributions import Lookup, Space
 
@@ -66,6 +67,15 @@ class _Seen(NamedTuple):
     """Steps of the rungs."""
     num_values: int
     """Number of values of the first objective that trials of this search have, also of trials that are left out."""
+
+
+class _Told(NamedTuple):
+    """A trial that has values, or none because it is bad."""
+
+    trial: FrozenTrial
+    reports: Mapping[int, Values]
+    steps: set[int]
+    """As in ``told_steps``."""
 
 
 class CurveSampler(WrappedSampler):
@@ -113,6 +123,8 @@ class CurveSampler(WrappedSampler):
         self._cube, self._relative = UnitCube(space), unconditional(space)
         self._candidates = CandidateSource(space, self._cube, lookup, seed)
         self._vectors: dict[int, Array] = {}
+        self._ended: dict[int, _Told | None] = {}
+        """What the trials that have ended tell: it takes long to read, and does not change."""
         self._seen: tuple[int, _Seen | None] | None = None
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -143,22 +155,31 @@ class CurveSampler(WrappedSampler):
 
     def _learnt_from(self, study: optuna.Study) -> _Seen | None:
         signs = [1.0 if direction is StudyDirection.MINIMIZE else -1.0 for direction in study.directions]
-        reported = [(trial, reported_values(trial)) for trial in study.get_trials(deepcopy=False)]
-        told = [(trial, reports) for trial, reports in reported if _has_values(trial, reports)]
-        rungs = rungs_of(told) or [NO_STEP]
-        curves = np.array([_curve(*each, rungs, signs) for each in told]).reshape(len(told), len(signs), len(rungs))
-        bad = np.array([is_bad(trial) for trial, _ in told], dtype=bool)
+        told = [each for each in map(self._told_by, study.get_trials(deepcopy=False)) if each is not None]
+        rungs = rungs_of(each.steps for each in told) or [NO_STEP]
+        curves = np.array([_curve(each.trial, each.reports, rungs, signs) for each in told])
+        curves = curves.reshape(len(told), len(signs), len(rungs))
+        bad = np.array([is_bad(each.trial) for each in told], dtype=bool)
         with_values = np.isfinite(curves[:, 0]).any(axis=1)
         if (bad | with_values).sum() < self._startup or (~bad & with_values).sum() < FEWEST_GOOD:
             return None
         reached = np.flatnonzero(bad | with_values)
-        values, trials = _with_worst(curves[reached], bad[reached]), [told[index][0] for index in reached]
+        values, trials = _with_worst(curves[reached], bad[reached]), [told[index].trial for index in reached]
         own = [trial.number >= 0 for trial in trials]
         num_values = int(np.isfinite(values[own, 0]).sum())
         rows = most_telling(values[:, 0], MOST)
         chosen = [trials[row] for row in rows]
         vectors = np.array([self._vector(each) for each in chosen])
         return _Seen(chosen, vectors, values[rows].swapaxes(0, 1), rungs, num_values)
+
+    def _told_by(self, trial: FrozenTrial) -> _Told | None:
+        if trial.number in self._ended:
+            return self._ended[trial.number]
+        reports = reported_values(trial)
+        told = _Told(trial, reports, told_steps(trial, reports)) if _has_values(trial, reports) else None
+        if trial.number >= 0 and trial.state.is_finished():  # one of an earlier sweep has no number of its own
+            self._ended[trial.number] = told
+        return told
 
     def _vector(self, trial: FrozenTrial) -> Array:
         if trial.number < 0:  # of an earlier sweep: another one may have the same number for the next suggestion
@@ -263,7 +284,7 @@ def _rounded(at: Hyperparameters) -> list[float]:
 
 def _is_known(candidates: Candidates, known: Array) -> Array:
     """Whether each candidate is a known point."""
-    distance = np.abs(candidates.vectors[:, None] - known[None]).max(axis=2).min(axis=1)
+    distance = cdist(candidates.vectors, known, "chebyshev").min(axis=1)
     return np.asarray(distance < SAME)
 
 

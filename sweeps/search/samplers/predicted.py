@@ -11,7 +11,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.search.rung_links import Link, fit_links, predict
-from sweeps.search.samplers.study_view import StudyViewSampler, completed, rungs_of
+from sweeps.search.samplers.study_view import StudyViewSampler, completed, rungs_of, told_steps
 from sweeps.search.schedulers.decisions import is_running
 
 
@@ -96,7 +96,7 @@ class PredictedSampler(StudyViewSampler):
 
 
 def _rungs(reporting: Sequence[FrozenTrial]) -> list[int]:
-    return rungs_of((trial, trial.intermediate_values) for trial in reporting)
+    return rungs_of(told_steps(trial, trial.intermediate_values) for trial in reporting)
 
 
 class _Line(NamedTuple):

@@ -79,14 +79,22 @@ def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
     return changed
 
 
-def rungs_of(trials: Iterable[tuple[FrozenTrial, Iterable[int]]]) -> list[int]:
+def told_steps(trial: FrozenTrial, reported: Iterable[int]) -> set[int]:
+    """Steps at which a trial ended, waits or was judged.
+
+    Args:
+        trial: The trial.
+        reported: The steps that it has reported.
+    """
+    ended = () if is_running(trial) else (max(reported, default=None),)
+    return {step for step in (*ended, *judged_steps(trial)) if step is not None}
+
+
+def rungs_of(told: Iterable[set[int]]) -> list[int]:
     """Steps at which several trials ended, wait or were judged, ascending; if there are none, the last of such steps.
 
     Args:
-        trials: Trials with the steps that they have reported.
+        told: These steps of each trial (``told_steps``).
     """
-    found: Counter[int] = Counter()
-    for trial, reported in trials:
-        ended = () if is_running(trial) else (max(reported, default=None),)
-        found.update({*ended, *judged_steps(trial)} - {None})
+    found = Counter(step for steps in told for step in steps)
     return sorted(step for step, count in found.items() if count > 1) or sorted(found)[-1:]
