@@ -35,7 +35,15 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
     return {
         "metric": search.metrics,
         "mode": search.modes,
-        "sampler": build_sampler(search.sampler, seed, plan.space, earlier, len(search.metrics), plan.points.lookup),
+        "sampler": build_sampler(
+            search.sampler,
+            seed,
+            plan.space,
+            earlier,
+            len(search.metrics),
+            plan.points.lookup,
+            plan.points.constraints.allows,
+        ),
         "num_trials": search.num_trials,
         "points": plan.first_points(),
         "grid": shuffled(plan.points.grid(), seed) if is_grid else None,

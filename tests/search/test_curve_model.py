@@ -133,7 +133,7 @@ def test_hyperparameters_are_fitted_when_there_are_a_fifth_more_values() -> None
 def test_of_many_trials_the_best_of_each_rung_are_kept_and_others_of_the_whole_search() -> None:
     """So that a new trial that is good at the first rung is known, however many are further."""
     _, values = curves(noise=0.1, number=600)
-    rows = most_telling(values, 100)
+    rows = most_telling(values[None], 100)
     assert len(rows) == len(set(rows.tolist())) == 100
     last = np.isfinite(values).sum(axis=1) - 1
     for rung in range(values.shape[1]):
@@ -143,6 +143,13 @@ def test_of_many_trials_the_best_of_each_rung_are_kept_and_others_of_the_whole_s
     others = [row for row in rows if np.isnan(values[row, 1])]
     assert others[0] < 100
     assert others[-1] > 500
+
+
+def test_of_many_trials_those_that_are_best_in_each_objective_are_kept() -> None:
+    first = np.random.default_rng(0).random((600, 1))
+    rows = set(most_telling(np.stack([first, 1 - first]), 100).tolist())
+    assert set(np.argsort(first[:, 0])[:20]) <= rows
+    assert set(np.argsort(first[:, 0])[-20:]) <= rows
 
 
 def test_expected_improvement_is_that_of_a_normal_distribution() -> None:

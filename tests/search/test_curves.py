@@ -220,6 +220,43 @@ def test_points_that_are_rejected_one_after_another_are_not_suggested_again() ->
     assert len({tuple(point) for point in rejected}) == 5
 
 
+def test_points_of_a_small_space_are_not_suggested_again_however_many_trials_there_are() -> None:
+    grid = TypeAdapter(dict[str, Distribution]).validate_python(
+        {name: {"type": "int", "low": 0, "high": 19} for name in ("x", "y")}
+    )
+    space = Space(grid)
+    tried = [(x, y) for x in range(20) for y in range(20) if (x + y) % 7]
+    study = optuna.create_study(sampler=CurveSampler(optuna.samplers.RandomSampler(seed=0), space, startup=5, seed=0))
+    distributions: Any = {name: optuna.distributions.IntDistribution(0, 19) for name in space}
+    for order, (x, y) in enumerate(tried):
+        study.add_trial(
+            optuna.create_trial(
+                value=float((x - 9) ** 2 + (y - 12) ** 2),
+                params={"x": x, "y": y},
+                distributions=distributions,
+                user_attrs={NUMBER: order},
+            )
+        )
+    asked = []
+    while len(asked) < 10:
+        trial = study.ask()
+        point = tuple(trial.suggest_int(name, 0, 19) for name in space)
+        if study.sampler._seen[1] is not None:  # type: ignore[attr-defined]
+            asked.append(point)
+    assert not set(asked) & set(tried)
+
+
+def test_the_best_point_that_the_constraints_allow_is_found_though_better_ones_are_beyond() -> None:
+    def allows(point: Any) -> bool:
+        return bool(point["x"] + point["y"] <= 0.8)
+
+    study = study_of(honest)
+    study.sampler = CurveSampler(optuna.samplers.RandomSampler(seed=0), SPACE, startup=5, seed=0, allows=allows)
+    points = suggested(study, 8)
+    assert (points.sum(axis=1) <= 0.8).all()
+    assert np.median(points[:, 0]) == pytest.approx(0.6, abs=0.1)  # the nearest to (0.7, 0.3)
+
+
 def test_hyperparameters_are_noted_in_the_trial_and_used_again_until_there_are_many_more_values() -> None:
     study = study_of(honest)
     suggested(study, 3)

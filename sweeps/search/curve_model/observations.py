@@ -78,25 +78,45 @@ def scaled(values: Array) -> Array:
     return np.asarray((curved - curved[known].mean()) / (curved[known].std() + 1e-12))
 
 
-def most_telling(values: Array, most: int) -> Indices:
-    """Rows of the trials to learn from if there are too many: half of them the best of each rung, of those that came no
-    further; the others evenly.
+def with_worst(values: Array, bad: npt.NDArray[np.bool_]) -> Array:
+    """Values in which bad trials have the worst value of each rung that they reached, and of the first one.
 
     Args:
-        values: As for ``observe``.
+        values: Values of shape ``[objectives, trials, rungs]``, as for ``observe``.
+        bad: Which trials diverged or broke a limit.
+    """
+    reached = np.isfinite(values)
+    worst = np.max(values, axis=1, where=reached, initial=-np.inf, keepdims=True)
+    worst = np.where(np.isfinite(worst), worst, np.nan)
+    reached[:, :, 0] = True
+    return np.where(bad[:, None], np.where(reached, worst, np.nan), values)
+
+
+def most_telling(values: Array, most: int) -> Indices:
+    """Rows of the trials to learn from if there are too many: half of them the best of each rung, of those that came no
+    further, by each objective in turn; the others evenly.
+
+    Args:
+        values: Values of shape ``[objectives, trials, rungs]``, as for ``observe``.
         most: Number of trials.
     """
-    count = len(values)
+    count = values.shape[1]
     if count <= most:
         return np.arange(count)
-    last = last_rungs(values)
-    order = np.lexsort((values[np.arange(count), last], last))
-    place = np.empty(count, dtype=np.intp)  # among those of the same last rung
-    place[order] = np.arange(count) - np.searchsorted(last[order], last[order])
-    chosen = set(np.lexsort((-last, place))[: most // 2].tolist())
+    best = np.stack([_best_first(each) for each in values], axis=1).ravel()
+    chosen = set([*dict.fromkeys(best.tolist())][: most // 2])
     others = [row for row in range(count) if row not in chosen]
     room = most - len(chosen)
     return np.array(sorted(chosen | {others[index * len(others) // room] for index in range(room)}), dtype=np.intp)
+
+
+def _best_first(values: Array) -> Indices:
+    """Rows of the trials: first the best of each last rung, then the second ones, and so on."""
+    count, last = len(values), last_rungs(values)
+    order = np.lexsort((values[np.arange(count), last], last))
+    place = np.empty(count, dtype=np.intp)  # among those of the same last rung
+    place[order] = np.arange(count) - np.searchsorted(last[order], last[order])
+    return np.lexsort((-last, place))
 
 
 def last_rungs(values: Array) -> Indices:

@@ -31,6 +31,7 @@ from sweeps.config.samplers import CurveSampler as CurveConfig
 from sweeps.config.samplers import PredictedSampler as PredictedConfig
 from sweeps.errors import ConfigError
 from sweeps.search.samplers.bohb import RungSampler
+from sweeps.search.samplers.candidates import Allows
 from sweeps.search.samplers.curves import CurveSampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
 from sweeps.search.samplers.predicted import PredictedSampler
@@ -52,6 +53,7 @@ def build_sampler(
     earlier: EarlierTrials | None = None,
     objectives: int = 1,
     lookup: Lookup = lambda path: None,
+    allows: Allows = lambda point: True,
 ) -> BaseSampler:
     """Build a sampler from its config.
 
@@ -66,6 +68,7 @@ def build_sampler(
             learn; default: none.
         objectives: Number of objectives, by which TPE chooses its model.
         lookup: Returns the config's own value at a path, for conditions on paths that are not searched.
+        allows: Whether the search's constraints hold at a point, which ``curves`` asks before it suggests it.
 
     Returns:
         The sampler, for ``OptunaSearcher`` or a study of Optuna.
@@ -107,7 +110,7 @@ def build_sampler(
     made_again: BaseSampler
     if isinstance(sampler, CurveConfig):
         first = build_sampler(RandomSampler(kind="random"), seed, space)
-        made_again = CurveSampler(first, space, sampler.startup_trials, seed, lookup)
+        made_again = CurveSampler(first, space, sampler.startup_trials, seed, lookup, allows)
     else:
         made_again = ReseededSampler(make, seed)
     if isinstance(sampler, TPESampler):

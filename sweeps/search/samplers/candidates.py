@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sweeps.search.encoding import UnitCube, Vector
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.distributions import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws, Suggester
 
 POOL = 1500
@@ -17,6 +17,7 @@ POOL = 1500
 CHANGED = 0.5
 """Probability that a parameter of a near point is not that of the point that it is near to."""
 
+Allows = Callable[[Point], bool]
 Parameters = dict[str, Any]
 """Values as Optuna stores them: choices as text or number, ordered choices as their index."""
 
@@ -36,15 +37,16 @@ class Candidates(NamedTuple):
 class CandidateSource:
     """Draws candidates of a space."""
 
-    def __init__(self, space: Space, cube: UnitCube, lookup: Lookup, seed: int):
+    def __init__(self, space: Space, cube: UnitCube, lookup: Lookup, seed: int, allows: Allows):
         """
         Args:
             space: The space.
             cube: Encodes its points.
             lookup: Returns the config's own value at a path.
             seed: Seed of the random points.
+            allows: Whether the constraints hold at a point; others are no candidates, unless there are none else.
         """
-        self._space, self._cube, self._lookup, self._seed = space, cube, lookup, seed
+        self._space, self._cube, self._lookup, self._seed, self._allows = space, cube, lookup, seed, allows
         self._pool: Candidates | None = None
 
     def random(self, number: int, seed: int) -> Candidates:
@@ -52,7 +54,8 @@ class CandidateSource:
         if self._pool is None:
             draws = RandomDraws(self._seed)
             self._pool = self._sampled([draws] * POOL)
-        chosen = np.random.default_rng(seed).choice(POOL, number, replace=False)
+        count = len(self._pool.parameters)
+        chosen = np.random.default_rng(seed).choice(count, min(number, count), replace=False)
         return Candidates([self._pool.parameters[index] for index in chosen], self._pool.vectors[chosen])
 
     def near(self, given: Sequence[Parameters], widths: Sequence[float], number: int, seed: int) -> Candidates:
@@ -70,8 +73,9 @@ class CandidateSource:
 
     def _sampled(self, draws: Sequence[Suggester]) -> Candidates:
         noted = [_Noted(each) for each in draws]
-        points = [self._space.sample(each, self._lookup) for each in noted]
-        return Candidates([each.parameters for each in noted], self._cube.matrix(points))
+        sampled = [(each.parameters, self._space.sample(each, self._lookup)) for each in noted]
+        allowed = [each for each in sampled if self._allows(each[1])] or sampled
+        return Candidates([each for each, _ in allowed], self._cube.matrix([point for _, point in allowed]))
 
 
 class NearDraws(RandomDraws):

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.spatial.distance import cdist
 
 from sweeps.compat.optuna import set_note
-from sweeps.config.objectives import Values
-from sweeps.constants import NUMBER, REASON
+from sweeps.constants import NUMBER
 from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
 from sweeps.search.curve_model.fit import FITTED_AGAIN, FITTED_FIRST, fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe
+from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe, with_worst
 from sweeps.search.curve_model.posterior import Posterior
 from sweeps.search.curve_model.threads import on_one_thread
 from sweeps.search.encoding import UnitCube
-from sweeps.search.reported_values import reported_values
-from sweeps.search.samplers.candidates import Candidates, CandidateSource
+from sweeps.search.samplers.candidates import Allows, Candidates, CandidateSource
 from sweeps.search.samplers.promise import Promise
 from sweeps.search.samplers.qmc import unconditional
-from sweeps.search.samplers.study_view import WrappedSampler, rungs_of, told_steps
+from sweeps.search.samplers.study_curves import StudyCurves
+from sweeps.search.samplers.study_view import WrappedSampler
 from sweeps.search.schedulers.decisions import is_running, seconds_for_a_unit
 from sweeps.space.distributions import Lookup, Space
 
@@ -49,8 +45,6 @@ SAME = 1e-4
 """Distance in the unit cube within which two points are the same."""
 KNOWN = 1e6
 """Amount subtracted from the promise of a point that is known."""
-NO_STEP = -1
-"""The only rung if no trial reports."""
 FITTED, FITTED_COSTS = "sweeps:curve_models", "sweeps:cost_model"
 """System attributes of a trial: the hyperparameters that were fitted before its suggestion, for each objective, and
 those of costs."""
@@ -67,15 +61,6 @@ class _Seen(NamedTuple):
     """Steps of the rungs."""
     num_values: int
     """Number of values of the first objective that trials of this search have, also of trials that are left out."""
-
-
-class _Told(NamedTuple):
-    """A trial that has values, or none because it is bad."""
-
-    trial: FrozenTrial
-    reports: Mapping[int, Values]
-    steps: set[int]
-    """As in ``told_steps``."""
 
 
 class CurveSampler(WrappedSampler):
@@ -109,7 +94,15 @@ class CurveSampler(WrappedSampler):
         True
     """
 
-    def __init__(self, sampler: BaseSampler, space: Space, startup: int, seed: int, lookup: Lookup = lambda path: None):
+    def __init__(
+        self,
+        sampler: BaseSampler,
+        space: Space,
+        startup: int,
+        seed: int,
+        lookup: Lookup = lambda path: None,
+        allows: Allows = lambda point: True,
+    ):
         """
         Args:
             sampler: Makes the first suggestions.
@@ -117,14 +110,14 @@ class CurveSampler(WrappedSampler):
             startup: Fewest trials with a value for the model.
             seed: Seed of the search.
             lookup: Returns the config's own value at a path.
+            allows: Whether a point may be suggested: whether the search's constraints hold there.
         """
         super().__init__(sampler)
         self._startup, self._seed = startup, seed
         self._cube, self._relative = UnitCube(space), unconditional(space)
-        self._candidates = CandidateSource(space, self._cube, lookup, seed)
+        self._candidates = CandidateSource(space, self._cube, lookup, seed, allows)
         self._vectors: dict[int, Array] = {}
-        self._ended: dict[int, _Told | None] = {}
-        """What the trials that have ended tell: it takes long to read, and does not change."""
+        self._curves = StudyCurves()
         self._seen: tuple[int, _Seen | None] | None = None
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -154,39 +147,25 @@ class CurveSampler(WrappedSampler):
         return self._seen[1]
 
     def _learnt_from(self, study: optuna.Study) -> _Seen | None:
-        signs = [1.0 if direction is StudyDirection.MINIMIZE else -1.0 for direction in study.directions]
-        told = [each for each in map(self._told_by, study.get_trials(deepcopy=False)) if each is not None]
-        rungs = rungs_of(each.steps for each in told) or [NO_STEP]
-        curves = np.array([_curve(each.trial, each.reports, rungs, signs) for each in told])
-        curves = curves.reshape(len(told), len(signs), len(rungs))
-        bad = np.array([is_bad(each.trial) for each in told], dtype=bool)
-        with_values = np.isfinite(curves[:, 0]).any(axis=1)
-        if (bad | with_values).sum() < self._startup or (~bad & with_values).sum() < FEWEST_GOOD:
+        trials, values, bad, rungs = self._curves.read(study)
+        if len(trials) < self._startup or (~bad).sum() < FEWEST_GOOD:
             return None
-        reached = np.flatnonzero(bad | with_values)
-        values, trials = _with_worst(curves[reached], bad[reached]), [told[index].trial for index in reached]
+        values = with_worst(values, bad)
         own = [trial.number >= 0 for trial in trials]
-        num_values = int(np.isfinite(values[own, 0]).sum())
-        rows = most_telling(values[:, 0], MOST)
+        num_values = int(np.isfinite(values[0, own]).sum())
+        rows = most_telling(values, MOST)
         chosen = [trials[row] for row in rows]
         vectors = np.array([self._vector(each) for each in chosen])
-        return _Seen(chosen, vectors, values[rows].swapaxes(0, 1), rungs, num_values)
-
-    def _told_by(self, trial: FrozenTrial) -> _Told | None:
-        if trial.number in self._ended:
-            return self._ended[trial.number]
-        reports = reported_values(trial)
-        told = _Told(trial, reports, told_steps(trial, reports)) if _has_values(trial, reports) else None
-        if trial.number >= 0 and trial.state.is_finished():  # one of an earlier sweep has no number of its own
-            self._ended[trial.number] = told
-        return told
+        return _Seen(chosen, vectors, values[:, rows], rungs, num_values)
 
     def _vector(self, trial: FrozenTrial) -> Array:
-        if trial.number < 0:  # of an earlier sweep: another one may have the same number for the next suggestion
-            return self._cube.vector(self._cube.point(trial.params))
-        if trial.number not in self._vectors:
-            self._vectors[trial.number] = self._cube.vector(self._cube.point(trial.params))
-        return self._vectors[trial.number]
+        if trial.number in self._vectors:
+            return self._vectors[trial.number]
+        vector = self._cube.vector(self._cube.point(trial.params))
+        # One of an earlier sweep may have the number of a later trial; one that has not started may lack parameters.
+        if trial.number >= 0 and (trial.state.is_finished() or NUMBER in trial.user_attrs):
+            self._vectors[trial.number] = vector
+        return vector
 
     # --- the suggestion ------------------------------------------------------------------------------------------
 
@@ -195,20 +174,20 @@ class CurveSampler(WrappedSampler):
         every = study.get_trials(deepcopy=False)
         others = [each for each in every if each.params and each.number != trial.number]
         running = [each for each in others if is_running(each)][-MOST_RUNNING:]
-        under_way = np.array([self._cube.vector(self._cube.point(each.params)) for each in running])
+        under_way = np.array([self._vector(each) for each in running])
         models, end = self._hyperparameters(study, trial, every, seen), seen.values.shape[2] - 1
         posteriors = [
             self._posterior(at, observe(seen.vectors, values), under_way, end)
             for at, values in zip(models, seen.values, strict=True)
         ]
         tried = np.vstack([seen.vectors, *under_way])
+        known = np.array([self._vector(each) for each in others])
         seed = int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0] >> 2)
         promise = Promise(posteriors, end, tried, seed, self._costs(study, trial, every, seen))
         parents = [seen.trials[row].params for row in promise.best_known(len(seen.trials))[:NUM_PARENTS]]
         candidates = self._candidates.random(RANDOM, seed).with_others(
             self._candidates.near(parents, NEAR_WIDTHS, NEAR, seed)
         )
-        known = np.vstack([tried, *self._just_rejected(every, trial)])
         found = promise.of(candidates.vectors) - KNOWN * _is_known(candidates, known)
         for turn, widths in enumerate(REFINED_WIDTHS, start=1):
             given = [candidates.parameters[index] for index in np.argsort(-found)[:NUM_REFINED]]
@@ -262,15 +241,6 @@ class CurveSampler(WrappedSampler):
             set_note(study, trial, FITTED_COSTS, noted)
         return CostModel(Hyperparameters.of(np.array(noted["vector"]), len(set(groups)), 1), groups, vectors, seconds)
 
-    def _just_rejected(self, every: Sequence[FrozenTrial], trial: FrozenTrial) -> list[Array]:
-        """Points of the last suggestions, as far as none of them was started."""
-        rejected = []
-        for each in reversed([other for other in every if other.number < trial.number]):
-            if each.state is not TrialState.FAIL or NUMBER in each.user_attrs or not each.params:
-                break
-            rejected.append(self._cube.vector(self._cube.point(each.params))[None])
-        return rejected
-
 
 def _noted(trials: Sequence[FrozenTrial], key: str) -> Iterator[dict[str, Any]]:
     """The notes in the trials, the newest first."""
@@ -286,38 +256,3 @@ def _is_known(candidates: Candidates, known: Array) -> Array:
     """Whether each candidate is a known point."""
     distance = cdist(candidates.vectors, known, "chebyshev").min(axis=1)
     return np.asarray(distance < SAME)
-
-
-def _curve(
-    trial: FrozenTrial, reports: Mapping[int, Values], rungs: Sequence[int], signs: Sequence[float]
-) -> list[list[float]]:
-    """Values of each objective at the rungs, NaN where there are none; a trial without reports has its values at the
-    last rung."""
-    if not reports and trial.state is TrialState.COMPLETE:
-        before = [math.nan] * (len(rungs) - 1)
-        return [[*before, sign * value] for sign, value in zip(signs, trial.values, strict=True)]
-    nothing = [math.nan] * len(signs)
-    return [[sign * reports.get(rung, nothing)[index] for rung in rungs] for index, sign in enumerate(signs)]
-
-
-def _with_worst(values: Array, bad: npt.NDArray[np.bool_]) -> Array:
-    """Values of trials, of shape ``[trials, objectives, rungs]``; bad ones have the worst value of each rung that they
-    reached, and of the first one."""
-    worst = np.max(values, axis=0, where=np.isfinite(values), initial=-math.inf)
-    worst = np.where(np.isfinite(worst), worst, math.nan)
-    reached = np.isfinite(values)
-    reached[:, :, 0] = True
-    return np.where(bad[:, None, None], np.where(reached, worst, math.nan), values)
-
-
-def _has_values(trial: FrozenTrial, reports: Mapping[int, Values]) -> bool:
-    if trial.state is TrialState.FAIL:
-        return is_bad(trial)
-    return bool(reports) or (trial.state is TrialState.COMPLETE and trial.values is not None)
-
-
-def is_bad(trial: FrozenTrial) -> bool:
-    """Whether a trial broke a limit, or ended with a value that is no number."""
-    if trial.state is TrialState.FAIL:
-        return str(trial.user_attrs.get(REASON, "")).endswith(("=nan", "=inf", "=-inf"))
-    return any(violation > 0 for violation in (trial.constraints or {}).values())

@@ -16,7 +16,7 @@ from sweeps.config.search import Mode
 from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, STEP, TRIAL
 from sweeps.search.curve_model.fit import fit, fitted_number
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import observe
+from sweeps.search.curve_model.observations import Array, observe, with_worst
 from sweeps.search.curve_model.threads import on_one_thread
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
@@ -24,7 +24,7 @@ from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 from sweeps.search.schedulers.rungs import Rungs
-from sweeps.search.schedulers.trial_curves import TrialCurves, losses
+from sweeps.search.schedulers.trial_curves import Curve, TrialCurves, losses
 from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
 from sweeps.search.trial_ids import trial_number
 from sweeps.search.weighted_objective import as_one, weightings
@@ -69,6 +69,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         further: Mapping[str, Mode] | None = None,
         lookup: Lookup = lambda path: None,
         remaining_s: Callable[[], float] = lambda: math.inf,
+        violation: Callable[[Mapping[str, Any]], str | None] = lambda result: None,
     ):
         """
         Args:
@@ -81,9 +82,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
             further: Objectives beside Tune's metric, and their modes.
             lookup: Returns the config's own value at a path.
             remaining_s: Returns the seconds that are left of the search's budget.
+            violation: Returns the limit that a result breaks, or None.
         """
         super().__init__(decisions)
-        self._resource, self._eta, self._remaining_s = resource, eta, remaining_s
+        self._resource, self._eta, self._remaining_s, self._violation = resource, eta, remaining_s, violation
         self._positions, self._given_longest, self._longest = Rungs(grace, eta), longest, longest
         self._space, self._lookup, self._cube = space, lookup, UnitCube(space)
         self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in (further or {}).items()}
@@ -98,6 +100,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._live: set[str] = set()
         self._done: dict[str, tuple[float, ...]] = {}
         """Final values of the trials that have trained to their end."""
+        self._bad: set[str] = set()
+        """Trials that broke a limit, or whose values are no numbers any more."""
         self._last_points: list[Vector] = []
         """The last points that had been suggested at the last arrival."""
         self._worth: Worth | None = None
@@ -133,18 +137,21 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 self._live.add(trial)
             case "arrived" | "done":
                 further = map(float, event.get("further", ()))
-                values = (float(event["value"]), *further)
-                self._curves.arrive(trial, float(event["rung"]), values)
+                rung, values = float(event["rung"]), (float(event["value"]), *further)
+                self._curves.arrive(trial, rung, values)
                 self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
                 self._worth = None
                 self._left_s = float(event.get("left_s", math.inf))
                 if event.get(SECONDS):
                     self._costs.add(trial, float(event[SECONDS]))
-                if event["event"] == "done" or event["rung"] == self._given_longest:
+                if event["event"] == "done" or rung == self._given_longest:
                     self._done[trial] = values
-                    self._longest = self._longest or float(event["rung"])
+                    self._longest = self._given_longest or max(self._longest or 0.0, rung)
                 elif event[PAUSES]:
                     self._paused.add(trial)
+            case "bad":
+                self._bad.add(trial)
+                self._worth = None
             case "dropped" | "left":
                 self._live.discard(trial)
 
@@ -166,6 +173,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 return "it promised most of the paused trials"
             case "dropped":
                 return "it was paused, and others promised more"
+            case "bad":
+                return str(event["reason"])
         return None
 
     def _why(self, arrived: Mapping[str, Any]) -> str:
@@ -186,8 +195,11 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _rungs(self) -> list[float]:
         """Positions of all rungs, as far as they are known; the end of a training is the last one."""
-        known = self._positions.up_to(self._longest) if self._longest is not None else []
-        return sorted(self._curves.rungs.union(known))
+        if self._given_longest is not None:
+            return sorted(self._curves.rungs.union(self._positions.up_to(self._given_longest)))
+        if self._longest is None:
+            return sorted(self._curves.rungs)
+        return self._positions.up_to(max(self._curves.rungs))  # trials of other lengths end between two of them
 
     def _fits(self, trial: str | None) -> bool:
         """Whether a trial can be trained to its end within the budget; None: a new one, true also if no trial can."""
@@ -215,9 +227,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
     @on_one_thread
     def _measure(self) -> Worth:
         rungs, curves = self._rungs(), self._curves.with_values()
-        # A training that was shorter than others has its final value at the last rung, too.
-        curves |= {name: {rungs[-1]: final} | curves[name] for name, final in self._done.items()}
-        values, vectors = losses(curves, rungs), np.array([self._vectors[name] for name in curves])
+        bad = np.array([name in self._bad for name in curves])
+        values = with_worst(self._losses(curves, rungs), bad)
+        vectors = np.array([self._vectors[name] for name in curves])
         names, new, groups = [*curves], self._new_points(), self._cube.groups
         divisors = self._costs.divisors(names, new)
         return Worth.largest(
@@ -226,6 +238,16 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
             ]
         )
+
+    def _losses(self, curves: Mapping[str, Curve], rungs: list[float]) -> Array:
+        """Values of shape ``[objectives, curves, rungs]``. A trial that has trained to its end has its final value at
+        the last rung, however long it was."""
+        whole = {
+            name: curve | {rungs[-1]: self._done[name]} if len(curve) == len(self._curves.by_trial[name]) else curve
+            for name, curve in curves.items()
+            if name in self._done
+        }
+        return losses({**curves, **whole}, rungs)
 
     def _new_points(self) -> Vector:
         """Points that a new trial may have: the last ones that were suggested, and random ones."""
@@ -241,7 +263,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         number = fitted_number(len(self._curves.arrivals))
         if self._fitted is None or self._fitted[0] != number or self._fitted[1][0].rungs != len(rungs):
             curves = self._curves.of_first(number)
-            values, vectors = losses(curves, rungs), np.array([self._vectors[name] for name in curves])
+            values, vectors = self._losses(curves, rungs), np.array([self._vectors[name] for name in curves])
             observed = [observe(vectors, as_one(values, weights)) for weights in self._weightings]
             self._fitted = number, [fit(data, self._cube.groups, len(rungs)) for data in observed]
         return self._fitted[1]
@@ -285,16 +307,14 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
-        known = {self._objective, *self._further} <= result.keys()
-        if self._resource not in result or not known or self._decisions.is_resumed_later():
+        name = trial.config[TRIAL]
+        if self._decisions.is_resumed_later():
             return TrialScheduler.CONTINUE
-        name, rung = trial.config[TRIAL], self._positions.furthest(result[self._resource])
-        if rung is None or rung in self._curves.by_trial[name]:
-            return TrialScheduler.CONTINUE
-        if not self._is_finite(result):
-            return TrialScheduler.STOP
-        if self._given_longest is not None and rung >= self._given_longest:
-            return TrialScheduler.CONTINUE  # its end is recorded when it comes
+        rung = self._new_rung(name, result)
+        if (reason := self._why_bad(result, rung)) is not None:
+            return self._stop(name, reason)
+        if rung is None or (self._given_longest is not None and rung >= self._given_longest):
+            return TrialScheduler.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
         self._apply(name, event)
         if not self._goes_on(name):
@@ -307,6 +327,27 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._decisions.record(name, event)
         self._let_paused_go_first(tune_controller)
         return TrialScheduler.PAUSE if event[PAUSES] else TrialScheduler.CONTINUE
+
+    def _new_rung(self, name: str, result: Mapping[str, Any]) -> float | None:
+        """The rung that a report is the first of its trial at; None if there is none, or objectives are missing."""
+        if self._resource not in result or not {self._objective, *self._further} <= result.keys():
+            return None
+        rung = self._positions.furthest(result[self._resource])
+        return None if rung in self._curves.by_trial[name] else rung
+
+    def _why_bad(self, result: Mapping[str, Any], rung: float | None) -> str | None:
+        """The reason for which a trial cannot be the best any more; None if it can."""
+        if (broken := self._violation(result)) is not None:
+            return broken
+        if rung is not None and not self._is_finite(result):
+            return f"{', '.join([self._objective, *self._further])} had a value that is no finite number"
+        return None
+
+    def _stop(self, name: str, reason: str) -> str:
+        """Stop a bad trial."""
+        if name not in self._bad:
+            self._decide(name, {"event": "bad", "reason": reason, STOPS: True})
+        return TrialScheduler.STOP
 
     def _report(self, kind: str, rung: float, result: Mapping[str, Any]) -> dict[str, Any]:
         """The record of a report at a rung; with a budget it has the seconds that are left."""
@@ -330,8 +371,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
             return
         name = trial.config[TRIAL]
         is_whole = result.get(COMPLETED) and self._resource in result and not self._is_done(name)
-        if is_whole and self._is_finite(result):
-            self._decide(name, self._report("done", self._longest or result[self._resource], result))
+        if is_whole and name not in self._bad and self._is_finite(result) and self._violation(result) is None:
+            end = self._given_longest or result[self._resource]
+            self._decide(name, self._report("done", end, result))
         self._leave(tune_controller, name)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:

@@ -65,7 +65,7 @@ def measure_worth(
         costs: What the worth of each trial is divided by (``CostModel``).
         costs_of_new: What that of each new trial is divided by.
     """
-    end, rows = len(rungs) - 1, most_telling(values, MOST)
+    end, rows = len(rungs) - 1, most_telling(values[None], MOST)
     posterior = Posterior(at, groups, observe(vectors[rows], values[rows]))
     positions, last = np.array(rungs) / rungs[-1], last_rungs(values[rows])
     following = np.minimum(last + 1, end)
