@@ -44,7 +44,7 @@ class CandidateSource:
             cube: Encodes its points.
             lookup: Returns the config's own value at a path.
             seed: Seed of the random points.
-            allows: Whether the constraints hold at a point; others are no candidates, unless there are none else.
+            allows: Whether the constraints hold at a point; others are no candidates.
         """
         self._space, self._cube, self._lookup, self._seed, self._allows = space, cube, lookup, seed, allows
         self._pool: Candidates | None = None
@@ -52,8 +52,10 @@ class CandidateSource:
     def random(self, number: int, seed: int) -> Candidates:
         """Random points."""
         if self._pool is None:
-            draws = RandomDraws(self._seed)
-            self._pool = self._sampled([draws] * POOL)
+            draws = [RandomDraws(self._seed)] * POOL
+            self._pool = self._sampled(draws, self._allows)
+            if not self._pool.parameters:  # so few are allowed that only points near known ones are
+                self._pool = self._sampled(draws, lambda point: True)
         count = len(self._pool.parameters)
         chosen = np.random.default_rng(seed).choice(count, min(number, count), replace=False)
         return Candidates([self._pool.parameters[index] for index in chosen], self._pool.vectors[chosen])
@@ -67,14 +69,13 @@ class CandidateSource:
             number: How many points.
             seed: Seed of the changes.
         """
-        return self._sampled(
-            [NearDraws(seed + index, given[index % len(given)], widths[index % len(widths)]) for index in range(number)]
-        )
+        draws = [NearDraws(seed + each, given[each % len(given)], widths[each % len(widths)]) for each in range(number)]
+        return self._sampled(draws, self._allows)
 
-    def _sampled(self, draws: Sequence[Suggester]) -> Candidates:
+    def _sampled(self, draws: Sequence[Suggester], allows: Allows) -> Candidates:
         noted = [_Noted(each) for each in draws]
         sampled = [(each.parameters, self._space.sample(each, self._lookup)) for each in noted]
-        allowed = [each for each in sampled if self._allows(each[1])] or sampled
+        allowed = [each for each in sampled if allows(each[1])]
         return Candidates([each for each, _ in allowed], self._cube.matrix([point for _, point in allowed]))
 
 
