@@ -67,6 +67,11 @@ ORIGIN_PREFIX = "sweeps:origin:"
 DECISION_PREFIX = "sweeps:decision:"
 """``sweeps:decision:17``: the scheduler's 17th decision, from which its state is rebuilt."""
 
+CURVE_MODELS = "sweeps:curve_models"
+"""Hyperparameters of the models of learning curves, fitted before a trial was suggested; for each objective."""
+COST_MODEL = "sweeps:cost_model"
+"""Those of the model of costs."""
+
 # --- MLflow tags -------------------------------------------------------------------------------------------
 
 TAG_DESCRIPTION = "mlflow.note.content"

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
-from sweeps.constants import NUMBER, ORIGIN_PREFIX, REASON
+from sweeps.constants import COST_MODEL, CURVE_MODELS, NUMBER, ORIGIN_PREFIX, REASON
 from sweeps.files import replacing
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
@@ -198,6 +198,9 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     after.sample(sampled.ask(), lookup)
     again = sampled.get_trials()[0]
     trial.params, trial.distributions = again.params, again.distributions
+    if before.distributions != after.distributions:  # distances in it are others
+        for model in (CURVE_MODELS, COST_MODEL):
+            trial.system_attrs.pop(model, None)
     if reopen and trial.state == TrialState.COMPLETE:
         trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
         trial.user_attrs = decisions_if_longer(trial.user_attrs)

@@ -11,11 +11,10 @@ from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
-from sweeps.constants import DECISION_PREFIX, NUMBER
+from sweeps.constants import COST_MODEL, DECISION_PREFIX, NUMBER
 from sweeps.search import CurveSampler
 from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
 from sweeps.search.curve_model.observations import Array
-from sweeps.search.samplers.curves import FITTED_COSTS
 from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import seconds_for_a_unit
 from sweeps.space.distributions import Space
@@ -104,10 +103,10 @@ def test_of_equally_good_points_the_cheap_ones_are_suggested() -> None:
         study = study_with(expensive)
         cheap = np.mean([(x > 0.5) != expensive for x in suggested(study)])
         assert cheap > 0.7
-        assert any(FITTED_COSTS in trial.system_attrs for trial in study.get_trials())
+        assert any(COST_MODEL in trial.system_attrs for trial in study.get_trials())
     study = study_with(None)
     assert 0.2 < np.mean([x > 0.5 for x in suggested(study)]) < 0.8
-    assert not any(FITTED_COSTS in trial.system_attrs for trial in study.get_trials())
+    assert not any(COST_MODEL in trial.system_attrs for trial in study.get_trials())
 
 
 def test_the_last_decision_tells_a_trials_seconds() -> None:

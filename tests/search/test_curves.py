@@ -11,9 +11,8 @@ from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
-from sweeps.constants import DECISION_PREFIX, NUMBER, REASON, REPORT_PREFIX
+from sweeps.constants import CURVE_MODELS, DECISION_PREFIX, NUMBER, REASON, REPORT_PREFIX
 from sweeps.search import CurveSampler
-from sweeps.search.samplers.curves import FITTED
 from sweeps.space.distributions import Space
 
 SPACE = Space(
@@ -169,11 +168,11 @@ def test_a_rung_stays_one_when_the_trials_that_waited_there_go_on() -> None:
 def test_hyperparameters_of_the_same_rungs_are_used_again_after_others_were_fitted() -> None:
     study = study_of(honest)
     suggested(study, 2)
-    noted = [trial.number for trial in study.get_trials() if FITTED in trial.system_attrs]
+    noted = [trial.number for trial in study.get_trials() if CURVE_MODELS in trial.system_attrs]
     other = {"count": 1, "rungs": [1], "vectors": [[0.0] * 8]}
-    study._storage.set_trial_system_attr(study.get_trials()[-1]._trial_id, FITTED, other)
+    study._storage.set_trial_system_attr(study.get_trials()[-1]._trial_id, CURVE_MODELS, other)
     suggested(study, 2)
-    assert len([trial for trial in study.get_trials() if FITTED in trial.system_attrs]) == len(noted) + 1
+    assert len([trial for trial in study.get_trials() if CURVE_MODELS in trial.system_attrs]) == len(noted) + 1
 
 
 def test_with_many_earlier_trials_hyperparameters_are_fitted_again_as_the_search_goes_on() -> None:
@@ -260,7 +259,7 @@ def test_the_best_point_that_the_constraints_allow_is_found_though_better_ones_a
 def test_hyperparameters_are_noted_in_the_trial_and_used_again_until_there_are_many_more_values() -> None:
     study = study_of(honest)
     suggested(study, 3)
-    noted = [trial.number for trial in study.get_trials() if FITTED in trial.system_attrs]
+    noted = [trial.number for trial in study.get_trials() if CURVE_MODELS in trial.system_attrs]
     assert len(noted) == 1
     again = optuna.create_study(sampler=sampler())
     again.add_trials(study.get_trials())

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
-from sweeps.constants import NUMBER
+from sweeps.constants import CURVE_MODELS, NUMBER
 from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.searcher import OptunaSearcher
@@ -153,6 +153,16 @@ def test_a_driver_that_dies_while_it_asks_for_values_changes_no_suggestion(sampl
     assert [second.suggest(name) for name in "abc"] == undisturbed
     assert [second.number(name) for name in "abc"] == [0, 1, 2]
     assert len(second.study.trials) == 3
+
+
+@pytest.mark.parametrize("after", [SPACE, WIDER])
+def test_models_of_curves_are_fitted_anew_in_a_wider_space(tmp_path: Path, after: Space) -> None:
+    opened = searcher(tmp_path)
+    opened.suggest("a")
+    trial = opened.study.get_trials()[0]
+    opened.study._storage.set_trial_system_attr(trial._trial_id, CURVE_MODELS, {"count": 1})
+    rewrite_in_space(tmp_path, "s", SPACE, after, lookup, reopen=False)
+    assert (CURVE_MODELS in trials(tmp_path)[0].system_attrs) == (after is SPACE)
 
 
 def test_what_a_study_knows_it_knows_of_a_wider_space_too(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
+from sweeps.constants import COST_MODEL
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
-from sweeps.search.samplers.curves import FITTED_COSTS
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
@@ -75,7 +75,7 @@ def test_a_search_on_parallel_workers_makes_the_same_decisions_again(scheduler: 
 
 def test_a_search_that_knows_what_trials_cost_makes_the_same_decisions_again() -> None:
     plan = searched("search=sweeps", "search.sampler.startup_trials=4", trials=30, limit_s=300.0)
-    assert FITTED_COSTS in (plan.folder / STUDY_FILE).read_text()
+    assert COST_MODEL in (plan.folder / STUDY_FILE).read_text()
     result = replay(plan)
     assert result.differences == []
     assert result.suggestions == 29

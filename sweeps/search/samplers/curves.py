@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.spatial.distance import cdist
 
 from sweeps.compat.optuna import set_note
-from sweeps.constants import NUMBER
+from sweeps.constants import COST_MODEL, CURVE_MODELS, NUMBER
 from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
 from sweeps.search.curve_model.fit import FITTED_AGAIN, FITTED_FIRST, fit
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
@@ -45,9 +45,6 @@ SAME = 1e-4
 """Distance in the unit cube within which two points are the same."""
 KNOWN = 1e6
 """Amount subtracted from the promise of a point that is known."""
-FITTED, FITTED_COSTS = "sweeps:curve_models", "sweeps:cost_model"
-"""System attributes of a trial: the hyperparameters that were fitted before its suggestion, for each objective, and
-those of costs."""
 
 
 class _Seen(NamedTuple):
@@ -212,7 +209,7 @@ class CurveSampler(WrappedSampler):
     ) -> list[Hyperparameters]:
         """Hyperparameters that were noted last, or new ones if there are many more values; for each objective."""
         rungs, parameters = len(seen.rungs), len(set(self._cube.groups))
-        noted = next((each for each in _noted(every, FITTED) if each["rungs"] == seen.rungs), None)
+        noted = next((each for each in _noted(every, CURVE_MODELS) if each["rungs"] == seen.rungs), None)
         starts: list[Hyperparameters | None] = [None] * len(seen.values)
         if noted is not None:
             kept = [Hyperparameters.of(vector, parameters, rungs) for vector in noted["vectors"]]
@@ -223,7 +220,7 @@ class CurveSampler(WrappedSampler):
             _rounded(fit(observe(seen.vectors, values), self._cube.groups, rungs, start))
             for values, start in zip(seen.values, starts, strict=True)
         ]
-        set_note(study, trial, FITTED, {"count": seen.num_values, "rungs": seen.rungs, "vectors": vectors})
+        set_note(study, trial, CURVE_MODELS, {"count": seen.num_values, "rungs": seen.rungs, "vectors": vectors})
         return [Hyperparameters.of(np.array(vector), parameters, rungs) for vector in vectors]
 
     def _costs(
@@ -235,10 +232,10 @@ class CurveSampler(WrappedSampler):
         if len(rows) < FEWEST:
             return None
         groups, vectors, seconds = self._cube.groups, seen.vectors[rows], np.array([known[row] for row in rows])
-        noted = next(_noted(every, FITTED_COSTS), None)
+        noted = next(_noted(every, COST_MODEL), None)
         if noted is None or len(rows) >= noted["count"] * FITTED_AGAIN:
             noted = {"count": len(rows), "vector": _rounded(fit_costs(groups, vectors, seconds))}
-            set_note(study, trial, FITTED_COSTS, noted)
+            set_note(study, trial, COST_MODEL, noted)
         return CostModel(Hyperparameters.of(np.array(noted["vector"]), len(set(groups)), 1), groups, vectors, seconds)
 
 
