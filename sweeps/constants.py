@@ -70,7 +70,7 @@ DECISION_PREFIX = "sweeps:decision:"
 CURVE_MODELS = "sweeps:curve_models"
 """Hyperparameters of the models of learning curves, fitted before a trial was suggested; for each objective."""
 COST_MODEL = "sweeps:cost_model"
-"""Those of the model of costs."""
+"""Hyperparameters of the model of costs."""
 
 # --- MLflow tags -------------------------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ def arrival(**known: float) -> dict[str, Any]:
 def test_the_most_promising_trial_goes_on_while_most_steps_were_made_before_first_rungs() -> None:
     arrivals = [arrival(value=-1 - 0.1 * (number * 5 % 13)) for number in range(9)]
     scheduler = after(*arrivals)
-    measured = scheduler._measured()
+    measured = scheduler._model.worth()
     assert measured is not None
     assert max(measured.trials.values()) < measured.new, "a new trial promises more than any"
     assert scheduler._worth_going_on() == ["0000"]
@@ -249,7 +249,7 @@ def test_a_training_that_ends_early_is_at_its_end_and_the_others_pause_at_later_
     }
     scheduler = FreezeThaw("seconds", 1, None, 3, SPACE, decisions)
     scheduler.set_search_properties("loss", "min")
-    worth = scheduler._measured()
+    worth = scheduler._model.worth()
     assert worth is not None
     best = min(done, key=lambda name: search.simulation.get_trials()[int(name)].curve[-1].metrics["loss"])
     assert next(name for name in worth.rankings[0] if name in done) == best
@@ -270,8 +270,8 @@ def test_a_scheduler_knows_the_points_of_earlier_trials_in_a_space_that_was_wide
     scheduler.set_search_properties("loss", "min")
     for trial in search.simulation.get_trials():
         point = trial.config[PARAMETERS]
-        assert scheduler._vectors[trial.config[TRIAL]] == pytest.approx(UnitCube(Space(wider)).vector(point))
-    assert scheduler._measured() is not None
+        assert scheduler._model._vectors[trial.config[TRIAL]] == pytest.approx(UnitCube(Space(wider)).vector(point))
+    assert scheduler._model.worth() is not None
 
 
 def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:

@@ -25,7 +25,7 @@ MOST_RUNGS = 7
 SHARED = 0.5
 """Least share of the steps at which trials ended or were judged that several have in common, for these to be rungs."""
 FACTOR, EARLIEST = 3, 0.1
-"""If trials have no steps in common: ratio of a rung to the one before it, and the part of such steps that may come
+"""Ratio of a rung to the one before it if trials have no steps in common, and the part of such steps that may come
 before the first rung."""
 END = 10**15
 """The last rung then: a trial that trained to its end is there, however long it was."""
@@ -92,7 +92,7 @@ class _Told(NamedTuple):
     trial: FrozenTrial
     reports: Mapping[int, Values]
     steps: set[int]
-    """As in ``told_steps``."""
+    """Steps at which it ended, waits or was judged (``told_steps``)."""
 
     def at(self, rungs: Sequence[int], objectives: int) -> list[tuple[float, ...]]:
         """Values of each objective at the rungs: the last ones reported up to each rung that the trial has reached. A

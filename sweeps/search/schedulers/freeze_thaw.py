@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.config.search import Mode
 from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, STEP, TRIAL
-from sweeps.search.curve_model.fit import fit, fitted_number
-from sweeps.search.curve_model.hyperparameters import Hyperparameters
-from sweeps.search.curve_model.observations import Array, observe, with_worst
-from sweeps.search.curve_model.threads import on_one_thread
-from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.not_pickled import NotPickled
-from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 from sweeps.search.schedulers.rungs import Rungs
-from sweeps.search.schedulers.trial_curves import Curve, TrialCurves, losses
-from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
+from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.trial_ids import trial_number
-from sweeps.search.weighted_objective import as_one, weightings
 from sweeps.space.distributions import Lookup, Space
-from sweeps.space.suggester import RandomDraws
 
-NUM_LAST, NUM_RANDOM = 4, 32
-"""Points that tell what a new trial would be worth: the last ones that were suggested, and random ones."""
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
 LEAST_FURTHER = 2 / 3
@@ -42,7 +28,7 @@ long as no trial has come far, new ones promise most, and nothing would tell how
 
 class FreezeThaw(NotPickled, PausingScheduler):
     """Pauses trials at rungs and continues whichever promises most (freeze-thaw: Swersky et al., 2014,
-    https://arxiv.org/abs/1406.3896), by a model of all learning curves so far (``measure_worth``).
+    https://arxiv.org/abs/1406.3896), by a model of all learning curves so far (``TrialModel``).
 
     At a rung a trial goes on if it is worth at least as much as starting a new one, and pauses otherwise. It goes on
     later if it turns out to be worth it after all, before any new trial is started. The most promising one goes on in
@@ -75,7 +61,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         Args:
             resource: Key of the result that the rungs are counted in.
             grace: The first rung.
-            longest: Resource of a trial that trains to its end; None if the first one that does so shall tell.
+            longest: Resource of a trial that trains to its end; None if the trials shall tell.
             eta: Each rung is ``eta`` times as far as the one before it.
             space: Space of the trials' points.
             decisions: As in ``RecordedScheduler``.
@@ -86,26 +72,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
         """
         super().__init__(decisions)
         self._resource, self._eta, self._remaining_s, self._violation = resource, eta, remaining_s, violation
-        self._positions, self._given_longest, self._longest = Rungs(grace, eta), longest, longest
-        self._space, self._lookup, self._cube = space, lookup, UnitCube(space)
+        self._positions, self._given_longest = Rungs(grace, eta), longest
         self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in (further or {}).items()}
-        self._weightings = weightings(1 + len(self._further))
-        self._vectors: dict[str, Vector] = {}
-        """Points of the trials in the unit cube."""
-        self._curves = TrialCurves()
-        self._fitted: tuple[int, list[Hyperparameters]] | None = None
-        """Number of the first arrivals that the models were fitted to, and the hyperparameters for each weighting."""
-        self._costs = Costs(self._cube.groups, self._vectors)
-        """Costs of the trials; known if the search has a budget of time."""
+        self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
         self._live: set[str] = set()
-        self._done: dict[str, tuple[float, ...]] = {}
-        """Final values of the trials that have trained to their end."""
-        self._bad: set[str] = set()
-        """Trials that broke a limit, or whose values are no numbers any more."""
-        self._last_points: list[Vector] = []
-        """The last points that had been suggested at the last arrival."""
-        self._worth: Worth | None = None
-        """Worth of the trials; None until it is asked for after an arrival, or as long as it cannot be told."""
         self._left_s = math.inf
         """Seconds that were left of the budget when the last decision was made."""
         for name, event in self._decisions.events:
@@ -132,34 +102,20 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._paused.discard(trial)
         match event["event"]:
             case "added":
-                self._curves.add(trial)
-                self._vectors[trial] = self._vector(event)
+                self._model.add(trial, event.get("point", {}), event.get("at"))
                 self._live.add(trial)
             case "arrived" | "done":
-                further = map(float, event.get("further", ()))
-                rung, values = float(event["rung"]), (float(event["value"]), *further)
-                self._curves.arrive(trial, rung, values)
-                self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
-                self._worth = None
+                rung, values = float(event["rung"]), (float(event["value"]), *map(float, event.get("further", ())))
+                self._model.arrive(trial, rung, values, event.get(SECONDS))
                 self._left_s = float(event.get("left_s", math.inf))
-                if event.get(SECONDS):
-                    self._costs.add(trial, float(event[SECONDS]))
                 if event["event"] == "done" or rung == self._given_longest:
-                    self._done[trial] = values
-                    self._longest = self._given_longest or max(self._longest or 0.0, rung)
+                    self._model.finish(trial, rung, values)
                 elif event[PAUSES]:
                     self._paused.add(trial)
             case "bad":
-                self._bad.add(trial)
-                self._worth = None
+                self._model.spoil(trial)
             case "dropped" | "left":
                 self._live.discard(trial)
-
-    def _vector(self, added: Mapping[str, Any]) -> Vector:
-        """A trial's point in the unit cube of the space as it is now, which may have been widened since."""
-        vector = self._cube.vector(added.get("point", {}))
-        of_earlier_versions = np.array(added.get("at", vector))  # in the unit cube of the space as it was
-        return of_earlier_versions if of_earlier_versions.shape == vector.shape else vector
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         match event["event"]:
@@ -193,92 +149,34 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     # --- what trials are worth -----------------------------------------------------------------------------------
 
-    def _rungs(self) -> list[float]:
-        """Positions of all rungs, as far as they are known; the end of a training is the last one."""
-        if self._given_longest is not None:
-            return sorted(self._curves.rungs.union(self._positions.up_to(self._given_longest)))
-        if self._longest is None:
-            return sorted(self._curves.rungs)
-        return self._positions.up_to(max(self._curves.rungs))  # trials of other lengths end between two of them
-
     def _fits(self, trial: str | None) -> bool:
         """Whether a trial can be trained to its end within the budget; None: a new one, true also if no trial can."""
-        if self._left_s == math.inf or self._longest is None or not self._costs.seconds:
+        if self._left_s == math.inf or self._model.longest is None or not self._model.costs.seconds:
             return True
         if trial is None:
-            begun = (each for each in self._live if self._curves.by_trial[each])
-            fits = self._costs.usual_seconds * self._longest <= self._left_s
+            begun = (each for each in self._live if self._model.curves.by_trial[each])
+            fits = self._model.costs.usual_seconds * self._model.longest <= self._left_s
             # If nothing can be finished, new trials are as good as any.
-            return fits or not (self._done or any(map(self._fits, begun)))
+            return fits or not (self._model.done or any(map(self._fits, begun)))
         # The budget may have been set after the trial paused.
-        seconds = self._costs.seconds.get(trial, self._costs.usual_seconds)
-        return seconds * (self._longest - max(self._curves.by_trial[trial])) <= self._left_s
+        seconds = self._model.costs.seconds.get(trial, self._model.costs.usual_seconds)
+        return seconds * (self._model.longest - max(self._model.curves.by_trial[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
         """Order of trials that could go on, the largest first; of equal ones the earlier."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
-    def _measured(self) -> Worth | None:
-        """Worth of the trials by the model of learning curves; None as long as there are too few values."""
-        if self._worth is None and len(self._curves.arrivals) >= FEWEST:
-            self._worth = self._measure()
-        return self._worth
-
-    @on_one_thread
-    def _measure(self) -> Worth:
-        rungs, curves = self._rungs(), self._curves.with_values()
-        bad = np.array([name in self._bad for name in curves])
-        values = with_worst(self._losses(curves, rungs), bad)
-        vectors = np.array([self._vectors[name] for name in curves])
-        names, new, groups = [*curves], self._new_points(), self._cube.groups
-        divisors = self._costs.divisors(names, new)
-        return Worth.largest(
-            [
-                measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups, *divisors)
-                for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
-            ]
-        )
-
-    def _losses(self, curves: Mapping[str, Curve], rungs: list[float]) -> Array:
-        """Values of shape ``[objectives, curves, rungs]``. A trial that has trained to its end has its final value at
-        the last rung, however long it was."""
-        whole = {
-            name: curve | {rungs[-1]: self._done[name]} if len(curve) == len(self._curves.by_trial[name]) else curve
-            for name, curve in curves.items()
-            if name in self._done
-        }
-        return losses({**curves, **whole}, rungs)
-
-    def _new_points(self) -> Vector:
-        """Points that a new trial may have: the last ones that were suggested, and random ones."""
-        return np.vstack([*self._last_points, self._random_points])
-
-    @cached_property
-    def _random_points(self) -> Vector:
-        draws = RandomDraws(0)
-        return self._cube.matrix([self._space.sample(draws, self._lookup) for _ in range(NUM_RANDOM)])
-
-    def _hyperparameters(self, rungs: list[float]) -> list[Hyperparameters]:
-        """Hyperparameters of the models, fitted to the first so many values: to the same after a restart."""
-        number = fitted_number(len(self._curves.arrivals))
-        if self._fitted is None or self._fitted[0] != number or self._fitted[1][0].rungs != len(rungs):
-            curves = self._curves.of_first(number)
-            values, vectors = self._losses(curves, rungs), np.array([self._vectors[name] for name in curves])
-            observed = [observe(vectors, as_one(values, weights)) for weights in self._weightings]
-            self._fitted = number, [fit(data, self._cube.groups, len(rungs)) for data in observed]
-        return self._fitted[1]
-
     def _worth_of(self, trial: str) -> float:
         """Worth of continuing a trial. Where that is unknown: infinite among the best 1/eta of its rung, else -1."""
-        if not self._curves.by_trial[trial]:
+        if not self._model.curves.by_trial[trial]:
             return math.inf
-        if (worth := self._measured()) is not None:
+        if (worth := self._model.worth()) is not None:
             return worth.trials[trial]
-        return math.inf if self._curves.is_among_best(trial, self._eta) else -1.0
+        return math.inf if self._model.curves.is_among_best(trial, self._eta) else -1.0
 
     def _least(self) -> float:
         """Worth below which a trial does not go on: that of a new one, if there would be one."""
-        worth = self._measured()
+        worth = self._model.worth()
         return worth.new if worth is not None and self._fits(None) else 0.0
 
     def _goes_on(self, trial: str) -> bool:
@@ -293,8 +191,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _is_behind(self, arrived: str | None = None) -> bool:
         """Whether less than their share of all steps was spent on training trials on, with those that they are about to
         make. One that has arrived at a rung just now is about to make none."""
-        training_on = self._live - self._paused - self._done.keys() - {arrived}
-        every, further = self._curves.steps(training_on, self._rungs())
+        training_on = self._live - self._paused - self._model.done.keys() - {arrived}
+        every, further = self._model.curves.steps(training_on, self._model.rungs())
         return further < LEAST_FURTHER * every
 
     # --- calls from Tune -----------------------------------------------------------------------------------------
@@ -322,7 +220,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             self._paused.add(name)
         if not self._fits(None):
             event["new_fits"] = False
-        if (worth := self._measured()) is not None:
+        if (worth := self._model.worth()) is not None:
             event |= {"worth": worth.trials[name], "new": self._least()}
         self._decisions.record(name, event)
         self._let_paused_go_first(tune_controller)
@@ -333,7 +231,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if self._resource not in result or not {self._objective, *self._further} <= result.keys():
             return None
         rung = self._positions.furthest(result[self._resource])
-        return None if rung in self._curves.by_trial[name] else rung
+        return None if rung in self._model.curves.by_trial[name] else rung
 
     def _why_bad(self, result: Mapping[str, Any], rung: float | None) -> str | None:
         """The reason for which a trial cannot be the best any more; None if it can."""
@@ -345,7 +243,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _stop(self, name: str, reason: str) -> str:
         """Stop a bad trial."""
-        if name not in self._bad:
+        if name not in self._model.bad:
             self._decide(name, {"event": "bad", "reason": reason, STOPS: True})
         return TrialScheduler.STOP
 
@@ -371,7 +269,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             return
         name = trial.config[TRIAL]
         is_whole = result.get(COMPLETED) and self._resource in result and not self._is_done(name)
-        if is_whole and name not in self._bad and self._is_finite(result) and self._violation(result) is None:
+        if is_whole and name not in self._model.bad and self._is_finite(result) and self._violation(result) is None:
             end = self._given_longest or result[self._resource]
             self._decide(name, self._report("done", end, result))
         self._leave(tune_controller, name)
@@ -417,7 +315,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             # Before the others are stopped, the best one has to be finished.
             leaders = self._leaders()
             chosen = [name for name in waiting if name in leaders]
-            if not chosen and not any(map(self._is_done, self._curves.by_trial)):
+            if not chosen and not any(map(self._is_done, self._model.curves.by_trial)):
                 chosen = waiting[-1:]
             waiting = [name for name in waiting if name not in chosen]
             kept = 0
@@ -429,7 +327,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _leaders(self) -> set[str]:
         """The trial that is predicted to be the best of those that are or can be finished, if it is not yet; with
         several objectives one or more."""
-        worth, found = self._measured(), set[str]()
+        worth, found = self._model.worth(), set[str]()
         for ranking in worth.rankings if worth is not None else ():
             first = next((name for name in ranking if name in self._live or self._is_done(name)), None)
             if first is not None and not self._is_done(first):
@@ -438,4 +336,4 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _is_done(self, trial: str) -> bool:
         """Whether a trial has trained to its end."""
-        return trial in self._done
+        return trial in self._model.done

@@ -1,0 +1,161 @@
+"""Model of a search's trials, from which a scheduler tells what they are worth: their curves, costs and points."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sweeps.search.curve_model.fit import fit, fitted_number
+from sweeps.search.curve_model.hyperparameters import Hyperparameters
+from sweeps.search.curve_model.observations import Array, observe, with_worst
+from sweeps.search.curve_model.threads import on_one_thread
+from sweeps.search.encoding import UnitCube, Vector
+from sweeps.search.schedulers.costs import Costs
+from sweeps.search.schedulers.rungs import Rungs
+from sweeps.search.schedulers.trial_curves import Curve, TrialCurves, losses
+from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
+from sweeps.search.weighted_objective import as_one, weightings
+from sweeps.space.distributions import Lookup, Point, Space
+from sweeps.space.suggester import RandomDraws
+
+NUM_LAST, NUM_RANDOM = 4, 32
+"""Points that tell what a new trial would be worth: the last ones that were suggested, and random ones."""
+
+
+class TrialModel:
+    """Curves, costs and points of all trials so far, and the worth of each by the model of learning curves."""
+
+    def __init__(self, space: Space, lookup: Lookup, positions: Rungs, longest: float | None, objectives: int):
+        """
+        Args:
+            space: Space of the trials' points.
+            lookup: Returns the config's own value at a path.
+            positions: Rungs of a training of any length.
+            longest: Resource of a trial that trains to its end; None if the trials shall tell.
+            objectives: Number of objectives.
+        """
+        self._space, self._lookup, self._cube = space, lookup, UnitCube(space)
+        self._positions, self._given_longest = positions, longest
+        self._weightings = weightings(objectives)
+        self._vectors: dict[str, Vector] = {}
+        """Points of the trials in the unit cube."""
+        self._fitted: tuple[int, list[Hyperparameters]] | None = None
+        """Number of the first arrivals that the models were fitted to, and the hyperparameters for each weighting."""
+        self._last_points: list[Vector] = []
+        """The last points that had been suggested at the last arrival."""
+        self._worth: Worth | None = None
+        self.longest = longest
+        """Resource of the longest training so far, if it was not given."""
+        self.curves = TrialCurves()
+        """Values at rungs."""
+        self.costs = Costs(self._cube.groups, self._vectors)
+        """Costs of the trials; known if the search has a budget of time."""
+        self.done: dict[str, tuple[float, ...]] = {}
+        """Final values of the trials that have trained to their end."""
+        self.bad: set[str] = set()
+        """Trials that broke a limit, or whose values are no numbers any more."""
+
+    # --- what happens to trials ----------------------------------------------------------------------------------
+
+    def add(self, trial: str, point: Point, earlier: Sequence[float] | None = None) -> None:
+        """Add a trial that begins.
+
+        Args:
+            trial: Its number.
+            point: Its point.
+            earlier: Its point in the unit cube of the space as it was then, as earlier versions recorded it.
+        """
+        self.curves.add(trial)
+        vector = self._cube.vector(point)
+        recorded = np.array(vector if earlier is None else earlier)
+        self._vectors[trial] = recorded if recorded.shape == vector.shape else vector
+
+    def arrive(self, trial: str, rung: float, values: tuple[float, ...], seconds: float | None) -> None:
+        """Add the values of a trial that came to a rung.
+
+        Args:
+            trial: Its number.
+            rung: The rung.
+            values: Values of all objectives; larger is better.
+            seconds: Seconds of its training for a unit of the resource, if known.
+        """
+        self.curves.arrive(trial, rung, values)
+        self._last_points = [*itertools.islice(reversed(self._vectors.values()), NUM_LAST)]
+        self._worth = None
+        if seconds:
+            self.costs.add(trial, seconds)
+
+    def finish(self, trial: str, rung: float, values: tuple[float, ...]) -> None:
+        """Note that a trial, whose values were added, has trained to its end."""
+        self.done[trial] = values
+        self.longest = self._given_longest or max(self.longest or 0.0, rung)
+
+    def spoil(self, trial: str) -> None:
+        """Note that a trial cannot be the best any more."""
+        self.bad.add(trial)
+        self._worth = None
+
+    # --- what trials are worth -----------------------------------------------------------------------------------
+
+    def rungs(self) -> list[float]:
+        """Positions of all rungs, as far as they are known; the end of a training is the last one."""
+        if self._given_longest is not None:
+            return sorted(self.curves.rungs.union(self._positions.up_to(self._given_longest)))
+        if self.longest is None:
+            return sorted(self.curves.rungs)
+        return self._positions.up_to(max(self.curves.rungs))  # trials of other lengths end between two of them
+
+    def worth(self) -> Worth | None:
+        """Worth of the trials; None as long as there are too few values."""
+        if self._worth is None and len(self.curves.arrivals) >= FEWEST:
+            self._worth = self._measure()
+        return self._worth
+
+    @on_one_thread
+    def _measure(self) -> Worth:
+        rungs, curves = self.rungs(), self.curves.with_values()
+        bad = np.array([name in self.bad for name in curves])
+        values = with_worst(self._losses(curves, rungs), bad)
+        vectors = np.array([self._vectors[name] for name in curves])
+        names, new, groups = [*curves], self._new_points(), self._cube.groups
+        divisors = self.costs.divisors(names, new)
+        return Worth.largest(
+            [
+                measure_worth(names, as_one(values, weights), vectors, new, rungs, at, groups, *divisors)
+                for weights, at in zip(self._weightings, self._hyperparameters(rungs), strict=True)
+            ]
+        )
+
+    def _losses(self, curves: Mapping[str, Curve], rungs: list[float]) -> Array:
+        """Values of shape ``[objectives, curves, rungs]``. A trial that has trained to its end has its final value at
+        the last rung, however long it was."""
+        whole = {
+            name: curve | {rungs[-1]: self.done[name]} if len(curve) == len(self.curves.by_trial[name]) else curve
+            for name, curve in curves.items()
+            if name in self.done
+        }
+        return losses({**curves, **whole}, rungs)
+
+    def _hyperparameters(self, rungs: list[float]) -> list[Hyperparameters]:
+        """Hyperparameters of the models, fitted to the first so many values: to the same after a restart."""
+        number = fitted_number(len(self.curves.arrivals))
+        if self._fitted is None or self._fitted[0] != number or self._fitted[1][0].rungs != len(rungs):
+            curves = self.curves.of_first(number)
+            values, vectors = self._losses(curves, rungs), np.array([self._vectors[name] for name in curves])
+            observed = [observe(vectors, as_one(values, weights)) for weights in self._weightings]
+            self._fitted = number, [fit(data, self._cube.groups, len(rungs)) for data in observed]
+        return self._fitted[1]
+
+    def _new_points(self) -> Vector:
+        """Points that a new trial may have: the last ones that were suggested, and random ones."""
+        return np.vstack([*self._last_points, self._random_points])
+
+    @cached_property
+    def _random_points(self) -> Vector:
+        draws = RandomDraws(0)
+        points: list[Any] = [self._space.sample(draws, self._lookup) for _ in range(NUM_RANDOM)]
+        return self._cube.matrix(points)
