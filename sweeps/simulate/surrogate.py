@@ -143,12 +143,9 @@ class ForestCurve:
             predicted += list(self._targets(forest, np.array([rows[index][0][-1] for index in left]))[:, 0])
             recorded += [rows[index][1][-1, 0] for index in left]
         error = np.array(predicted) - np.array(recorded)
-        correlation = float(spearmanr(predicted, recorded).statistic)
-        return SurrogateError(
-            float(np.sqrt(np.mean(error**2))),
-            float(np.std(recorded)),
-            correlation if math.isfinite(correlation) else 0.0,
-        )
+        varies = np.ptp(predicted) > 0 and np.ptp(recorded) > 0  # SciPy warns of a correlation with a constant
+        correlation = float(spearmanr(predicted, recorded).statistic) if varies else 0.0
+        return SurrogateError(float(np.sqrt(np.mean(error**2))), float(np.std(recorded)), correlation)
 
 
 def _spaced(steps: Sequence[int], count: int) -> list[int]:
