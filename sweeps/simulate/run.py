@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import optuna
@@ -13,7 +12,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.objectives import Objectives, Values
 from sweeps.constants import NUMBER, REASON
-from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.runtime.reservation import reserved_per_trial
@@ -21,10 +19,11 @@ from sweeps.search.budget import Usage, exhausted_budget, remaining_s
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
+from sweeps.simulate.inputs import Inputs
 from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
-from sweeps.simulate.table import CurveTable, read_table
+from sweeps.simulate.table import CurveTable
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepTime, TrialRecord
 
 Between = Literal["forest", "nearest"]
@@ -85,44 +84,17 @@ class SimulationResult:
 
 
 def simulate(
-    plan: Plan,
-    table: Path,
-    *,
-    workers: int | None = None,
-    seeds: int = 1,
-    between: Between = "forest",
+    inputs: Inputs, *, workers: int | None = None, seeds: int = 1, between: Between = "forest"
 ) -> SimulationResult:
     """Replay a sweep's search against recorded learning curves, in simulated time.
 
     Args:
-        plan: The sweep; its budgets of hours and cost count simulated time.
-        table: Parquet file with the curves; see ``read_table``.
+        inputs: The sweep's plan, whose budgets of hours and cost count simulated time, and the table with the curves.
         workers: Number of trials that run at once; default: ``search.max_concurrent``, else 4.
         seeds: Number of searches: with the config's seed, and those after it.
         between: Answer for a point that the table does not have.
-
-    Raises:
-        UserError: The table cannot be used for this sweep, its scheduler changes trials while they train, it has
-            stages, or its winner is to be confirmed.
     """
-    search = plan.config.search
-    if search.copies_trials:
-        raise ConfigError(
-            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
-            "no curves; simulate asha, hyperband, freeze_thaw, median or none"
-        )
-    if search.confirm:
-        raise ConfigError(
-            f"search.confirm={search.confirm}: repeats train with other seeds, of which a table has no curves; "
-            "simulate with search.confirm=0"
-        )
-    if search.stages:
-        raise ConfigError(
-            f"search.stages: has {len(search.stages)}, whose trainings differ from the sweep's, and a table has no "
-            "curves of them; simulate with search.stages=[]"
-        )
-    curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
-    _check_resource(plan, table, curves)
+    plan, curves, search = inputs.plan, inputs.table, inputs.plan.config.search
     counted = {getattr(search.scheduler, "resource", "evaluations")} & curves.metric_names()
     predicted = dict.fromkeys([*search.metrics, *search.limits, *counted])
     forest = ForestCurve(curves, plan.space, list(predicted)) if between == "forest" else None
@@ -136,21 +108,6 @@ def simulate(
         record = _record(seeded, searcher.study, outcome, objectives, count)
         simulated.append(SimulatedSweep(seed, record, _improvements(outcome, objectives, best), outcome.ended_because))
     return SimulationResult(curves, count, between, forest.error if forest else None, best, median, simulated)
-
-
-def _check_resource(plan: Plan, table: Path, curves: CurveTable) -> None:
-    """Check that the scheduler can count in its resource.
-
-    Raises:
-        ConfigError: The table has no such column.
-    """
-    scheduler = plan.config.search.scheduler
-    resource = "evaluations" if scheduler.kind == "none" else scheduler.resource
-    if resource not in {"evaluations", "steps", "seconds", *curves.metric_names()}:
-        raise ConfigError(
-            f"search.scheduler.resource={resource}: {table} has no column {resource}; add it, or count in evaluations "
-            "(the rows of a configuration), steps or seconds"
-        )
 
 
 def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tuple[OptunaSearcher, Outcome]:

@@ -15,6 +15,7 @@ from sweeps.cli import main
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import make_plan
+from sweeps.simulate.inputs import read_inputs
 from sweeps.simulate.run import simulate
 from sweeps.simulate.table import CurveTable, read_table
 from sweeps.space.distributions import Space
@@ -140,7 +141,7 @@ def test_a_metric_that_is_the_same_everywhere_is_simulated_without_a_warning(tmp
     frame.to_parquet(tmp_path / "constant.parquet")
     space = ["space=none", "train.lr=tag(log, interval(1e-3, 1e-2))"]
     plan = make_plan(["conf=digits", "search.num_trials=4", *space], [], "constant", "", where="elsewhere")
-    result = simulate(plan, tmp_path / "constant.parquet")
+    result = simulate(read_inputs(plan, tmp_path / "constant.parquet"))
     assert result.error is not None
     assert result.error.rank_correlation == 0
     assert result.sweeps[0].improvements[-1].regret == 0

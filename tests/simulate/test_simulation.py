@@ -17,6 +17,7 @@ from running import run, start
 from sweeps.cli import main
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.simulate.inputs import read_inputs
 from sweeps.simulate.run import SimulationResult, simulate
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve
@@ -59,7 +60,8 @@ def curves(table: Path) -> CurveTable:
 
 
 def simulated(table: Path, *overrides: str, **options: Any) -> SimulationResult:
-    return simulate(planned("search.num_trials=12", *overrides), table, **{"between": "nearest", **options})
+    inputs = read_inputs(planned("search.num_trials=12", *overrides), table)
+    return simulate(inputs, **{"between": "nearest", **options})
 
 
 def test_trials_take_the_simulated_workers_in_turn(table: Path) -> None:
@@ -91,7 +93,7 @@ def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path,
 
 def test_our_own_search_is_simulated_and_finishes_within_a_budget_of_time(table: Path) -> None:
     overrides = ["search=sweeps", "search.num_trials=1000", f"search.stop.wall_hours={200 / 3600}"]
-    sweep = simulate(planned(*overrides), table, workers=3, between="nearest").sweeps[0]
+    sweep = simulate(read_inputs(planned(*overrides), table), workers=3, between="nearest").sweeps[0]
     assert sweep.record.counts["finished"] > 2
     assert sweep.record.time.wall_s == pytest.approx(200, abs=STEP_S)
     assert sweep.record.best is not None
@@ -108,7 +110,7 @@ def test_paused_trials_leave_their_workers_to_others(table: Path, monkeypatch: p
 
     monkeypatch.setattr(Simulation, "_report", counted)
     overrides = ["search/scheduler=hyperband", "search.scheduler.resource=steps", "search.num_trials=27"]
-    record = simulate(planned(*overrides), table, workers=3, between="nearest").sweeps[0].record
+    record = simulate(read_inputs(planned(*overrides), table), workers=3, between="nearest").sweeps[0].record
     assert max(running) == 3
     assert record.counts["finished"] + record.counts["pruned"] == 27
 
