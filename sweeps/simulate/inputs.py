@@ -1,4 +1,4 @@
-"""What is simulated, checked before Ray and Optuna are imported, which takes seconds."""
+"""Plan and table of a simulation, checked before Ray and Optuna are imported, which takes seconds."""
 
 from __future__ import annotations
 

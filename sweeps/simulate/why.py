@@ -23,8 +23,14 @@ def why(plan: Plan, trial: str) -> list[str]:
         trial: The trial's id.
 
     Raises:
-        UserError: The sweep's folder has no study, or the study has no such trial.
+        UserError: The sweep's folder has no study, or the study has no such trial; it has none of the repeats.
     """
+    original, _, is_repeat = trial.partition("r")
+    if is_repeat:
+        raise UserError(
+            f"--trial={trial}: repeats trial {original} with another seed, so neither the sampler nor the scheduler "
+            f"decided about it; --trial={original} --why tells about the original"
+        )
     stage = trial_stage(trial)
     plan = plan if stage is None else plan.in_stage(stage)
     study = study_of(plan, read_journal(plan))

@@ -123,6 +123,14 @@ def test_reasons_of_every_scheduler_read_as_sentences() -> None:
         assert any(reason.startswith("stopped: ") for reason in told), told
 
 
+def test_a_repeat_has_no_decisions() -> None:
+    plan = make_plan(["conf=digits"], [], "confirmed", "")
+    with pytest.raises(
+        UserError, match=r"--trial=0003r2: repeats trial 0003 with another seed, so .* --trial=0003 --why"
+    ):
+        why(plan, "0003r2")
+
+
 def test_a_sweep_without_its_study_is_refused() -> None:
     plan = make_plan(["conf=digits"], [], "absent", "")
     with pytest.raises(UserError, match="its decisions are recorded in it alone"):
