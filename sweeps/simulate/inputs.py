@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweeps.config.objectives import Objectives
 from sweeps.config.search import Search
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
+from sweeps.simulate.regret import Scale, scale_of
 from sweeps.simulate.table import CurveTable, read_table
 
 
@@ -17,6 +19,9 @@ class Inputs:
 
     plan: Plan
     table: CurveTable
+    objectives: Objectives
+    scale: Scale
+    """Values of the table against which those of the search are held."""
 
 
 def read_inputs(plan: Plan, table: Path) -> Inputs:
@@ -34,7 +39,8 @@ def read_inputs(plan: Plan, table: Path) -> Inputs:
     _check_search(search)
     curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
     _check_resource(search, table, curves)
-    return Inputs(plan, curves)
+    objectives = Objectives.of(search)
+    return Inputs(plan, curves, objectives, scale_of(curves, objectives))
 
 
 def _check_search(search: Search) -> None:

@@ -175,6 +175,60 @@ def test_a_curve_that_diverges_is_a_failed_trial(table: Path, tmp_path: Path) ->
     assert record.trials[0].error == "eval/accuracy=nan"
 
 
+def test_configurations_that_break_a_limit_are_neither_the_best_of_the_table_nor_of_the_search(
+    table: Path, tmp_path: Path
+) -> None:
+    frame = pd.read_parquet(table)
+    last = frame.groupby("config_id")["eval/accuracy"].transform("last")
+    # The better half breaks the limit, at its second report only.
+    frame["system/memory_mib"] = 100.0 + 100 * ((last > last.median()) & (frame["step"] == STEPS[1]))
+    frame.to_parquet(tmp_path / "limited.parquet")
+    limits = "search.limits={system/memory_mib: {max: 150}}"
+    result = simulated(tmp_path / "limited.parquet", limits, "search/scheduler=none", seeds=3)
+    kept = frame.groupby("config_id").filter(lambda rows: rows["system/memory_mib"].max() < 150)
+    assert result.scale.best == kept["eval/accuracy"].max() < frame["eval/accuracy"].max()
+    for sweep in result.sweeps:
+        assert any(trial.violation for trial in sweep.record.trials)
+        assert sweep.record.best is not None
+        assert sweep.improvements[-1].value == sweep.record.best.value
+        assert sweep.improvements[-1].regret == result.scale.best - sweep.record.best.value
+
+
+def test_a_value_that_is_better_than_the_table_has_no_regret(table: Path) -> None:
+    for metric, mode in (("eval/accuracy", "max"), ("eval/accuracy", "min")):
+        scale = read_inputs(planned(f"search.metric={metric}", f"search.mode={mode}"), table).scale
+        better = scale.sign * 0.01
+        assert scale.regret(scale.best + better) == 0
+        assert scale.regret(scale.best - better) == pytest.approx(0.01)
+        assert [each.regret for each in scale.improvements([(1, scale.best - better), (2, scale.best + better)])] == [
+            pytest.approx(0.01),
+            0,
+        ]
+
+
+def test_where_the_last_report_counts_an_earlier_one_is_no_improvement(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(table)
+    falling = frame["step"] > STEPS[4]
+    frame["eval/accuracy"] -= falling * 0.5
+    frame.to_parquet(tmp_path / "falling.parquet")
+    result = simulated(tmp_path / "falling.parquet", "search.value=last", "search/scheduler=none")
+    (sweep,) = result.sweeps
+    whole = STEP_S * len(STEPS)
+    assert sweep.record.best is not None
+    assert sweep.improvements[-1].value == sweep.record.best.value < 0.5
+    assert all(each.time_s % whole == pytest.approx(0) for each in sweep.improvements)
+
+
+def test_a_table_without_a_value_at_the_end_is_refused(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(table)
+    ended = frame.groupby("config_id")["step"].transform("max") == STEPS[-1]
+    frame.loc[ended, "eval/accuracy"] = math.nan
+    frame.to_parquet(tmp_path / "diverged.parquet")
+    message = "none of the 80 configurations that were trained to the end has finite values of eval/accuracy; record"
+    with pytest.raises(UserError, match=message):
+        simulated(tmp_path / "diverged.parquet")
+
+
 @pytest.mark.parametrize(
     ("change", "overrides", "message"),
     [
