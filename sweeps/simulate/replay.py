@@ -132,15 +132,15 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
     return count, different
 
 
-def new_scheduler(plan: Plan) -> RecordedScheduler | None:
-    """A plan's scheduler at its beginning; None if it decides nothing."""
-    scheduler = plan_scheduler(plan, DecisionLog())
+def recorded_scheduler(plan: Plan, decisions: DecisionLog) -> RecordedScheduler | None:
+    """A plan's scheduler after these decisions; None if it decides nothing."""
+    scheduler = plan_scheduler(plan, decisions)
     return scheduler if isinstance(scheduler, RecordedScheduler) else None
 
 
 def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
     """Number of decisions made again, of those that cannot be, and what was different."""
-    scheduler, count, unknown, different = new_scheduler(plan), 0, 0, []
+    scheduler, count, unknown, different = recorded_scheduler(plan, DecisionLog()), 0, 0, []
     for number, event in DecisionLog(study).events:
         again = scheduler.repeat(number, event) if scheduler is not None else None
         if again is None:

@@ -15,7 +15,7 @@ from sweeps.cli import main
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import make_plan
-from sweeps.simulate.inputs import read_inputs
+from sweeps.simulate.inputs import Inputs, read_inputs
 from sweeps.simulate.run import simulate
 from sweeps.simulate.table import CurveTable, read_table
 from sweeps.space.distributions import Space
@@ -132,19 +132,31 @@ def test_a_folder_is_no_table(tmp_path: Path) -> None:
         read_table(tmp_path, SPACE, lambda path: None, ["loss"])
 
 
-def test_a_metric_that_is_the_same_everywhere_is_simulated_without_a_warning(tmp_path: Path) -> None:
+def planned(folder: Path, values: Callable[[int], float]) -> Inputs:
+    """Eight configurations with forty reports of these values."""
     frame = pd.DataFrame(
-        {"config_id": number, "step": step, "elapsed_s": step, "train.lr": 0.001 * (number + 1), "eval/accuracy": 0.5}
+        {"config_id": number, "step": step, "elapsed_s": step, "train.lr": 0.001 * (number + 1), "eval/accuracy": value}
         for number in range(8)
-        for step in (10, 20)
+        for step, value in ((step, values(step)) for step in range(1, 41))
     )
-    frame.to_parquet(tmp_path / "constant.parquet")
+    frame.to_parquet(folder / "curves.parquet")
     space = ["space=none", "train.lr=tag(log, interval(1e-3, 1e-2))"]
-    plan = make_plan(["conf=digits", "search.num_trials=4", *space], [], "constant", "", where="elsewhere")
-    result = simulate(read_inputs(plan, tmp_path / "constant.parquet"))
+    plan = make_plan(["conf=digits", "search.num_trials=4", *space], [], "planned", "", where="elsewhere")
+    return read_inputs(plan, folder / "curves.parquet")
+
+
+def test_a_metric_that_is_the_same_everywhere_is_simulated_without_a_warning(tmp_path: Path) -> None:
+    result = simulate(planned(tmp_path, lambda step: 0.5))
     assert result.error is not None
     assert result.error.rank_correlation == 0
     assert result.sweeps[0].improvements[-1].regret == 0
+
+
+def test_a_metric_that_is_rarely_reported_may_leave_nothing_to_fit_a_forest_to(tmp_path: Path) -> None:
+    inputs = planned(tmp_path, lambda step: 0.5 if step == 39 else math.nan)
+    with pytest.raises(UserError, match=r"--between=forest: .* finite values of all of eval/accuracy; use --between=n"):
+        simulate(inputs)
+    assert simulate(inputs, between="nearest").sweeps[0].record.counts["failed"] == 4
 
 
 def test_the_command_refuses_a_table_with_one_message(

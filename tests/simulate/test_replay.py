@@ -15,6 +15,7 @@ from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.samplers.curves import FITTED_COSTS
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.study import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
@@ -121,6 +122,16 @@ def test_reasons_of_every_scheduler_read_as_sentences() -> None:
         told = [reason for number in range(14) for reason in why(plan, f"{number:04}")]
         assert any(words in reason for reason in told), told
         assert any(reason.startswith("stopped: ") for reason in told), told
+
+
+def test_reasons_are_told_without_making_the_decisions_about_other_trials_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = searched("search/scheduler=freeze_thaw")
+    measured: list[FreezeThaw] = []
+    monkeypatch.setattr(FreezeThaw, "_measure", measured.append)
+    assert any(reason.startswith("paused: ") for number in range(14) for reason in why(plan, f"{number:04}"))
+    assert measured == []
 
 
 def test_a_repeat_has_no_decisions() -> None:
