@@ -12,6 +12,7 @@ from functools import cached_property
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -211,18 +212,40 @@ def test_a_quick_command_loads_nothing_slow(command: list[str]) -> None:
     assert loaded_libraries(*command) & SLOW == set()
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        pytest.param(["replay", "nosuch"], "there is no sweep 'nosuch'", id="replay"),
+        pytest.param(["run", "conf=digits", "--simulate=nosuch"], "there is no such file", id="simulate"),
+    ],
+)
+def test_a_mistake_is_answered_before_anything_slow_is_loaded(
+    command: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    assert loaded_libraries("-m", "sweeps", *command, mistake=message) & SLOW == set()
+
+
+def test_a_table_that_does_not_fit_is_answered_without_ray_and_optuna(tmp_path: Path) -> None:
+    table = tmp_path / "curves.parquet"
+    pd.DataFrame({"step": [1]}).to_parquet(table)
+    command = ["-m", "sweeps", "run", "conf=digits", f"--simulate={table}"]
+    assert loaded_libraries(*command, mistake="no column config_id") & SLOW == {"pandas"}
+
+
 def test_the_process_of_the_broker_loads_no_torch() -> None:
     assert loaded_libraries("-c", "import sweeps.runtime.broker") & SLOW == {"ray"}
 
 
-def loaded_libraries(*command: str) -> set[str]:
-    """Top-level packages that Python loads for a command."""
+def loaded_libraries(*command: str, mistake: str | None = None) -> set[str]:
+    """Top-level packages that Python loads for a command, or for the message about a mistake in it."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *command], capture_output=True, text=True, timeout=60, check=False
     )
     # A line is `import time: self [us] | cumulative | name`, with the name indented by its depth.
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     messages = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
-    assert done.returncode == 0, "\n".join(messages)
+    assert done.returncode == (0 if mistake is None else 2), "\n".join(messages)
+    assert mistake is None or mistake in messages[-1]
     assert any(is_within(module, "sweeps") for module in loaded)
     return {module.partition(".")[0] for module in loaded}

@@ -125,10 +125,13 @@ def replay(sweep: str, as_json: bool, source: Source) -> None:
     Exits with status 1 if one of them is different now.
     """
     from sweeps.plan.saved_sweep import reopened
-    from sweeps.simulate.replay import replay as replay_sweep
 
     source.client(replay=True)
-    result = replay_sweep(reopened(source.read(sweep), {}))
+    plan = reopened(source.read(sweep), {})
+    # This imports Ray and Optuna, which takes seconds; a sweep that does not exist is answered before.
+    from sweeps.simulate.replay import replay as replay_sweep
+
+    result = replay_sweep(plan)
     if as_json:
         print_json(result.as_json())
     else:

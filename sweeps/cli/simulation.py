@@ -69,13 +69,18 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
 def _simulate(options: dict[str, Any], table: Path, *, workers: int | None, seeds: int, between: Between) -> NoReturn:
     """Simulate a sweep, print its outcome and exit."""
     from sweeps.plan.plan import make_plan
+    from sweeps.simulate.inputs import read_inputs
+    from sweeps.simulate.rows import check_is_file
+
+    check_is_file(table)
+    tokens: Sequence[str] = options["tokens"]
+    # Nothing is trained here, so data, cluster and folder are not looked at.
+    inputs = read_inputs(make_plan(tokens, options["config_dirs"], options["name"], typed(), where="elsewhere"), table)
+    # These import Ray and Optuna, which takes seconds; mistakes are answered before.
     from sweeps.simulate.run import simulate
     from sweeps.simulate.summary import print_simulation, simulation_document
 
-    tokens: Sequence[str] = options["tokens"]
-    # Nothing is trained here, so data, cluster and folder are not looked at.
-    plan = make_plan(tokens, options["config_dirs"], options["name"], typed(), where="elsewhere")
-    result = simulate(plan, table, workers=workers, seeds=seeds, between=between)
+    result = simulate(inputs, workers=workers, seeds=seeds, between=between)
     if options["as_json"]:
         print_json(simulation_document(result))
     else:

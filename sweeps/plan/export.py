@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,9 +44,15 @@ def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
     by_id = {each.trial: each for each in record.all_trials}
     chosen = by_id.get(trial) or (by_id.get(trial.zfill(4)) if trial else None)
     if chosen is None:
-        known = f"it has {record.trials[0].trial} to {record.trials[-1].trial}" if by_id else "it has no trials yet"
-        raise UnknownName(f"--trial={trial}: {record.sweep} has no such trial; {known}")
+        known = _ranges(record.all_trials) or "no trials yet"
+        raise UnknownName(f"--trial={trial}: {record.sweep} has no such trial; it has {known}")
     return chosen
+
+
+def _ranges(trials: Sequence[TrialRecord]) -> str:
+    """First and last id of the trials of each stage, of those of the search, and of their repeats."""
+    kinds = [[*each] for _, each in groupby(trials, key=lambda trial: (trial.stage, trial.repeat_of is None))]
+    return ", ".join(" to ".join(dict.fromkeys([each[0].trial, each[-1].trial])) for each in kinds)
 
 
 def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:

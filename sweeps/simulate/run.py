@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import optuna
@@ -13,7 +10,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.objectives import Objectives, Values
 from sweeps.constants import NUMBER, REASON
-from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.runtime.reservation import reserved_per_trial
@@ -21,10 +17,13 @@ from sweeps.search.budget import Usage, exhausted_budget, remaining_s
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.trial_ids import trial_id
+from sweeps.simulate.inputs import Inputs
+from sweeps.simulate.regret import Improvement, Scale
 from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
-from sweeps.simulate.table import CurveTable, read_table
+from sweeps.simulate.table import CurveTable
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepTime, TrialRecord
 
 Between = Literal["forest", "nearest"]
@@ -33,17 +32,6 @@ WORKERS = 4
 """Simulated workers, unless the command or ``search.max_concurrent`` says otherwise."""
 STATE_OF = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 """State of a trial in the record by that in the study; other trials were stopped by a budget."""
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """A value that was better than all before it."""
-
-    time_s: float
-    """Simulated time."""
-    value: float
-    regret: float
-    """Distance to the best value that the table has for this space."""
 
 
 @dataclass(frozen=True)
@@ -72,85 +60,37 @@ class SimulationResult:
     error: SurrogateError | None
     """Error of predictions between the table's configurations; None if they are those of the nearest one, or if too
     few were trained to the end."""
-    best: float
-    """Best value of the first objective in the table."""
-    median: float
-    """Median of the values of the configurations that were trained to the end."""
+    scale: Scale
+    """Values of the table by which regret is measured."""
     sweeps: list[SimulatedSweep]
     """One for each seed."""
 
-    def normalized(self, regret: float) -> float:
-        """Regret as a share of the distance from the table's best value to its median."""
-        return regret / max(abs(self.median - self.best), 1e-300)
-
 
 def simulate(
-    plan: Plan,
-    table: Path,
-    *,
-    workers: int | None = None,
-    seeds: int = 1,
-    between: Between = "forest",
+    inputs: Inputs, *, workers: int | None = None, seeds: int = 1, between: Between = "forest"
 ) -> SimulationResult:
     """Replay a sweep's search against recorded learning curves, in simulated time.
 
     Args:
-        plan: The sweep; its budgets of hours and cost count simulated time.
-        table: Parquet file with the curves; see ``read_table``.
+        inputs: The sweep's plan, whose budgets of hours and cost count simulated time, and the table with the curves.
         workers: Number of trials that run at once; default: ``search.max_concurrent``, else 4.
         seeds: Number of searches: with the config's seed, and those after it.
         between: Answer for a point that the table does not have.
-
-    Raises:
-        UserError: The table cannot be used for this sweep, its scheduler changes trials while they train, it has
-            stages, or its winner is to be confirmed.
     """
-    search = plan.config.search
-    if search.copies_trials:
-        raise ConfigError(
-            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
-            "no curves; simulate asha, hyperband, freeze_thaw, median or none"
-        )
-    if search.confirm:
-        raise ConfigError(
-            f"search.confirm={search.confirm}: repeats train with other seeds, of which a table has no curves; "
-            "simulate with search.confirm=0"
-        )
-    if search.stages:
-        raise ConfigError(
-            f"search.stages: has {len(search.stages)}, whose trainings differ from the sweep's, and a table has no "
-            "curves of them; simulate with search.stages=[]"
-        )
-    curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
-    _check_resource(plan, table, curves)
+    plan, curves, search = inputs.plan, inputs.table, inputs.plan.config.search
     counted = {getattr(search.scheduler, "resource", "evaluations")} & curves.metric_names()
     predicted = dict.fromkeys([*search.metrics, *search.limits, *counted])
     forest = ForestCurve(curves, plan.space, list(predicted)) if between == "forest" else None
     source = forest or NearestCurve(curves, plan.space)
-    objectives, count = Objectives.of(search), workers or search.max_concurrent or WORKERS
-    best, median = _scale(curves, objectives)
+    objectives, count = inputs.objectives, workers or search.max_concurrent or WORKERS
     simulated = []
     for seed in range(plan.config.seed, plan.config.seed + seeds):
         seeded = replace(plan, composition=plan.composition.changed({"seed": seed}))
         searcher, outcome = _search(seeded, source, count)
         record = _record(seeded, searcher.study, outcome, objectives, count)
-        simulated.append(SimulatedSweep(seed, record, _improvements(outcome, objectives, best), outcome.ended_because))
-    return SimulationResult(curves, count, between, forest.error if forest else None, best, median, simulated)
-
-
-def _check_resource(plan: Plan, table: Path, curves: CurveTable) -> None:
-    """Check that the scheduler can count in its resource.
-
-    Raises:
-        ConfigError: The table has no such column.
-    """
-    scheduler = plan.config.search.scheduler
-    resource = "evaluations" if scheduler.kind == "none" else scheduler.resource
-    if resource not in {"evaluations", "steps", "seconds", *curves.metric_names()}:
-        raise ConfigError(
-            f"search.scheduler.resource={resource}: {table} has no column {resource}; add it, or count in evaluations "
-            "(the rows of a configuration), steps or seconds"
-        )
+        improvements = inputs.scale.improvements(_course(outcome, record, objectives))
+        simulated.append(SimulatedSweep(seed, record, improvements, outcome.ended_because))
+    return SimulationResult(curves, count, between, forest.error if forest else None, inputs.scale, simulated)
 
 
 def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tuple[OptunaSearcher, Outcome]:
@@ -173,32 +113,21 @@ def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tup
     return searcher, simulation.run()
 
 
-def _scale(curves: CurveTable, objectives: Objectives) -> tuple[float, float]:
-    """Best value of the first objective in the table, and median over the configurations trained to the end."""
-    metric, choose = objectives.metrics[0], min if objectives.modes[0] == "min" else max
-
-    def value(reports: Sequence[float]) -> float:
-        finite = [each for each in reports if math.isfinite(each)]
-        return math.nan if not finite else finite[-1] if objectives.last_counts else choose(finite)
-
-    def values(trials: Sequence[list[float]]) -> list[float]:
-        return sorted(each for reports in trials if math.isfinite(each := value(reports)))
-
-    every = values([[report.metrics[metric] for report in trial.reports] for trial in curves.trials])
-    whole = values([[report.metrics[metric] for report in trial.reports] for trial in curves.whole])
-    return choose(every), whole[len(whole) // 2]
+def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> list[tuple[float, float]]:
+    """Times and values of the first objective, of the reports that count: of trials that may be the best, and only
+    their last ones where those count."""
+    valid = {trial.trial for trial in record.trials if _may_be_best(trial)}
+    found = [
+        (report.trial, (report.time_s, values[0]))
+        for report in outcome.reports
+        if trial_id(report.trial) in valid and (values := objectives.values(report.metrics)) is not None
+    ]
+    return sorted(dict(found).values()) if objectives.last_counts else [each for _, each in found]
 
 
-def _improvements(outcome: Outcome, objectives: Objectives, best: float) -> list[Improvement]:
-    found: list[Improvement] = []
-    metric = objectives.metrics[0]
-    for report in outcome.reports:
-        value = report.metrics.get(metric, math.nan)
-        if not math.isfinite(value) or objectives.violation(report.metrics) is not None:
-            continue
-        if not found or (value < found[-1].value if objectives.modes[0] == "min" else value > found[-1].value):
-            found.append(Improvement(report.time_s, value, abs(value - best)))
-    return found
+def _may_be_best(trial: TrialRecord) -> bool:
+    """Whether a trial has values, did not fail and broke no limit."""
+    return bool(trial.all_values()) and trial.violation is None and trial.state != "failed"
 
 
 def _record(plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objectives, workers: int) -> SweepRecord:
@@ -206,11 +135,7 @@ def _record(plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objec
     started = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
     trials = [_trial(plan, trial, outcome, objectives) for trial in started]
     counts = {state: sum(trial.state == state for trial in trials) for state in STATES}
-    valid = {
-        each.trial: each.all_values()
-        for each in trials
-        if each.all_values() and each.violation is None and each.state != "failed"
-    }
+    valid = {each.trial: each.all_values() for each in trials if _may_be_best(each)}
     by_id = {each.trial: each for each in trials}
     return SweepRecord(
         sweep=plan.name,
@@ -243,7 +168,7 @@ def _trial(plan: Plan, trial: FrozenTrial, outcome: Outcome, objectives: Objecti
     began, ended = outcome.seconds[number]
     broken = [name for name, excess in trial.constraints.items() if excess > 0]
     return TrialRecord(
-        trial=f"{number:04}",
+        trial=trial_id(number),
         state=STATE_OF.get(trial.state, "stopped"),
         value=None if best is None else best[1][0],
         values=best[1] if best and len(best[1]) > 1 else (),

@@ -15,11 +15,11 @@ from sweeps.search.schedulers.decisions import DecisionLog
 def plan_scheduler(
     plan: Plan, decisions: DecisionLog, remaining_s: Callable[[], float] = lambda: math.inf
 ) -> TrialScheduler:
-    """Build a plan's scheduler at its beginning, for schedulers that copy no trials.
+    """Build a plan's scheduler in its state after recorded decisions, for schedulers that copy no trials.
 
     Args:
         plan: The sweep's plan.
-        decisions: Takes its decisions.
+        decisions: Decisions of before, and where it records its own.
         remaining_s: Returns the seconds that are left of the sweep's budgets.
     """
     search = plan.config.search

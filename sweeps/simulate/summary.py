@@ -31,8 +31,8 @@ def simulation_document(result: SimulationResult) -> dict[str, Any]:
             "error": None
             if error is None
             else {"rmse": error.rmse, "spread": error.spread, "rank_correlation": error.rank_correlation},
-            "best": result.best,
-            "median": result.median,
+            "best": result.scale.best,
+            "median": result.scale.median,
             "seeds": [_seed_document(each, result) for each in result.sweeps],
         },
     }
@@ -43,7 +43,7 @@ def _seed_document(sweep: SimulatedSweep, result: SimulationResult) -> dict[str,
         "seed": sweep.seed,
         "value": sweep.improvements[-1].value if sweep.improvements else None,
         "regret": _last_regret(sweep),
-        "normalized_regret": None if (last := _last_regret(sweep)) is None else result.normalized(last),
+        "normalized_regret": None if (last := _last_regret(sweep)) is None else result.scale.normalized(last),
         "wall_s": sweep.record.time.wall_s,
         "train_s": sweep.record.time.train_s,
         "trials": len(sweep.record.trials),
@@ -75,12 +75,12 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
         regrets = [each for sweep in result.sweeps if (each := sweep.regret(fraction * longest)) is not None]
         if regrets:
             rows.add_row(
-                duration(fraction * longest), _mean(regrets), _mean([result.normalized(each) for each in regrets])
+                duration(fraction * longest), _mean(regrets), _mean([result.scale.normalized(each) for each in regrets])
             )
     console.print(rows)
     say(
-        f"regret: distance of the best value so far to {short(result.best)}, the best in the table; normalized: "
-        f"divided by that of the table's median, {short(result.median)}"
+        f"regret: distance of the best value so far to {short(result.scale.best)}, the best in the table; normalized: "
+        f"divided by that of the table's median, {short(result.scale.median)}"
     )
     counts = ", ".join(f"{count} {state}" for state, count in first.record.counts.items() if count)
     say(f"seed {first.seed}: {counts or 'no trial'}, in {duration(first.record.time.wall_s)}; {first.ended_because}")

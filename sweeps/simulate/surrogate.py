@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sweeps.errors import UserError
 from sweeps.search.encoding import UnitCube
 from sweeps.simulate.curves import Report
 from sweeps.simulate.table import CurveTable, RecordedTrial, point_key
@@ -64,6 +65,9 @@ class ForestCurve:
             space: Space of the points.
             metrics: Metrics to predict; ``error`` is that of the first.
             seed: Seed of the trees.
+
+        Raises:
+            UserError: There is nothing to fit the forest to.
         """
         self._table, self._cube, self._seed = table, UnitCube(space), seed
         longest = max(table.trials, key=lambda trial: trial.reports[-1].step)
@@ -71,6 +75,11 @@ class ForestCurve:
         self._names = list(metrics)
         self._skipped = set(self._steps) - set(_spaced(self._steps, MAX_FITTED))
         rows = [self._rows(trial) for trial in table.trials]
+        if not any(len(features) for features, _ in rows):
+            raise UserError(
+                f"--between=forest: at the steps that a forest is fitted to, no report in {table.name} has finite "
+                f"values of all of {', '.join(metrics)}; use --between=nearest"
+            )
         self._forest = self._fit(rows)
         self.error = self._error(rows)
         """Error at the last step."""
@@ -143,12 +152,9 @@ class ForestCurve:
             predicted += list(self._targets(forest, np.array([rows[index][0][-1] for index in left]))[:, 0])
             recorded += [rows[index][1][-1, 0] for index in left]
         error = np.array(predicted) - np.array(recorded)
-        correlation = float(spearmanr(predicted, recorded).statistic)
-        return SurrogateError(
-            float(np.sqrt(np.mean(error**2))),
-            float(np.std(recorded)),
-            correlation if math.isfinite(correlation) else 0.0,
-        )
+        varies = np.ptp(predicted) > 0 and np.ptp(recorded) > 0  # SciPy warns of a correlation with a constant
+        correlation = float(spearmanr(predicted, recorded).statistic) if varies else 0.0
+        return SurrogateError(float(np.sqrt(np.mean(error**2))), float(np.std(recorded)), correlation)
 
 
 def _spaced(steps: Sequence[int], count: int) -> list[int]:

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 from sweeps.config.space import CategoricalDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.simulate.curves import Report
+from sweeps.simulate.rows import CONFIG_ID, ELAPSED, STEP, read_rows
 from sweeps.space.distributions import Lookup, Point, Space, as_sampled, contains, encode
-from sweeps.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
-
-CONFIG_ID, STEP, ELAPSED = "config_id", "step", "elapsed_s"
-"""Columns of every table, beside one for each searched path and one for each metric."""
 
 
 @dataclass(frozen=True)
@@ -76,50 +73,24 @@ def read_table(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str])
         metrics: Metrics that the search needs.
 
     Raises:
-        UserError: The file cannot be read, lacks a column, or none of its configurations lies in the space.
+        UserError: The file cannot be read, lacks a column, holds a value that cannot be part of a learning curve, or
+            none of its configurations lies in the space.
     """
-    frame = _read(path)
-    columns = [str(column) for column in frame.columns]
-    needed = {CONFIG_ID: "names the configuration", STEP: "counts the steps", ELAPSED: "has the seconds so far"}
-    needed |= dict.fromkeys(space, "is searched") | dict.fromkeys(metrics, "is needed by the search")
-    for column, why in needed.items():
-        if column not in columns:
-            raise UserError(
-                f"--simulate {path}: the table has no column {column}, which {why}{did_you_mean(column, columns)}"
-            )
-    numbers = [
-        name
-        for name in columns
-        if name not in {CONFIG_ID, STEP, ELAPSED, *space} and frame[name].dtype.kind in "fiu" and lookup(name) is None
-    ]
-    trials, omitted = [], 0
-    for _, rows in frame.sort_values(STEP, kind="stable").groupby(CONFIG_ID, sort=True):
-        point = _point(rows.iloc[0].to_dict(), space, lookup)
-        if point is None:
-            omitted += 1
-        else:
+    frame, numbers = read_rows(path, space, lookup, metrics)
+    trials: list[RecordedTrial] = []
+    outside: list[str] = []
+    for name, rows in frame.groupby(CONFIG_ID, sort=True):
+        point, wrong = _point(rows.iloc[0].to_dict(), space, lookup)
+        if wrong is None:
             trials.append(RecordedTrial(point, _reports(rows, numbers)))
+        else:
+            outside.append(f"configuration {name} has {wrong}")
     if not trials:
         raise UserError(
-            f"--simulate {path}: none of its {omitted} configurations lies in the space of this sweep; search the "
-            "ranges that were recorded"
+            f"--simulate {path}: none of its {len(outside)} configurations lies in the space of this sweep "
+            f"({outside[0]}); search the ranges that were recorded"
         )
-    return CurveTable(path.name, trials, omitted, {point_key(trial.point): trial for trial in trials})
-
-
-def _read(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    if not path.is_file():
-        raise UserError(f"--simulate {path}: there is no such file")
-    try:
-        frame = pd.read_parquet(path)
-    except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"--simulate {path}: is no Parquet file that can be read ({reason})") from error
-    if frame.empty:
-        raise UserError(f"--simulate {path}: the table has no rows")
-    return frame
+    return CurveTable(path.name, trials, len(outside), {point_key(trial.point): trial for trial in trials})
 
 
 def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
@@ -131,17 +102,17 @@ def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
     ]
 
 
-def _point(row: Mapping[str, Any], space: Space, lookup: Lookup) -> dict[str, Any] | None:
-    """A configuration as a point of the space; None if it lies outside."""
+def _point(row: Mapping[str, Any], space: Space, lookup: Lookup) -> tuple[dict[str, Any], str | None]:
+    """A configuration as a point of the space, and its first value outside; None if it lies in the space."""
     point: dict[str, Any] = {}
     for path, distribution in space.distributions.items():
         if not space.active(path, point, lookup):
             continue
         value = _value(distribution, row[path])
         if not contains(distribution, value):
-            return None
+            return point, f"{path}={value}"
         point[path] = as_sampled(distribution, value)
-    return point
+    return point, None
 
 
 def _value(distribution: Distribution, stored: Any) -> Any:

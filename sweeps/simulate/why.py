@@ -12,7 +12,7 @@ from sweeps.plan.plan import Plan
 from sweeps.search.point_source import POINT
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.trial_ids import trial_id, trial_stage
-from sweeps.simulate.replay import new_scheduler, read_journal, study_of
+from sweeps.simulate.replay import read_journal, recorded_scheduler, study_of
 
 
 def why(plan: Plan, trial: str) -> list[str]:
@@ -23,8 +23,14 @@ def why(plan: Plan, trial: str) -> list[str]:
         trial: The trial's id.
 
     Raises:
-        UserError: The sweep's folder has no study, or the study has no such trial.
+        UserError: The sweep's folder has no study, or the study has no such trial; it has none of the repeats.
     """
+    original, _, is_repeat = trial.partition("r")
+    if is_repeat:
+        raise UserError(
+            f"--trial={trial}: repeats trial {original} with another seed, so neither the sampler nor the scheduler "
+            f"decided about it; --trial={original} --why tells about the original"
+        )
     stage = trial_stage(trial)
     plan = plan if stage is None else plan.in_stage(stage)
     study = study_of(plan, read_journal(plan))
@@ -84,13 +90,19 @@ def _id(plan: Plan, trial: FrozenTrial) -> str:
 
 
 def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:
-    scheduler, told = new_scheduler(plan), []
-    log = DecisionLog(study, named=lambda number: trial_id(number, trial_stage(trial)))
-    for number, event in log.events if scheduler is not None else ():
-        assert scheduler is not None
-        if number == trial and (reason := scheduler.explain(number, event)) is not None:
+    log, told = DecisionLog(study, named=lambda number: trial_id(number, trial_stage(trial))), []
+    events = log.events
+    for position, (number, event) in enumerate(events):
+        if number != trial:
+            continue
+        # The state after the decisions before, as after a restart: making all of them again takes minutes.
+        log.events = events[:position]
+        scheduler = recorded_scheduler(plan, log)
+        if scheduler is None:
+            break
+        if (reason := scheduler.explain(trial, event)) is not None:
             did = "stopped" if event.get(STOPS) else "paused" if event.get(PAUSES) else "went on"
             told.append(f"{did}: {reason}")
-        if scheduler.repeat(number, event) is None and number == trial:
+        elif scheduler.repeat(trial, event) is None:
             told.append(f"decision: {event}")
     return told

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from optuna.storages.journal._storage import JournalStorageReplayResult
 
 from sweeps.constants import COST_MODEL
 from sweeps.errors import UserError
@@ -12,11 +15,12 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.study import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.simulate.curves import Report
-from sweeps.simulate.replay import replay
+from sweeps.simulate.replay import read_journal, replay
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.why import why
 from sweeps.space.distributions import Point
@@ -120,7 +124,51 @@ def test_reasons_of_every_scheduler_read_as_sentences() -> None:
         assert any(reason.startswith("stopped: ") for reason in told), told
 
 
+def test_reasons_are_told_without_making_the_decisions_about_other_trials_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = searched("search/scheduler=freeze_thaw")
+    measured: list[FreezeThaw] = []
+    monkeypatch.setattr(FreezeThaw, "_measure", measured.append)
+    assert any(reason.startswith("paused: ") for number in range(14) for reason in why(plan, f"{number:04}"))
+    assert measured == []
+
+
+def test_a_repeat_has_no_decisions() -> None:
+    plan = make_plan(["conf=digits"], [], "confirmed", "")
+    with pytest.raises(
+        UserError, match=r"--trial=0003r2: repeats trial 0003 with another seed, so .* --trial=0003 --why"
+    ):
+        why(plan, "0003r2")
+
+
 def test_a_sweep_without_its_study_is_refused() -> None:
     plan = make_plan(["conf=digits"], [], "absent", "")
     with pytest.raises(UserError, match="its decisions are recorded in it alone"):
         replay(plan)
+
+
+@pytest.mark.parametrize("left", ["", '{"op_code": 0, "worker_id": "'], ids=["nothing", "a part of an entry"])
+def test_a_sweep_that_failed_before_its_search_began_is_refused(left: str) -> None:
+    plan = make_plan(["conf=digits"], [], "empty", "")
+    plan.folder.mkdir(parents=True)
+    (plan.folder / STUDY_FILE).write_text(left)
+    for ask in (replay, lambda plan: why(plan, "0000")):
+        with pytest.raises(UserError, match=r"empty: its study .*optuna\.log is empty: its search has not begun"):
+            ask(plan)
+
+
+def test_a_search_is_made_again_in_time_that_grows_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = searched("search/sampler=random")
+    applied = []
+    apply_logs = JournalStorageReplayResult.apply_logs
+
+    def counted(self: JournalStorageReplayResult, logs: Iterable[dict[str, Any]]) -> None:
+        entries = list(logs)
+        applied.append(len(entries))
+        apply_logs(self, entries)
+
+    monkeypatch.setattr(JournalStorageReplayResult, "apply_logs", counted)
+    assert replay(plan).differences == []
+    # Each entry is read for the whole study, and once more for the suggestions, which write some of them again.
+    assert sum(applied) < 3 * len(read_journal(plan))

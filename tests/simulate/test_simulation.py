@@ -17,6 +17,7 @@ from running import run, start
 from sweeps.cli import main
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.simulate.inputs import read_inputs
 from sweeps.simulate.run import SimulationResult, simulate
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve
@@ -59,7 +60,8 @@ def curves(table: Path) -> CurveTable:
 
 
 def simulated(table: Path, *overrides: str, **options: Any) -> SimulationResult:
-    return simulate(planned("search.num_trials=12", *overrides), table, **{"between": "nearest", **options})
+    inputs = read_inputs(planned("search.num_trials=12", *overrides), table)
+    return simulate(inputs, **{"between": "nearest", **options})
 
 
 def test_trials_take_the_simulated_workers_in_turn(table: Path) -> None:
@@ -91,7 +93,7 @@ def test_schedulers_end_trials_early_and_the_best_trains_to_its_end(table: Path,
 
 def test_our_own_search_is_simulated_and_finishes_within_a_budget_of_time(table: Path) -> None:
     overrides = ["search=sweeps", "search.num_trials=1000", f"search.stop.wall_hours={200 / 3600}"]
-    sweep = simulate(planned(*overrides), table, workers=3, between="nearest").sweeps[0]
+    sweep = simulate(read_inputs(planned(*overrides), table), workers=3, between="nearest").sweeps[0]
     assert sweep.record.counts["finished"] > 2
     assert sweep.record.time.wall_s == pytest.approx(200, abs=STEP_S)
     assert sweep.record.best is not None
@@ -108,7 +110,7 @@ def test_paused_trials_leave_their_workers_to_others(table: Path, monkeypatch: p
 
     monkeypatch.setattr(Simulation, "_report", counted)
     overrides = ["search/scheduler=hyperband", "search.scheduler.resource=steps", "search.num_trials=27"]
-    record = simulate(planned(*overrides), table, workers=3, between="nearest").sweeps[0].record
+    record = simulate(read_inputs(planned(*overrides), table), workers=3, between="nearest").sweeps[0].record
     assert max(running) == 3
     assert record.counts["finished"] + record.counts["pruned"] == 27
 
@@ -171,6 +173,61 @@ def test_a_curve_that_diverges_is_a_failed_trial(table: Path, tmp_path: Path) ->
     assert record.counts["failed"] == 12
     assert record.status == "failed"
     assert record.trials[0].error == "eval/accuracy=nan"
+
+
+def test_configurations_that_break_a_limit_are_neither_the_best_of_the_table_nor_of_the_search(
+    table: Path, tmp_path: Path
+) -> None:
+    frame = pd.read_parquet(table)
+    last = frame.groupby("config_id")["eval/accuracy"].transform("last")
+    # The better half breaks the limit, at its second report only.
+    frame["system/memory_mib"] = 100.0 + 100 * ((last > last.median()) & (frame["step"] == STEPS[1]))
+    frame.to_parquet(tmp_path / "limited.parquet")
+    limits = "search.limits={system/memory_mib: {max: 150}}"
+    result = simulated(tmp_path / "limited.parquet", limits, "search/scheduler=none", seeds=3)
+    kept = frame.groupby("config_id").filter(lambda rows: rows["system/memory_mib"].max() < 150)
+    assert result.scale.best == kept["eval/accuracy"].max() < frame["eval/accuracy"].max()
+    for sweep in result.sweeps:
+        assert any(trial.violation for trial in sweep.record.trials)
+        assert sweep.record.best is not None
+        assert sweep.improvements[-1].value == sweep.record.best.value
+        assert sweep.improvements[-1].regret == result.scale.best - sweep.record.best.value
+
+
+def test_a_value_that_is_better_than_the_table_has_no_regret(table: Path) -> None:
+    for metric, mode in (("eval/accuracy", "max"), ("eval/accuracy", "min")):
+        scale = read_inputs(planned(f"search.metric={metric}", f"search.mode={mode}"), table).scale
+        better = scale.sign * 0.01
+        assert scale.regret(scale.best + better) == 0
+        assert scale.regret(scale.best - better) == pytest.approx(0.01)
+        assert [each.regret for each in scale.improvements([(1, scale.best - better), (2, scale.best + better)])] == [
+            pytest.approx(0.01),
+            0,
+        ]
+
+
+def test_where_the_last_report_counts_an_earlier_one_is_no_improvement(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(table)
+    falling = frame["step"] > STEPS[4]
+    frame["eval/accuracy"] -= falling * 0.5
+    frame.to_parquet(tmp_path / "falling.parquet")
+    result = simulated(tmp_path / "falling.parquet", "search.value=last", "search/scheduler=none")
+    (sweep,) = result.sweeps
+    whole = STEP_S * len(STEPS)
+    assert sweep.record.best is not None
+    assert sweep.improvements[-1].value == sweep.record.best.value
+    assert sweep.improvements[-1].value < 0.5
+    assert all(each.time_s % whole == pytest.approx(0) for each in sweep.improvements)
+
+
+def test_a_table_without_a_value_at_the_end_is_refused(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(table)
+    ended = frame.groupby("config_id")["step"].transform("max") == STEPS[-1]
+    frame.loc[ended, "eval/accuracy"] = math.nan
+    frame.to_parquet(tmp_path / "diverged.parquet")
+    message = "none of the 80 configurations that were trained to the end has finite values of eval/accuracy; record"
+    with pytest.raises(UserError, match=message):
+        simulated(tmp_path / "diverged.parquet")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Plan and table of a simulation, checked before Ray and Optuna are imported, which takes seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps.config.objectives import Objectives
+from sweeps.config.search import Search
+from sweeps.errors import ConfigError
+from sweeps.plan.plan import Plan
+from sweeps.simulate.regret import Scale, scale_of
+from sweeps.simulate.table import CurveTable, read_table
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A plan, and a table that has what its search needs."""
+
+    plan: Plan
+    table: CurveTable
+    objectives: Objectives
+    scale: Scale
+    """Values of the table against which those of the search are held."""
+
+
+def read_inputs(plan: Plan, table: Path) -> Inputs:
+    """Read the table against which a plan is simulated.
+
+    Args:
+        plan: The sweep.
+        table: Parquet file with the curves; see ``read_table``.
+
+    Raises:
+        UserError: The table cannot be used for this sweep, its scheduler changes trials while they train, it has
+            stages, or its winner is to be confirmed.
+    """
+    search = plan.config.search
+    _check_search(search)
+    curves = read_table(table, plan.space, plan.points.lookup, [*search.metrics, *search.limits])
+    _check_resource(search, table, curves)
+    objectives = Objectives.of(search)
+    return Inputs(plan, curves, objectives, scale_of(curves, objectives))
+
+
+def _check_search(search: Search) -> None:
+    """Check that a table has the curves of all trainings of a search.
+
+    Raises:
+        ConfigError: It trains in ways of which a table has none.
+    """
+    if search.copies_trials:
+        raise ConfigError(
+            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
+            "no curves; simulate asha, hyperband, freeze_thaw, median or none"
+        )
+    if search.confirm:
+        raise ConfigError(
+            f"search.confirm={search.confirm}: repeats train with other seeds, of which a table has no curves; "
+            "simulate with search.confirm=0"
+        )
+    if search.stages:
+        raise ConfigError(
+            f"search.stages: has {len(search.stages)}, whose trainings differ from the sweep's, and a table has no "
+            "curves of them; simulate with search.stages=[]"
+        )
+
+
+def _check_resource(search: Search, table: Path, curves: CurveTable) -> None:
+    """Check that the scheduler can count in its resource.
+
+    Raises:
+        ConfigError: The table has no such column.
+    """
+    resource = "evaluations" if search.scheduler.kind == "none" else search.scheduler.resource
+    if resource not in {"evaluations", "steps", "seconds", *curves.metric_names()}:
+        raise ConfigError(
+            f"search.scheduler.resource={resource}: {table} has no column {resource} of numbers; add it, or count in "
+            "evaluations (the rows of a configuration), steps or seconds"
+        )

@@ -1,0 +1,52 @@
+"""Choice of a recorded trial by its id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sweeps.errors import UnknownName
+from sweeps.plan.export import choose
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+TRIAL = TrialRecord(
+    trial="0000", state="finished", value=0.5, params={}, run_id="", steps=1, attempts=1, best_step=1, violation=None
+)
+
+
+def trials(*names: str, **common: Any) -> list[TrialRecord]:
+    return [replace(TRIAL, trial=name, **common) for name in names]
+
+
+def record(*of_all: TrialRecord) -> SweepRecord:
+    return cast("SweepRecord", SimpleNamespace(sweep="digits-1", all_trials=list(of_all), best=None))
+
+
+SEARCH = trials("0000", "0001", "0002")
+STAGED = [*trials("s1-0000", "s1-0001", stage=1), *trials("s2-0000", stage=2)]
+REPEATS = [*trials("0001r1", "0002r1", repeat_of="0001")]
+
+
+@pytest.mark.parametrize(
+    ("of_all", "known"),
+    [
+        ([*STAGED, *SEARCH, *REPEATS], "s1-0000 to s1-0001, s2-0000, 0000 to 0002, 0001r1 to 0002r1"),
+        (STAGED[:2], "s1-0000 to s1-0001"),
+        (SEARCH, "0000 to 0002"),
+        ([], "no trials yet"),
+    ],
+    ids=["all kinds", "a first stage that runs", "a search", "nothing"],
+)
+def test_an_unknown_trial_is_answered_with_the_ids_of_every_kind(of_all: list[TrialRecord], known: str) -> None:
+    with pytest.raises(UnknownName, match=f"--trial=s9-0000: digits-1 has no such trial; it has {known}$"):
+        choose(record(*of_all), "s9-0000")
+
+
+def test_a_trial_is_chosen_by_its_id_or_number() -> None:
+    everything = record(*STAGED, *SEARCH, *REPEATS)
+    assert choose(everything, "2") is SEARCH[2]
+    assert choose(everything, "s2-0000") is STAGED[2]
+    assert choose(everything, "0001r1") is REPEATS[0]
