@@ -72,6 +72,8 @@ class Limit:
     def __post_init__(self) -> None:
         if self.min is None and self.max is None:
             raise ValueError("a limit needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min={self.min:g} is above max={self.max:g}, so that no value is allowed; swap them")
 
 
 @dataclass(config=STRICT, kw_only=True)

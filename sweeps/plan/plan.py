@@ -15,6 +15,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
+from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.rescaling import rescaled
 from sweeps.plan.stage import PlannedStage, planned_stages
@@ -298,6 +299,8 @@ def new_plan(
         return plan
     for each in plan.compositions:
         check_data(each.config)
+    if approve is None:  # else it is somebody else's code, which runs in a process of its own alone
+        _check_sampler(composition.config)
     _check_address(composition.config.cluster.address)
     _ = plan.local_fit
     if uri is None and (where == "here" or not plan.folder.exists()):
@@ -320,6 +323,14 @@ def _checked_name(name: str) -> str:
             "or a digit; without --name the sweep is named after its config and the time"
         )
     return name
+
+
+def _check_sampler(config: SweepConfig) -> None:
+    """Make a custom sampler once, as its mistakes show only when its code runs."""
+    if isinstance(sampler := config.search.sampler, CustomSampler):
+        from sweeps.search.samplers.custom import make_custom_sampler
+
+        make_custom_sampler(sampler, config.seed)
 
 
 def _check_address(address: str) -> None:

@@ -93,6 +93,10 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
             ["search.scheduler.resource=tokens", "image_classification", "samples"],
         ),
         (("search.limits={eval/los: {max: 1}}",), ["search.limits.eval/los", "eval/loss"]),
+        (
+            ("search.limits={eval/loss: {min: 0.9, max: 0.1}}",),
+            ["limits.eval/loss", "min=0.9 is above max=0.1", "swap"],
+        ),
         (("search.limits={system/memory: {max: 1}}",), ["search.limits.system/memory", "system/memory_mib"]),
         ((*TWO, "search/sampler=cmaes"), ["search.sampler.kind=cmaes", "eval/accuracy and eval/loss", "nsga2"]),
         ((*TWO, "search/sampler=bohb"), ["search.sampler.kind=bohb", "one objective"]),
