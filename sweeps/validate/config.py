@@ -18,6 +18,7 @@ from sweeps.validate.elastic import check_elastic
 from sweeps.validate.model import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics import check_numerics
 from sweeps.validate.rescaling import rescaling_mistakes
+from sweeps.validate.samples import check_samples
 from sweeps.validate.search import search_mistakes
 from sweeps.validate.storage import storage_mistakes
 from sweeps.validate.strategy import check_strategy
@@ -97,6 +98,7 @@ def check_training(config: SweepConfig) -> None:
     check_strategy(config)
     check_elastic(config)
     check_model_on_data(config)
+    check_samples(config)
     check_numerics(config)
     check_bitsandbytes(config)
     check_float8(config)
