@@ -40,6 +40,7 @@ from sweeps.validate.search import search_notes
 from sweeps.validate.storage import storage_notes
 from sweeps.validate.targets import check_targets
 from sweeps.validate.tracking import tracking_notes
+from sweeps.validate.warm_start import check_sources, unread_sources, warm_start_notes
 
 if TYPE_CHECKING:
     from sweeps.search.samplers.earlier_sweep import EarlierSweep
@@ -146,6 +147,17 @@ class Plan:
             search.modes[0],
         )
 
+    def check_warm_start(self) -> None:
+        """Read what a new sweep learns from, as far as that needs no ``import mlflow``.
+
+        Raises:
+            UserError: See ``warm_start``.
+        """
+        if unread_sources(self.config):
+            check_sources(self.config, self.space, self.points.lookup)
+        else:
+            _ = self.warm_start
+
     def in_stage(self, number: int) -> Plan:
         """Return the plan of a stage's search: the same sweep with cheaper trials.
 
@@ -220,6 +232,7 @@ class Plan:
             *tracking_notes(self.config),
             *cluster_notes(self.config),
             *storage_notes(self.config),
+            *([] if "warm_start" in vars(self) else warm_start_notes(self.config)),
         ]
 
     @property
@@ -307,6 +320,8 @@ def new_plan(
         _check_folder(plan.folder)
     if (store := sqlite_path(composition.config.tracking.uri)) is not None:
         check_sqlite_file(store)
+    if approve is None and where == "here":  # a queued sweep may learn from one that has not ended yet
+        plan.check_warm_start()
     return plan
 
 

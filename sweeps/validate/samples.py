@@ -1,4 +1,4 @@
-"""Check that a training has samples for a batch, for data sets that ship and whose size is known without reading them."""
+"""Check that a training has samples for a batch, of data sets that ship: their sizes are known without reading them."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ def check(*tokens: str) -> None:
     [
         (
             ("data.train_fraction=0.0001", NO_SPACE),
-            "train.global_batch_size=64: is more than the 10 training samples that data.train_fraction=0.0001 leaves; "
-            "use at most 10, or a larger data.train_fraction",
+            "10 training samples that data.train_fraction=0.0001 leaves; use at most 10, or a larger",
         ),
         (("data.train_fraction=0.06",), "train.global_batch_size=128: is more than the 87 training samples"),
         (("data.train_fraction=interval(0.01, 1)", "train.global_batch_size=64"), "space.data.train_fraction reaches"),
