@@ -319,16 +319,26 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
             return [value]
         case IntDistribution(low=low, high=high, step=step):
             return range(low, high + 1, step)
-        case FloatDistribution(low=low, high=high, step=step):
+        case FloatDistribution(low=low, high=high, step=step, log=log):
             if step is not None:
                 count = _num_steps(low, high, step) + 1
                 if count > MAX_GRID_POINTS:
                     raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; widen it")
                 return [_at_step(low, step, index) for index in range(count)]
-            raise ConfigError(
-                f"space.{path}: a grid needs a step between low={low} and high={high}, or a list of choices; "
-                f"for example 'space.{path}.step={(high - low) / 4:g}'"
-            )
+            needed = "a list of choices" if log else f"a step between low={low} and high={high}, or a list of choices"
+            raise ConfigError(f"space.{path}: a grid needs {needed}; for example {_as_grid(path, distribution)}")
+
+
+def _as_grid(path: str, distribution: FloatDistribution) -> str:
+    """Overrides that make a range finite."""
+    low, high = distribution.low, distribution.high
+    step = f"'space.{path}.step={(high - low) / 4:g}'"
+    if not distribution.log:  # of which steps would not be even
+        return step
+    if distribution.when:  # which a new distribution would not have
+        return f"'space.{path}.log=false' {step}"
+    choices = (low * (high / low) ** (part / 3) for part in range(4))
+    return f"'{path}=choice({', '.join(f'{each:.3g}' for each in choices)})'"
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:

@@ -213,14 +213,17 @@ def _confirm(search: Search, space: Space) -> Iterator[str]:
 
 
 def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
-    if search.sampler.kind == "brute_force":
-        for path in space:
-            if space.context(path, lookup) is not None:
-                try:
-                    grid_values(path, space[path])
-                except ConfigError as error:
-                    yield str(error)
-    elif search.sampler.kind == "grid":
+    if search.sampler.kind not in ("brute_force", "grid"):
+        return
+    is_finite = True
+    for path in space:
+        if space.context(path, lookup) is not None:
+            try:
+                grid_values(path, space[path])
+            except ConfigError as error:
+                is_finite = False
+                yield str(error)
+    if search.sampler.kind == "grid" and is_finite:
         try:
             space.grid(lookup)
         except ConfigError as error:

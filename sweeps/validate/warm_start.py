@@ -1,5 +1,5 @@
-"""Checks of ``search.warm_start``: names, files and config paths, which need neither Optuna, MLflow nor pandas; and what
-the sources hold, as far as that can be read without MLflow."""
+"""Checks of ``search.warm_start``: names, files and config paths, which need neither Optuna, MLflow nor pandas; and
+what the sources hold, as far as that can be read without MLflow."""
 
 from __future__ import annotations
 
