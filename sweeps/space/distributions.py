@@ -358,7 +358,7 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
         if path not in space.distributions:
             raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{did_you_mean(path, space)}")
         if not contains(space[path], value):
-            raise ConfigError(f"{name}.{path}={value!r}: must be {describe(space[path])}, as the space says")
+            raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as the space says")
         for other, wanted in space[path].when.items():
             if other in space.distributions and other not in point:
                 continue  # the other value will be sampled
@@ -381,6 +381,18 @@ def describe(distribution: Distribution) -> str:
     low, last = boundary_values(distribution)[0], boundary_values(distribution)[-1]
     steps = f" in steps of {distribution.step:g}" if distribution.step not in (None, 1) else ""
     return f"{kind} {low} and {last}{steps}"
+
+
+def expected(distribution: Distribution, value: Any) -> str:
+    """Text on a value that cannot be sampled, such as ``must be between 0 and 1``; or that it is no number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or not isinstance(distribution, FloatDistribution | IntDistribution):
+        return f"must be {describe(distribution)}"
+    kind = "text; without quotes it" if isinstance(value, str) else f"{type(value).__name__}; it"
+    number = (
+        describe(distribution) if isinstance(distribution, IntDistribution) else f"a number {describe(distribution)}"
+    )
+    return f"is a {kind} must be {number}"
 
 
 def _listed(values: Sequence[Any]) -> str:

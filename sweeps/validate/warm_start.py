@@ -13,7 +13,7 @@ from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials,
 from sweeps.errors import UnknownName, UserError
 from sweeps.redact import holds_password, redact_uri
 from sweeps.search.other_trials.trial import TABLE_SUFFIXES, address, existing_file
-from sweeps.space.distributions import Lookup, Space, contains, describe
+from sweeps.space.distributions import Lookup, Space, contains, expected
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.uris import sqlite_path
 
@@ -126,4 +126,4 @@ def _path_mistakes(key: str, source: OtherTrials, space: Space, lookup: Lookup) 
         elif path in named:
             yield f"{key}.fixed.{path}={value!r}: is also the path of the parameter {named[path]}; remove one"
         elif not contains(space[path], value):
-            yield f"{key}.fixed.{path}={value!r}: must be {describe(space[path])}, as in the space"
+            yield f"{key}.fixed.{path}={value!r}: {expected(space[path], value)}, as in the space"
