@@ -19,6 +19,12 @@ Schema = TypeVar("Schema")
 
 UNION = "tagged-union["
 """Beginning of pydantic's name for a union of sections within another union."""
+SHOULD_BE = "Input should be "
+"""Beginning of pydantic's messages."""
+CONTAINER_FORMS = ("list_type", "dict_type", "dataclass_type", "model_attributes_type")
+"""Mistakes of values that are no list and no section."""
+ITEMS = re.compile(r"(?:List|Dictionary) should (have at (?:least|most) \d+ items?) after validation, not \d+")
+"""Message of pydantic on the length of a list."""
 
 
 def read_config(container: Mapping[str, Any]) -> SweepConfig:
@@ -39,34 +45,38 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
     try:
         read: Schema = TypeAdapter(schema).validate_python(container)
     except ValidationError as error:
-        details = _without_alternatives(error.errors(include_url=False))
-        lines = [describe(schema, detail, container) for detail in details]
+        lines = _lines(schema, error.errors(include_url=False), container)
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
     return read
 
 
-def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Remove "must be a valid list" for a string where either a choice or a list of choices is allowed. Where either a
-    name or a number, or a section is allowed, remove the mistake that the value is not the other one."""
-    of_words = {detail["loc"][:-1] for detail in details if detail["type"] == "literal_error"}
-    of_names = {detail["loc"][:-1] for detail in details if detail["type"].startswith(("string_type", "int_"))}
+def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str]:
+    """Describe each mistake once: pydantic names one for each form that a value may have."""
+    of_keys: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for detail in details:
+        of_keys.setdefault(tuple(_locate(detail, container)[0]), []).append(detail)
+    for key, alternatives in of_keys.items():
+        precise = [each for each in alternatives if not _is_of_form(each)]
+        if precise:
+            yield from (describe(schema, each, container) for each in precise)
+        elif not any(other[: len(key)] == key for other in of_keys if other != key):  # else it has another form
+            yield describe(schema, _merged(alternatives), container)
 
-    def is_alternative(detail: Mapping[str, Any]) -> bool:
-        is_mapping, around = isinstance(detail["input"], Mapping), detail["loc"][:-1]
-        match detail["type"]:
-            case "list_type":
-                return around in of_words
-            case "string_type":
-                return is_mapping and detail["loc"][-1] == "str"
-            case "int_type":
-                return is_mapping and detail["loc"][-1] == "constrained-int"
-            case "literal_error":
-                return is_mapping and any(each["loc"][: len(around)] == around for each in details if each != detail)
-            case "dataclass_type" | "model_attributes_type":
-                return not is_mapping and around in of_names | of_words
-        return False
 
-    return [detail for detail in details if not is_alternative(detail)]
+def _is_of_form(detail: Mapping[str, Any]) -> bool:
+    """Whether a value has another form than a schema, such as a text for a number: another schema may be meant."""
+    return str(detail["type"]).endswith(("_type", "_parsing", "literal_error"))
+
+
+def _merged(alternatives: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return one mistake for all forms that a value may have; of a plain value, for all plain ones."""
+    of_plain = [each for each in alternatives if each["type"] not in CONTAINER_FORMS]
+    first, *others = of_plain or alternatives
+    if not others:
+        return first
+    wanted = [each["msg"].removeprefix(SHOULD_BE).partition(", unable")[0] for each in (first, *others)]
+    words = " ".join(str(each.get("ctx", {}).get("expected", "")) for each in (first, *others))
+    return {**first, "type": "literal_error", "msg": f"{SHOULD_BE}{' or '.join(wanted)}", "ctx": {"expected": words}}
 
 
 def knows(path: str) -> bool:
@@ -89,7 +99,7 @@ def _knows(annotation: Any, parts: Sequence[str]) -> bool:
 
 def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
     """Describe one mistake in one line: ``train.lr='abc': must be a valid number``."""
-    path, parent = _locate(detail["loc"], container)
+    path, parent = _locate(detail, container)
     key, value = ".".join(path), detail["input"]
     match detail["type"]:
         case "unexpected_keyword_argument":
@@ -103,7 +113,9 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             return f"{prefix}{detail['ctx']['error']}"
         case "dataclass_type" | "model_attributes_type":
             return _not_a_mapping(key, value)
-    message = detail["msg"].replace("Input should be", "must be").replace("String should", "must")
+    message = (
+        ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
+    )
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
     return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}"
 
@@ -151,7 +163,7 @@ def _meant(value: Any, words: str) -> str:
     return f"; did you mean {', '.join(close)}?" if close else ""
 
 
-def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], list[str]]:
+def _locate(detail: Mapping[str, Any], container: Any) -> tuple[list[str], list[str]]:
     """Return the dotted path of an error, and pydantic's location of the mapping around it.
 
     Pydantic adds the tag of a discriminated union to the location (``model, conv_net, channels``). A part that is not a
@@ -159,9 +171,11 @@ def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], l
     of this name (``task, command, command``).
     """
     path: list[str] = []
-    tag_at = -1
+    location, tag_at = detail["loc"], -1
     for index, part in enumerate(location):
         last = index == len(location) - 1
+        if last and _is_of_form(detail) and container is detail["input"]:
+            continue  # the form that this value does not have
         is_kind = isinstance(container, Mapping) and part in (container.get("kind"), container.get("type"))
         if is_kind and index != tag_at + 1:
             tag_at = index

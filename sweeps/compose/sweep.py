@@ -146,7 +146,9 @@ def _explain(conf: str, error: Exception, search_path: ConfSearchPath) -> Config
         group, _, option = missing.rpartition("/")
         listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
         options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]
-        return UnknownName(f"{group}={option}: there is no such option{did_you_mean(option, options, count=5)}")
+        return UnknownName(
+            f"{group}={option}: there is no such option{did_you_mean(option, options, count=5, listed=len(options))}"
+        )
     lines = [line.strip() for line in text.strip().splitlines()] or [type(error).__name__]
     message = " ".join(lines[:2]) if lines[0].endswith("while composing config:") else lines[0]
     where = "" if message.startswith("In '") or "conf=" in message else f"conf={conf}: "

@@ -16,6 +16,8 @@ from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, Positiv
 from sweeps_train.config.reach import Flag, Reach, Text
 
 Mode = Literal["min", "max"]
+KEPT = 5
+"""Largest number of best points that a stage keeps by default."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -72,6 +74,8 @@ class Limit:
     def __post_init__(self) -> None:
         if self.min is None and self.max is None:
             raise ValueError("a limit needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min={self.min:g} is above max={self.max:g}, so that no value is allowed; swap them")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -167,6 +171,15 @@ class Search:
     def modes(self) -> tuple[Mode, ...]:
         """Mode of each objective."""
         return (self.mode,) if isinstance(self.mode, str) else tuple(self.mode)
+
+    @property
+    def kept(self) -> list[int]:
+        """Number of best points of each stage that are trained first in what follows."""
+        following = [*(stage.num_trials for stage in self.stages[1:]), self.num_trials]
+        return [
+            min(KEPT, stage.num_trials, after) if stage.keep is None else stage.keep
+            for stage, after in zip(self.stages, following, strict=False)
+        ]
 
     @property
     def objectives(self) -> str:

@@ -22,9 +22,9 @@ class Stage:
     task, model, data, train, strategy and checkpoint."""
     num_trials: PositiveInt
     """Number of trials of this stage."""
-    keep: PositiveInt = 5
+    keep: PositiveInt | None = None
     """Number of its best points that the next stage, or after the last one the sweep, trains first; of similar ones the
-    best. Their values in both show how far the orders agree."""
+    best. Their values in both show how far the orders agree. Default: 5, or as many as there are trials in both."""
     rescale: Annotated[dict[str, PositiveFloat | dict[str, Power]], Reach.NOTHING] = Field(default_factory=dict)
     """Searched numbers whose best value changes with the size of a training, by path: a factor from this stage to the
     next one (after the last one, to the sweep), or powers of the ratio by which values of the config change, such as

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
+from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
 from sweeps.config.schedulers import FreezeThawScheduler, HyperbandScheduler
 from sweeps.config.search import Search, Stop
@@ -72,11 +73,11 @@ def check_changes(changes: Changes) -> None:
     """
     for key, value in changes.items():
         if key not in CHANGEABLE_WHILE_RUNNING | LENGTH and not _is_in_space(key):
+            misspelt = "" if knows(key) else did_you_mean(key, CHANGEABLE_WHILE_RUNNING | LENGTH)
             raise ConfigError(
                 f"{key}={value}: extend can change search.num_trials, search.max_concurrent, search.max_retries, "
                 f"search.confirm, search.stop.*, train.max_steps, train.epochs, and low, high or choices of space.PATH"
-                f"{did_you_mean(key, CHANGEABLE_WHILE_RUNNING | LENGTH)}; for other changes run a new sweep "
-                "search.warm_start"
+                f"{misspelt}; for other changes run a new sweep with search.warm_start"
             )
 
 

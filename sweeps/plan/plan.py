@@ -15,6 +15,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
+from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.rescaling import rescaled
 from sweeps.plan.stage import PlannedStage, planned_stages
@@ -39,6 +40,7 @@ from sweeps.validate.search import search_notes
 from sweeps.validate.storage import storage_notes
 from sweeps.validate.targets import check_targets
 from sweeps.validate.tracking import tracking_notes
+from sweeps.validate.warm_start import check_sources, unread_sources, warm_start_notes
 
 if TYPE_CHECKING:
     from sweeps.search.samplers.earlier_sweep import EarlierSweep
@@ -145,6 +147,17 @@ class Plan:
             search.modes[0],
         )
 
+    def check_warm_start(self) -> None:
+        """Read what a new sweep learns from, as far as that needs no ``import mlflow``.
+
+        Raises:
+            UserError: See ``warm_start``.
+        """
+        if unread_sources(self.config):
+            check_sources(self.config, self.space, self.points.lookup)
+        else:
+            _ = self.warm_start
+
     def in_stage(self, number: int) -> Plan:
         """Return the plan of a stage's search: the same sweep with cheaper trials.
 
@@ -219,6 +232,7 @@ class Plan:
             *tracking_notes(self.config),
             *cluster_notes(self.config),
             *storage_notes(self.config),
+            *([] if "warm_start" in vars(self) else warm_start_notes(self.config)),
         ]
 
     @property
@@ -298,12 +312,16 @@ def new_plan(
         return plan
     for each in plan.compositions:
         check_data(each.config)
+    if approve is None:  # else it is somebody else's code, which runs in a process of its own alone
+        _check_sampler(composition.config)
     _check_address(composition.config.cluster.address)
     _ = plan.local_fit
     if uri is None and (where == "here" or not plan.folder.exists()):
         _check_folder(plan.folder)
     if (store := sqlite_path(composition.config.tracking.uri)) is not None:
         check_sqlite_file(store)
+    if approve is None and where == "here":  # a queued sweep may learn from one that has not ended yet
+        plan.check_warm_start()
     return plan
 
 
@@ -320,6 +338,14 @@ def _checked_name(name: str) -> str:
             "or a digit; without --name the sweep is named after its config and the time"
         )
     return name
+
+
+def _check_sampler(config: SweepConfig) -> None:
+    """Make a custom sampler once, as its mistakes show only when its code runs."""
+    if isinstance(sampler := config.search.sampler, CustomSampler):
+        from sweeps.search.samplers.custom import make_custom_sampler
+
+        make_custom_sampler(sampler, config.seed)
 
 
 def _check_address(address: str) -> None:

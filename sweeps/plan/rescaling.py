@@ -7,8 +7,9 @@ from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.config.space import FloatDistribution, IntDistribution
-from sweeps.space.distributions import Lookup, Point, Space, as_sampled
-from sweeps.validate.config import lookup_in
+from sweeps.space.distributions import Point, Space, as_sampled
+from sweeps.validate.config import phases_of
+from sweeps.validate.rescaling import rescaling_factor
 
 Factors = Mapping[str, float]
 """Factors of searched values, by their path."""
@@ -23,20 +24,11 @@ def stage_factors(composition: Composition) -> list[Factors]:
     stages = composition.config.search.stages
     if not any(stage.rescale for stage in stages):
         return [{} for _ in stages]
-    phases = [lookup_in(each) for each in (*map(composition.in_stage, range(1, 1 + len(stages))), composition)]
+    phases = phases_of(composition)
     return [
-        {path: _factor(rule, phases[index], phases[index + 1]) for path, rule in stage.rescale.items()}
+        {path: rescaling_factor(rule, phases[index], phases[index + 1]) for path, rule in stage.rescale.items()}
         for index, stage in enumerate(stages)
     ]
-
-
-def _factor(rule: float | Mapping[str, float], stage: Lookup, following: Lookup) -> float:
-    if isinstance(rule, float | int):
-        return float(rule)
-    factor = 1.0
-    for size, power in rule.items():
-        factor *= (following(size) / stage(size)) ** power
-    return factor
 
 
 def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:

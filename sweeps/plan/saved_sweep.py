@@ -9,9 +9,10 @@ from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
-from sweeps.errors import UserError
+from sweeps.errors import ConfigError, UserError
 from sweeps.files import write_json
 from sweeps.folder import driver_was_killed, is_held
+from sweeps.plan.completion import is_complete
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
 from sweeps.plan.stage import planned_stages
@@ -67,7 +68,8 @@ def reopened(
         approve: See ``check_sweep``.
 
     Raises:
-        UserError: Its folder is not on this machine, or the changes make the sweep invalid.
+        UserError: Its folder is not on this machine, or the changes make the sweep invalid, or change nothing after
+            its end.
         NewerVersion: A later release wrote a file in its folder.
     """
     location = record.tags.get(TAG_FOLDER, "")
@@ -92,7 +94,7 @@ def reopened(
     before = before.recorded_at(uri if working_folder == Path.cwd() else absolute(uri))
     composition = extended(before, changes, record) if changes else before
     space = check_sweep(composition, approve)
-    return Plan(
+    plan = Plan(
         name=record.sweep,
         composition=composition,
         space=space,
@@ -103,6 +105,14 @@ def reopened(
         uri=stored_at,
         stages=planned_stages(composition),
     )
+    if changes and composition.config == before.config and is_complete(record, plan):
+        given = ", ".join(f"{key}={value}" for key, value in changes.items())
+        count = len(record.trials)
+        raise ConfigError(
+            f"{given}: is so already, and {record.sweep} has ended with {count} trial{'s'[: count != 1]}; extend "
+            "needs a larger number, or another value"
+        )
+    return plan
 
 
 def _copied(sweep: str, uri: str) -> Path:

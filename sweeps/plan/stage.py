@@ -50,10 +50,11 @@ class PlannedStage:
 
 def planned_stages(composition: Composition) -> tuple[PlannedStage, ...]:
     """Return the stages of a sweep, in their order."""
-    stages = zip(composition.config.search.stages, composition.stages, stage_factors(composition), strict=True)
+    search = composition.config.search
+    stages = zip(search.stages, composition.stages, search.kept, stage_factors(composition), strict=True)
     return tuple(
-        PlannedStage(number, tuple(stage.overrides), changes, stage.num_trials, stage.keep, factors)
-        for number, (stage, changes, factors) in enumerate(stages, start=1)
+        PlannedStage(number, tuple(stage.overrides), changes, stage.num_trials, keep, factors)
+        for number, (stage, changes, keep, factors) in enumerate(stages, start=1)
     )
 
 

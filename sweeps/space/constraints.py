@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from sweeps.compose.expressions import Expression
 
 
+class ConstraintFailed(ConstraintViolated):
+    """A constraint that cannot be computed with the values of a point."""
+
+
 class Constraints:
     """The constraints of a sweep: ``search.constraints``.
 
@@ -60,7 +64,7 @@ class Constraints:
             unknown: Searched paths that are not sampled yet; constraints that depend on them are not checked.
 
         Raises:
-            ConstraintViolated: A constraint does not hold, or cannot be computed, at this point.
+            ConstraintViolated: A constraint does not hold at this point; ``ConstraintFailed`` if it cannot be computed.
         """
         from sweeps.compose.expressions import Absent
 
@@ -78,7 +82,7 @@ class Constraints:
             except Absent:
                 continue
             except ValueError as error:
-                raise ConstraintViolated(f"{key_of(index, expression.text)}: {error}") from None
+                raise ConstraintFailed(f"{key_of(index, expression.text)}: {error}") from None
             if not isinstance(holds, bool):
                 raise ConfigError(
                     f"{key_of(index, expression.text)}: gives {repr(holds)[:100]}, which is neither true nor "

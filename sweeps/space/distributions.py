@@ -319,16 +319,26 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
             return [value]
         case IntDistribution(low=low, high=high, step=step):
             return range(low, high + 1, step)
-        case FloatDistribution(low=low, high=high, step=step):
+        case FloatDistribution(low=low, high=high, step=step, log=log):
             if step is not None:
                 count = _num_steps(low, high, step) + 1
                 if count > MAX_GRID_POINTS:
                     raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; widen it")
                 return [_at_step(low, step, index) for index in range(count)]
-            raise ConfigError(
-                f"space.{path}: a grid needs a step between low={low} and high={high}, or a list of choices; "
-                f"for example 'space.{path}.step={(high - low) / 4:g}'"
-            )
+            needed = "a list of choices" if log else f"a step between low={low} and high={high}, or a list of choices"
+            raise ConfigError(f"space.{path}: a grid needs {needed}; for example {_as_grid(path, distribution)}")
+
+
+def _as_grid(path: str, distribution: FloatDistribution) -> str:
+    """Overrides that make a range finite."""
+    low, high = distribution.low, distribution.high
+    step = f"'space.{path}.step={(high - low) / 4:g}'"
+    if not distribution.log:  # of which steps would not be even
+        return step
+    if distribution.when:  # which a new distribution would not have
+        return f"'space.{path}.log=false' {step}"
+    choices = (low * (high / low) ** (part / 3) for part in range(4))
+    return f"'{path}=choice({', '.join(f'{each:.3g}' for each in choices)})'"
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:
@@ -348,7 +358,7 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
         if path not in space.distributions:
             raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{did_you_mean(path, space)}")
         if not contains(space[path], value):
-            raise ConfigError(f"{name}.{path}={value!r}: must be {describe(space[path])}, as the space says")
+            raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as the space says")
         for other, wanted in space[path].when.items():
             if other in space.distributions and other not in point:
                 continue  # the other value will be sampled
@@ -371,6 +381,18 @@ def describe(distribution: Distribution) -> str:
     low, last = boundary_values(distribution)[0], boundary_values(distribution)[-1]
     steps = f" in steps of {distribution.step:g}" if distribution.step not in (None, 1) else ""
     return f"{kind} {low} and {last}{steps}"
+
+
+def expected(distribution: Distribution, value: Any) -> str:
+    """Text on a value that cannot be sampled, such as ``must be between 0 and 1``; or that it is no number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or not isinstance(distribution, FloatDistribution | IntDistribution):
+        return f"must be {describe(distribution)}"
+    kind = "text; without quotes it" if isinstance(value, str) else f"{type(value).__name__}; it"
+    number = (
+        describe(distribution) if isinstance(distribution, IntDistribution) else f"a number {describe(distribution)}"
+    )
+    return f"is a {kind} must be {number}"
 
 
 def _listed(values: Sequence[Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError, ConstraintViolated
-from sweeps.space.constraints import Constraints, key_of
+from sweeps.space.constraints import ConstraintFailed, Constraints, key_of
 from sweeps.space.distributions import Lookup, Space, check_point, describe, satisfies
 from sweeps.space.suggester import RandomDraws
 
@@ -72,8 +72,8 @@ class InitialPoints:
         """Mistakes in ``search.points`` and ``search.constraints``: one line each, with key, value and fix."""
         search = self.composition.config.search
         try:
-            if self.constraints.expressions and not any(map(self.constraints.allows, self._draws(NUM_DRAWS))):
-                yield self._nothing_allowed()
+            if self.constraints.expressions:
+                yield from self._excluding_constraints()
         except ConfigError as error:
             yield str(error)
             return
@@ -117,6 +117,24 @@ class InitialPoints:
                 if other in absent or (known and not satisfies(value, wanted)):
                     absent.add(path)
         return frozenset(self.space) - frozenset(point) - absent
+
+    def _excluding_constraints(self) -> Iterator[str]:
+        """The mistakes of constraints that none of many random points satisfies, or can even be computed with."""
+        failure: ConstraintFailed | None = None
+        always_fails = True
+        for point in self._draws(NUM_DRAWS):
+            try:
+                self.constraints.check(point)
+            except ConstraintFailed as error:
+                failure = failure or error
+            except ConstraintViolated:
+                always_fails = False
+            else:
+                return
+        if not always_fails:
+            yield self._nothing_allowed()
+        if failure is not None:
+            yield f"{failure}; correct the constraint"
 
     def _nothing_allowed(self) -> str:
         keys = [key_of(index, each.text) for index, each in enumerate(self.constraints.expressions)]

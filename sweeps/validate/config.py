@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from sweeps.compose import Composition, Variant
@@ -18,6 +18,7 @@ from sweeps.validate.elastic import check_elastic
 from sweeps.validate.model import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics import check_numerics
 from sweeps.validate.rescaling import rescaling_mistakes
+from sweeps.validate.samples import check_samples
 from sweeps.validate.search import search_mistakes
 from sweeps.validate.storage import storage_mistakes
 from sweeps.validate.strategy import check_strategy
@@ -55,32 +56,43 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         mistakes.collect(_check_values, composition, space, mistakes)
         for line in search_mistakes(composition, space, lookup):
             mistakes.add(line)
-        for line in (*tracking_mistakes(composition), *storage_mistakes(config)):
+        for line in (*_rescaling(composition, space), *tracking_mistakes(composition), *storage_mistakes(config)):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
             for line in InitialPoints(composition, space, Constraints(composition), lookup).mistakes():
                 mistakes.add(line)
         if not mistakes.lines:  # which every stage would have, too
-            mistakes.collect(_check_stages, composition, space)
+            mistakes.collect(_check_stages, composition)
     mistakes.raise_any()
     assert space is not None
     return space
 
 
-def _check_stages(composition: Composition, space: Space) -> None:
-    """Check the sweeps of the stages' trials, and how values are rescaled between them.
+def _rescaling(composition: Composition, space: Space) -> Iterator[str]:
+    """Yield the mistakes in how values are rescaled between stages, one a line."""
+    search = composition.config.search
+    if any(stage.rescale for stage in search.stages):
+        yield from rescaling_mistakes(search, space, phases_of(composition))
+
+
+def phases_of(composition: Composition) -> list[Mapping[str, Any]]:
+    """Return the config of each stage of a sweep, and of the sweep itself."""
+    phases = (*map(composition.in_stage, range(1, 1 + len(composition.stages))), composition)
+    return [SWEEP_CONFIG.dump_python(each.config, by_alias=True) for each in phases]
+
+
+def _check_stages(composition: Composition) -> None:
+    """Check the sweeps of the stages' trials.
 
     Raises:
         ConfigError: With every mistake that the sweep itself does not have, one a line.
     """
     lines: list[str] = []
-    stages = [composition.in_stage(number) for number in range(1, 1 + len(composition.stages))]
-    for index, stage in enumerate(stages):
+    for index in range(len(composition.stages)):
         try:
-            check_sweep(stage)
+            check_sweep(composition.in_stage(index + 1))
         except ConfigError as error:
             lines += [f"search.stages.{index}: {line}" for line in str(error).split("\n")]
-    lines += rescaling_mistakes(composition.config.search, space, [lookup_in(each) for each in (*stages, composition)])
     if lines:
         raise ConfigError("\n".join(lines))
 
@@ -97,6 +109,7 @@ def check_training(config: SweepConfig) -> None:
     check_strategy(config)
     check_elastic(config)
     check_model_on_data(config)
+    check_samples(config)
     check_numerics(config)
     check_bitsandbytes(config)
     check_float8(config)

@@ -24,7 +24,7 @@ from sweeps.errors import ConfigError
 from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
-from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values
+from sweeps.space.distributions import Lookup, Space, boundary_values, contains, expected, grid_values
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_metrics
 from sweeps.validate.pools import pool_mistakes
@@ -119,8 +119,22 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     yield from _wrong_direction(composition.config)
     yield from _high_learning_rate(composition.config)
     for path in space:
+        distribution = space[path]
         if space.context(path, lookup) is None:
             yield f"{path} is never searched, since the values in its `when` cannot occur"
+        elif isinstance(distribution, FloatDistribution | IntDistribution) and distribution.low < distribution.high:
+            yield from _single_value(path, distribution)
+
+
+def _single_value(path: str, distribution: FloatDistribution | IntDistribution) -> Iterator[str]:
+    """Note a range of which only the first value can occur, since the next step is beyond its end."""
+    values = boundary_values(distribution)
+    if len(values) == 1:
+        low, high = distribution.low, distribution.high
+        yield (
+            f"space.{path}.step={distribution.step}: is more than the range from {low:g} to {high:g}, so that only "
+            f"{values[0]:g} can occur; use a smaller step"
+        )
 
 
 def _ignores_seed(config: SweepConfig) -> bool:
@@ -213,14 +227,17 @@ def _confirm(search: Search, space: Space) -> Iterator[str]:
 
 
 def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
-    if search.sampler.kind == "brute_force":
-        for path in space:
-            if space.context(path, lookup) is not None:
-                try:
-                    grid_values(path, space[path])
-                except ConfigError as error:
-                    yield str(error)
-    elif search.sampler.kind == "grid":
+    if search.sampler.kind not in ("brute_force", "grid"):
+        return
+    is_finite = True
+    for path in space:
+        if space.context(path, lookup) is not None:
+            try:
+                grid_values(path, space[path])
+            except ConfigError as error:
+                is_finite = False
+                yield str(error)
+    if search.sampler.kind == "grid" and is_finite:
         try:
             space.grid(lookup)
         except ConfigError as error:
@@ -338,4 +355,4 @@ def _priors(space: Space) -> Iterator[str]:
             continue
         value = distribution.prior.value
         if not contains(distribution, value):
-            yield f"space.{path}.prior.value={value!r}: must be {describe(distribution)}, as in the space"
+            yield f"space.{path}.prior.value={value!r}: {expected(distribution, value)}, as in the space"

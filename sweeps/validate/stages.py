@@ -28,6 +28,8 @@ def stage_mistakes(search: Search) -> Iterator[str]:
     following = [*((f"search.stages.{index}.num_trials", each.num_trials) for index, each in enumerate(search.stages))]
     following = [*following[1:], ("search.num_trials", search.num_trials)]
     for index, (stage, (next_key, next_trials)) in enumerate(zip(search.stages, following, strict=True)):
+        if stage.keep is None:
+            continue
         if stage.keep > stage.num_trials:
             yield (
                 f"search.stages.{index}.keep={stage.keep}: is more than the stage's num_trials={stage.num_trials}; set "

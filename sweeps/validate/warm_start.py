@@ -1,4 +1,5 @@
-"""Checks of ``search.warm_start`` that need neither Optuna, MLflow nor pandas: names, files and config paths."""
+"""Checks of ``search.warm_start``: names, files and config paths, which need neither Optuna, MLflow nor pandas; and
+what the sources hold, as far as that can be read without MLflow."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from sweeps.config import SweepConfig
 from sweeps.config.search import Search
-from sweeps.config.warm_start import OptunaStudy, OtherTrials, TrialTable
-from sweeps.errors import UserError
+from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials, TrialTable, WarmStart
+from sweeps.errors import UnknownName, UserError
 from sweeps.redact import holds_password, redact_uri
 from sweeps.search.other_trials.trial import TABLE_SUFFIXES, address, existing_file
-from sweeps.space.distributions import Lookup, Space, contains, describe
+from sweeps.space.distributions import Lookup, Space, contains, expected
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.uris import sqlite_path
 
@@ -32,6 +34,57 @@ def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterato
     for key, other in search.other_trials.items():
         yield from _address_mistakes(key, other)
         yield from _path_mistakes(key, other, space, lookup)
+
+
+def unread_sources(config: SweepConfig) -> list[str]:
+    """Return the keys of the sources whose trials only MLflow's client or a database server can read."""
+    return [
+        f"search.warm_start.{index}"
+        for index, source in enumerate(config.search.warm_start)
+        if not _is_local(source, config.tracking.uri)
+    ]
+
+
+def _is_local(source: WarmStart, tracking_uri: str) -> bool:
+    """Whether a file on this machine holds the trials, in a form that is read without ``import mlflow``."""
+    if isinstance(source, MLflowExperiment):
+        return False
+    if isinstance(source, OptunaStudy):
+        text = address("storage", source.storage)
+        return "://" not in text or sqlite_path(text) is not None
+    return isinstance(source, TrialTable) or sqlite_path(tracking_uri) is not None
+
+
+def check_sources(config: SweepConfig, space: Space, lookup: Lookup) -> None:
+    """Read the sources that are local, and look for the experiments of those in an SQLite store.
+
+    Raises:
+        UserError: One does not exist, cannot be read, or has no trial in the space.
+    """
+    from sweeps.search.other_trials.load import load_other_trials
+    from sweeps.search.other_trials.mlflow_experiment import check_experiment
+    from sweeps.tracking.reader import load_sweep
+
+    search, uri = config.search, config.tracking.uri
+    for index, source in enumerate(search.warm_start):
+        key = f"search.warm_start.{index}"
+        if isinstance(source, MLflowExperiment):
+            check_experiment(key, source, uri)
+        elif not _is_local(source, uri):
+            continue
+        elif isinstance(source, str):
+            try:
+                load_sweep(uri, source)
+            except UnknownName as error:
+                raise UserError(f"{key}={source}: {error}") from None
+        else:
+            load_other_trials(key, source, uri, space, lookup, (search.metrics[0], search.modes[0]))
+
+
+def warm_start_notes(config: SweepConfig) -> Iterator[str]:
+    """Yield a note on the sources that are not read before the sweep starts."""
+    if unread := unread_sources(config):
+        yield f"{', '.join(unread)}: the trials are read when the sweep starts, and were not checked here"
 
 
 def _address_mistakes(key: str, source: OtherTrials) -> Iterator[str]:
@@ -73,4 +126,4 @@ def _path_mistakes(key: str, source: OtherTrials, space: Space, lookup: Lookup) 
         elif path in named:
             yield f"{key}.fixed.{path}={value!r}: is also the path of the parameter {named[path]}; remove one"
         elif not contains(space[path], value):
-            yield f"{key}.fixed.{path}={value!r}: must be {describe(space[path])}, as in the space"
+            yield f"{key}.fixed.{path}={value!r}: {expected(space[path], value)}, as in the space"

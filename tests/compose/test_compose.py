@@ -323,3 +323,35 @@ def test_options_that_would_multiply_to_millions_are_counted_and_not_made(tmp_pa
 def test_a_written_override_is_read_back_as_it_was(value: Any) -> None:
     document = [{"a.b": value, "c": [value]}]
     assert parse_values([written_override("search.points", document)]) == {"search.points": document}
+
+
+STAGE = "search.stages=[{overrides: ['train.max_steps=40'], num_trials: 4, rescale: {train.lr: RULE}}]"
+RESCALED = "search.stages.0.rescale.train.lr"
+
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        (STAGE.replace("RULE", "{train.max_steps: abc}"), f"{RESCALED}.train.max_steps='abc': must be a valid number"),
+        (
+            STAGE.replace("RULE", "{train.max_steps: 9}"),
+            f"{RESCALED}.train.max_steps=9: must be less than or equal to 4",
+        ),
+        (STAGE.replace("RULE", "0"), f"{RESCALED}=0: must be greater than 0"),
+        (STAGE.replace("RULE", "abc"), f"{RESCALED}='abc': must be a valid number"),
+        ("checkpoint.every=never", "checkpoint.every='never': must be a valid integer or 'auto'"),
+        ("checkpoint.every=0", "checkpoint.every=0: must be greater than 0"),
+        ("search.metric=[]", "search.metric=[]: must have at least 1 item"),
+        ("search.metric=[3]", "search.metric.0=3: must be a valid string"),
+        ("search.metric={a: 1}", "search.metric={'a': 1}: must be a valid string"),
+        ("space.train.optimizer.choices=[]", "space.train.optimizer.choices=[]: must have at least 1 item"),
+        ("search.mode=[min, mix]", "search.mode.1='mix': must be 'min' or 'max'"),
+        ("scaling.use_gpu=3", "scaling.use_gpu=3: must be a valid boolean or 'auto'"),
+        ("search/sampler=nosuch", "search/sampler=nosuch: there is no such option; there is bohb, brute_force, cmaes"),
+    ],
+)
+def test_a_value_of_no_form_that_its_key_may_have_is_told_in_one_line(token: str, message: str) -> None:
+    with pytest.raises((ConfigError, UnknownName)) as caught:
+        compose_sweep("digits", [token], ConfSearchPath())
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)

@@ -16,6 +16,7 @@ from recording import CONFIG, POINT, open_recorder
 
 import sweeps
 from sweeps.constants import DURATION_METRIC, TAG_ENDED
+from sweeps.errors import ConfigError
 from sweeps.plan.completion import describe_completion, is_complete
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import reopened, save
@@ -200,3 +201,12 @@ def test_the_sessions_of_a_sweep_that_was_resumed_very_often_fit_a_tag() -> None
     assert len(sessions) == MOST_SESSIONS
     assert len(json.dumps(sessions)) < 7000
     assert elapsed(sessions, float("inf")) == pytest.approx(3 * MOST_SESSIONS * 10.5, abs=1)
+
+
+def test_extending_to_what_a_complete_sweep_has_is_refused_unless_another_value_changes(uri: str) -> None:
+    recorded_sweep(uri, "done", planned=1, states=("finished",))
+    record, same = load_sweep(uri, "done"), {"search.num_trials": 1}
+    with pytest.raises(ConfigError, match=r"search\.num_trials=1: is so already, and done has ended with 1 trial;"):
+        reopened(record, same)
+    reopened(record, {**same, "search.max_retries": 3})
+    reopened(replace(record, status="interrupted"), same)

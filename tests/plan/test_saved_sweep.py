@@ -49,6 +49,14 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
     ("change", "words"),
     [
         ("search.num_trials=3", ["search.num_trials=3", "already has 4", "larger"]),
+        (
+            "search.num_trials=4",
+            ["search.num_trials=4: is so already", "first has ended with 4 trials", "larger number"],
+        ),
+        (
+            "search.metric=eval/loss",
+            ["choices of space.PATH; for other changes run a new sweep with search.warm_start"],
+        ),
         ("search.num_trial=9", ["search.num_trial=9", "did you mean search.num_trials"]),
         ("train.lr=1", ["train.lr=1", "search.num_trials", "warm_start"]),
         ("search.num_trials=many", ["search.num_trials=", "many"]),

@@ -91,6 +91,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
     table.rename(columns={"lr": "config/lr"}).to_csv(folder / "trials.csv", index=False)
     table.to_parquet(folder / "trials.parquet")
     table.assign(note="x").to_json(folder / "trials.jsonl", orient="records", lines=True)
+    (folder / "empty.log").touch()
+    (folder / "text.log").write_text("no database")
     (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
     client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment = client.create_experiment("theirs", artifact_location=str(folder))
@@ -171,6 +173,8 @@ WRONG: list[tuple[type[OtherTrials], dict[str, Any], list[str]]] = [
     (OptunaStudy, {"storage": "study.db", "study": "several"}, [".objective", "2 objectives"]),
     (OptunaStudy, {"storage": "study.db", "study": "several", "objective": 2}, ["objective=2", "numbered from 0"]),
     (OptunaStudy, {"storage": "trials.csv"}, ["is no storage of Optuna"]),
+    (OptunaStudy, {"storage": "empty.log"}, ["storage=empty.log", "holds no Optuna study", "SQLite or journal file"]),
+    (OptunaStudy, {"storage": "text.log"}, ["storage=text.log", "holds no Optuna study", "SQLite or journal file"]),
     (OptunaStudy, {"storage": "mlflow.db"}, ["is no storage of Optuna", "version_info"]),
     (TrialTable, {"path": "study.db"}, ["must be one of .csv"]),
     (TrialTable, {"path": "trials.csv", "metric": "los"}, ["metric=los", "did you mean loss?"]),
@@ -250,10 +254,44 @@ def test_a_misspelt_parameter_is_reported_before_ray_starts(
 ) -> None:
     pd.DataFrame({"rate": [0.01], "accuracy": [0.5]}).to_csv(working_folder / "trials.csv", index=False)
     monkeypatch.setattr("sweeps.driver.cluster.connected", lambda config: pytest.fail("Ray was started"))
-    plan = planned("{kind: table, path: trials.csv, parameters: {rat: train.lr}}")
     with pytest.raises(UserError, match=r"parameters\.rat: it has no such parameter; did you mean rate\?"):
-        run(plan, PlainView(Console(quiet=True)))
-    assert not plan.folder.exists()
+        run(planned("{kind: table, path: trials.csv, parameters: {rat: train.lr}}"), PlainView(Console(quiet=True)))
+    assert not (working_folder / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ("nosuchsweep", ["search.warm_start.0=nosuchsweep", "there is no sweep 'nosuchsweep'"]),
+        ("{kind: optuna, storage: text.log}", ["search.warm_start.0.storage=text.log", "holds no Optuna study"]),
+        ("{kind: table, path: text.csv}", ["search.warm_start.0.metric=eval/accuracy", "no such column"]),
+        ("{kind: mlflow, experiment: their, uri: 'sqlite:///mlflow.db'}", ["warm_start.0.experiment=their", "theirs?"]),
+        (
+            "{kind: mlflow, experiment: theirs, uri: 'sqlite:///mlflow.db'}, {kind: optuna, storage: text.log}",
+            ["search.warm_start.1.storage=text.log"],
+        ),
+        (
+            "{kind: mlflow, experiment: theirs, uri: 'sqlite:///mlflow.db'}, nosuchsweep",
+            ["search.warm_start.1=nosuchsweep", "there is no sweep 'nosuchsweep'"],
+        ),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_refused_by_the_plan(
+    folder: Path, working_folder: Path, sources: str, words: list[str]
+) -> None:
+    for name in ("text.log", "mlflow.db"):
+        (working_folder / name).write_bytes((folder / name).read_bytes())
+    (working_folder / "text.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError) as raised:
+        planned(sources)
+    assert [word for word in words if word not in str(raised.value)] == []
+
+
+def test_the_plan_says_that_an_experiment_was_not_read(folder: Path, working_folder: Path) -> None:
+    (working_folder / "mlflow.db").write_bytes((folder / "mlflow.db").read_bytes())
+    plan = planned("{kind: mlflow, experiment: theirs, uri: 'sqlite:///mlflow.db', metric: val_loss}")
+    (note,) = [note for note in plan.notes if "warm_start" in note]
+    assert note.startswith("search.warm_start.0: the trials are read when the sweep starts")
 
 
 def test_a_sweep_that_continues_learns_from_the_same_trials_though_their_file_is_gone(working_folder: Path) -> None:

@@ -265,7 +265,7 @@ def test_what_a_given_point_leaves_out_is_not_judged_before_it_is_sampled() -> N
         (["train.lr > 1"], ["search.constraints.0='train.lr > 1'", "none of 1,000", "loosen"]),
         (["print(train.lr) == 1"], ["calls 'print'", "functions are min"]),
         (["train.lr < 1", "train.lr > 1"], ["search.constraints.0", "search.constraints.1", "them"]),
-        (["train.micro_batch_size < 3"], ["train.micro_batch_size < 3", "none of 1,000"]),
+        (["train.micro_batch_size < 3"], ["train.micro_batch_size=None", "not supported", "correct the constraint"]),
     ],
 )
 def test_a_mistake_in_a_constraint_is_found_on_the_driver(texts: list[str], words: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -34,6 +35,16 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
     ("tokens", "words"),
     [
         (("search/sampler=brute_force",), ["space.model.dropout", "needs a step", "space.model.dropout.step="]),
+        (("search=grid",), ["space.train.lr: a grid needs", "'train.lr=choice(0.0001, 0.001, 0.01, 0.1)'"]),
+        (
+            ("search=grid", "space.train.lr.when={train.optimizer: sgd}"),
+            ["space.train.lr: a grid", "'space.train.lr.log=false' 'space.train.lr.step=0.024975'"],
+        ),
+        (
+            ('search.constraints=["train.optimizer > 3 or train.lr < 0.01"]',),
+            ["search.constraints.0=", "'>' not supported between instances of 'str' and 'int'", "correct the"],
+        ),
+        (('search.constraints=["1/0 > train.lr"]',), ["search.constraints.0=", "division by zero, with train.lr="]),
         (("search.confirm=1",), ["search.confirm=1", "compared", "set 2 or more"]),
         (("search.confirm=20",), ["search.confirm=20", "search.num_trials=16"]),
         ((*TWO, "search.confirm=2"), ["search.confirm=2", "one objective", "one search.metric"]),
@@ -93,6 +104,10 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
             ["search.scheduler.resource=tokens", "image_classification", "samples"],
         ),
         (("search.limits={eval/los: {max: 1}}",), ["search.limits.eval/los", "eval/loss"]),
+        (
+            ("search.limits={eval/loss: {min: 0.9, max: 0.1}}",),
+            ["limits.eval/loss", "min=0.9 is above max=0.1", "swap"],
+        ),
         (("search.limits={system/memory: {max: 1}}",), ["search.limits.system/memory", "system/memory_mib"]),
         ((*TWO, "search/sampler=cmaes"), ["search.sampler.kind=cmaes", "eval/accuracy and eval/loss", "nsga2"]),
         ((*TWO, "search/sampler=bohb"), ["search.sampler.kind=bohb", "one objective"]),
@@ -105,6 +120,15 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
         (
             ("cluster.num_gpus=0", "search.stop.cost={limit: 5, per_gpu_hour: 2}"),
             ["search.stop.cost.per_gpu_hour=2", "no GPU", "per_cpu_hour"],
+        ),
+        (
+            ('search.points=[{train.lr: "0.01"}]',),
+            ["search.points.0.train.lr='0.01': is a text; without quotes it must be a number between 0.0001 and 0.1"],
+        ),
+        (("search.points=[{train.lr: true}]",), ["train.lr=True: is a bool; it must be a number between 0.0001"]),
+        (
+            ('search.points=[{model.channels: "8"}]',),
+            ["channels='8': is a text; without quotes it must be a whole number between 8 and 32 in steps of 8"],
         ),
         (("search.warm_start=[a b]",), ["search.warm_start.0='a b'", "sweeps list"]),
         (("search.warm_start=[one, one]",), ["search.warm_start.1=one", "twice"]),
@@ -130,6 +154,25 @@ def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...]
         found = str(error).split("\n")
     assert len(found) >= 1
     assert any(all(word in line for word in words) for line in found), found
+
+
+@pytest.mark.parametrize("sampler", ["grid", "brute_force"])
+def test_every_range_that_a_grid_cannot_have_is_named_at_once_with_a_fix_that_passes(sampler: str) -> None:
+    tokens = [f"search/sampler={sampler}"]
+    found = mistakes(*tokens)
+    assert [line.partition(":")[0] for line in found] == [
+        "space.model.dropout",
+        "space.train.lr",
+        "space.train.momentum",
+    ]
+    fixes = [fix for line in found for fix in re.findall(r"'([^' ]+=[^']+)'", line)]
+    assert mistakes(*tokens, *fixes) == []
+
+
+def test_a_constraint_that_only_sometimes_cannot_be_computed_is_told_with_those_that_exclude_the_rest() -> None:
+    excluding, failing = mistakes('search.constraints=["1 / (train.global_batch_size - 32) < 0"]')
+    assert "none of 1,000 random points satisfies it" in excluding
+    assert "division by zero, with train.global_batch_size=32; correct the constraint" in failing
 
 
 @pytest.mark.parametrize(
@@ -167,6 +210,8 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
             ("search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),
             ["kind=asha judges trials by eval/accuracy alone", "good in eval/loss", "search/scheduler=none"],
         ),
+        (("space.model.dropout.step=5",), ["space.model.dropout.step=5", "range from 0 to 0.3", "only 0 can occur"]),
+        (("space.model.channels.step=50",), ["space.model.channels.step=50", "only 8 can occur", "a smaller step"]),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
         (("search.metric=eval/loss", "search.mode=max"), ["mode=max", "highest eval/loss", "search.mode=min"]),

@@ -8,6 +8,7 @@ from sweeps.compose.composition import Composition
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import SweepsError
+from sweeps.plan.stage import planned_stages
 from sweeps.validate.config import check_sweep, lookup_in
 from sweeps.validate.search import search_notes
 
@@ -95,7 +96,14 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
         ("model.channels=8", "train.optimizer: 2", ["rescale.train.optimizer=2", "has choices"]),
         ("model.channels=8", "train.lr: 0", ["search.stages.0.rescale.train.lr", "greater than 0"]),
         ("model.channels=8", "train.lr: {model.channels: -1000}", ["search.stages.0.rescale.train.lr", "-4"]),
-        ("model.channels=8", "train.lr: {model.width: -1}", ["model.width=-1", "None in the stage", "a factor"]),
+        (
+            "model.channels=8",
+            "train.lr: {model.width: -1}",
+            ["model.width=-1: the config has no model.width", "a factor"],
+        ),
+        ("model.channels=8", "train.lr: {model.channel: -1}", ["has no model.channel; did you mean model.channels"]),
+        ("model=vision_transformer", "train.lr: {model.width: -1}", ["model.width is 32 in", "missing after it"]),
+        ("model.channels=8", "train.lr: 1e300", ["train.lr=1e+300", "out of the range 0.001 to 0.1", "0.01 and 100"]),
         ("model.channels=8", "train.lr: {model.kind: -1}", ["model.kind=-1", "conv_net", "positive number"]),
         ("model.channels=8", "train.lr: {train.momentum: 1}", ["train.momentum=1", "is searched"]),
         ("train.max_steps=20", "train.lr: {model.channels: -1}", ["is 16 in the stage and after it", "overrides"]),
@@ -107,6 +115,21 @@ def test_a_value_that_cannot_be_rescaled_is_named(override: str, rule: str, word
     message = mistake(*SPACE, *more, stage)
     for word in words:
         assert word in message, message
+
+
+def test_by_default_a_stage_keeps_at_most_as_many_points_as_there_are_trials() -> None:
+    few = "search.stages=[{overrides: ['train.max_steps=40'], num_trials: 4}]"
+    for tokens, kept in (((few,), 4), ((few, "search.num_trials=3"), 3), ((few.replace("4}", "9}"),), 5)):
+        composition = composed(*SPACE, *tokens)
+        check_sweep(composition)
+        assert [stage.keep for stage in planned_stages(composition)] == [kept]
+
+
+def test_mistakes_in_keep_and_in_rescale_are_told_at_once() -> None:
+    text = "search.stages=[{overrides: ['train.max_steps=40'], num_trials: 4, keep: 9, rescale: {train.lrr: 0.5}}]"
+    first, second = mistake(*SPACE, text).split("\n")
+    assert first.startswith("search.stages.0.keep=9")
+    assert second.startswith("search.stages.0.rescale.train.lrr=0.5")
 
 
 def test_a_stage_has_the_sweeps_space_and_its_own_values() -> None:

@@ -10,6 +10,7 @@ from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.search.other_trials.trial import OtherSearch, OtherTrial, address, existing_file
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause, request_limits
+from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import ANSWER_WITHIN_S, PAGE, all_pages
 from sweeps.tracking.uris import sqlite_path
 
@@ -32,9 +33,7 @@ def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metri
     Raises:
         UserError: The server, the experiment or the metric does not exist, or the filter is wrong.
     """
-    uri = tracking_uri if source.uri is None else address(f"{key}.uri", source.uri)
-    if (path := sqlite_path(uri)) is not None:  # MLflow would create it
-        existing_file(f"{key}.uri", path)
+    uri = _existing_store(key, source, tracking_uri)
     try:
         client = connect(uri)
     except TrackingUnreachable as error:
@@ -48,14 +47,44 @@ def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metri
     return OtherSearch(source.experiment, [_trial(run, name) for run in runs], source.mode, name)
 
 
+def check_experiment(key: str, source: MLflowExperiment, tracking_uri: str) -> None:
+    """Check that an experiment in an SQLite store exists, without MLflow, whose import takes seconds.
+
+    Args:
+        key: Config key of the source, for messages.
+        source: Where the runs are.
+        tracking_uri: Tracking URI of this sweep, if the source has none.
+
+    Raises:
+        UserError: The store or the experiment does not exist.
+    """
+    path = queryable_file(_existing_store(key, source, tracking_uri))
+    if path is None:
+        return
+    with reading(path) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM experiments WHERE lifecycle_stage = 'active'")]
+    if source.experiment not in names:
+        raise _unknown(key, source, names)
+
+
+def _existing_store(key: str, source: MLflowExperiment, tracking_uri: str) -> str:
+    uri = tracking_uri if source.uri is None else address(f"{key}.uri", source.uri)
+    if (path := sqlite_path(uri)) is not None:  # MLflow would create it
+        existing_file(f"{key}.uri", path)
+    return uri
+
+
+def _unknown(key: str, source: MLflowExperiment, known: Sequence[str]) -> UserError:
+    return UserError(
+        f"{key}.experiment={source.experiment}: there is no such experiment{did_you_mean(source.experiment, known)}"
+    )
+
+
 def _runs(key: str, source: MLflowExperiment, client: MlflowClient) -> Sequence[Run]:
     experiment = client.get_experiment_by_name(source.experiment)
     if experiment is None:
         known = all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
-        names = [each.name for each in known]
-        raise UserError(
-            f"{key}.experiment={source.experiment}: there is no such experiment{did_you_mean(source.experiment, names)}"
-        )
+        raise _unknown(key, source, [each.name for each in known])
     ids, wanted = [experiment.experiment_id], source.filter or ""
     try:
         runs = all_pages(lambda token: client.search_runs(ids, wanted, max_results=PAGE, page_token=token))

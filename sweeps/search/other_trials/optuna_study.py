@@ -34,6 +34,11 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
     """
     storage = _open(f"{key}.storage", address(f"{key}.storage", source.storage))
     known = sorted(optuna.get_all_study_names(storage))
+    if not known:  # Optuna takes a file of anything for an empty journal
+        raise UserError(
+            f"{key}.storage={redact_uri(source.storage)}: holds no Optuna study; give an SQLite or journal file that "
+            "Optuna has written, or the URL of a database"
+        )
     if source.study is None and len(known) != 1:
         raise UserError(f"{key}.study: the storage has {len(known)} studies ({', '.join(known[:12])}); name one")
     name = known[0] if source.study is None else source.study

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import math
 import random
 import warnings
@@ -29,10 +27,10 @@ from sweeps.config.samplers import (
 )
 from sweeps.config.samplers import CurveSampler as CurveConfig
 from sweeps.config.samplers import PredictedSampler as PredictedConfig
-from sweeps.errors import ConfigError
 from sweeps.search.samplers.bohb import RungSampler
 from sweeps.search.samplers.candidates import Allows
 from sweeps.search.samplers.curves import CurveSampler
+from sweeps.search.samplers.custom import make_custom_sampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
 from sweeps.search.samplers.predicted import PredictedSampler
 from sweeps.search.samplers.qmc import SpaceFillingSampler
@@ -94,7 +92,7 @@ def build_sampler(
         made_tpe = build_sampler(model, seed, space, earlier, objectives)
         return PredictedSampler(made_tpe, sampler.startup_trials, seed)
     if isinstance(sampler, CustomSampler):
-        made = _custom(sampler, seed)
+        made = make_custom_sampler(sampler, seed)
         return ReseededSampler(lambda trial_seed: made, seed)
 
     def make(trial_seed: int, sources: list[FrozenTrial] | None = None) -> BaseSampler:
@@ -171,26 +169,6 @@ def _independent_sampler(seed: int, startup: int) -> BaseSampler:
     return optuna.samplers.TPESampler(
         seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
     )
-
-
-def _custom(sampler: CustomSampler, seed: int) -> BaseSampler:
-    key = f"search.sampler._target_={sampler.target}"
-    module, _, name = sampler.target.rpartition(".")
-    try:
-        target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{key}: cannot be imported ({error}); give the import path of a sampler") from None
-    try:
-        signature = inspect.signature(target)
-        seeded = {"seed": seed} if "seed" in signature.parameters else {}
-        made = target(**{**seeded, **sampler.arguments})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{key}: cannot be called with search.sampler.arguments={sampler.arguments}: {error}; correct the arguments"
-        ) from None
-    if not isinstance(made, BaseSampler):
-        raise ConfigError(f"{key}: makes a {type(made).__name__}; it must make an optuna.samplers.BaseSampler")
-    return made
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
