@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
+from copy import copy
 from copy import deepcopy as deep_copy
 from typing import Any
 
 import optuna
-from optuna.storages.journal._storage import JournalOperation
+from optuna.storages import JournalStorage
+from optuna.storages.journal import BaseJournalBackend
+from optuna.storages.journal._storage import JournalOperation, JournalStorageReplayResult
 from optuna.trial import FrozenTrial, TrialState
 
 FIXED_PARAMS = "fixed_params"
@@ -57,6 +61,47 @@ def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
         if entry["op_code"] == JournalOperation.SET_TRIAL_PARAM:
             found.setdefault(entry["trial_id"], position)
     return found
+
+
+class PlayedJournal(JournalStorage):
+    """The storage of a journal's first entries, in memory. It can go on to later entries, and what was written to it is
+    forgotten then."""
+
+    def __init__(self, entries: Sequence[dict[str, Any]]):
+        self._entries = _Entries(entries)
+        super().__init__(self._entries)
+        self._recorded = self._replay_result
+
+    def play(self, position: int) -> None:
+        """Go on to the storage as it was before the entry at a position, which is not before the present one."""
+        self._replay_result = self._recorded
+        self._entries.end, self._entries.written = position, []
+        self._sync_with_backend()
+        self._replay_result = _forked(self._recorded)
+
+
+class _Entries(BaseJournalBackend):
+    """Entries of a journal up to a position, and those that were written after them."""
+
+    def __init__(self, entries: Sequence[dict[str, Any]]):
+        self._entries = entries
+        self.end = 0
+        self.written: list[dict[str, Any]] = []
+
+    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+        return [*self._entries[log_number_from : self.end], *self.written[max(0, log_number_from - self.end) :]]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        self.written += json.loads(json.dumps(logs))
+
+
+def _forked(result: JournalStorageReplayResult) -> JournalStorageReplayResult:
+    """The same state, of which studies and trials can change without that of the other one; Optuna replaces a trial and
+    the attributes of a study, and changes neither in place."""
+    fork = copy(result)
+    fork._studies = {number: copy(study) for number, study in result._studies.items()}
+    fork._trials = dict(result._trials)
+    return fork
 
 
 class StudyView(optuna.Study):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial
 
-from sweeps.compat.optuna import enqueued_values, running_trial, sampled_at
+from sweeps.compat.optuna import PlayedJournal, enqueued_values, running_trial, sampled_at
 from sweeps.constants import NUMBER
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
@@ -56,19 +54,6 @@ class Replay:
         }
 
 
-class ReadEntries(BaseJournalBackend):
-    """Entries of a journal, in memory; what is added to them is not written anywhere."""
-
-    def __init__(self, entries: Sequence[dict[str, Any]]):
-        self._entries = list(entries)
-
-    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
-        return self._entries[log_number_from:]
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        self._entries.extend(json.loads(json.dumps(logs)))
-
-
 def read_journal(plan: Plan) -> list[dict[str, Any]]:
     """Entries of the journal of a sweep's study; an incomplete one at the end is left out.
 
@@ -86,10 +71,26 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
     return entries
 
 
-def study_of(plan: Plan, entries: Sequence[dict[str, Any]], sampler: Any = None) -> optuna.Study:
-    """The study that these entries make, in memory."""
+def study_of(plan: Plan, entries: Sequence[dict[str, Any]]) -> optuna.Study:
+    """The study that these entries make, in memory.
+
+    Raises:
+        UserError: They make none: the sweep failed before its search began.
+    """
+    journal = PlayedJournal(entries)
+    journal.play(len(entries))
+    try:
+        return _loaded(plan, journal)
+    except KeyError:
+        raise UserError(
+            f"{plan.name}: its study {plan.folder / study_file(plan.stage)} is empty: its search has not begun, and there "
+            "are no decisions"
+        ) from None
+
+
+def _loaded(plan: Plan, journal: PlayedJournal, sampler: Any = None) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna.load_study(study_name=plan.name, storage=JournalStorage(ReadEntries(entries)), sampler=sampler)
+    return optuna.load_study(study_name=plan.name, storage=journal, sampler=sampler)
 
 
 def replay(plan: Plan) -> Replay:
@@ -99,7 +100,7 @@ def replay(plan: Plan) -> Replay:
     gets the reports that it decided on, in their order.
 
     Raises:
-        UserError: The sweep's folder has no study.
+        UserError: The sweep's folder has no study, or its search has not begun.
     """
     entries = read_journal(plan)
     study = study_of(plan, entries)
@@ -110,14 +111,20 @@ def replay(plan: Plan) -> Replay:
 
 
 def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.Study) -> tuple[int, list[str]]:
-    sampler, positions = searcher_options(plan)["sampler"], sampled_at(entries)
+    sampler, trials, journal = (
+        searcher_options(plan)["sampler"],
+        study.get_trials(deepcopy=False),
+        PlayedJournal(entries),
+    )
     count, different = 0, []
-    for trial in study.get_trials(deepcopy=False):
-        position, known = positions.get(trial.number), enqueued_values(trial)
-        if position is None or (known is not None and known.keys() >= trial.params.keys()):
+    for number, position in sampled_at(entries).items():
+        trial = trials[number]
+        known = enqueued_values(trial)
+        if known is not None and known.keys() >= trial.params.keys():
             continue
-        then = study_of(plan, entries[:position], sampler)
-        again = running_trial(then, then.get_trials(deepcopy=False)[trial.number])
+        journal.play(position)
+        then = _loaded(plan, journal, sampler)
+        again = running_trial(then, then.get_trials(deepcopy=False)[number])
         point, recorded = (plan.space.sample(each, plan.points.lookup) for each in (again, trial))
         count += 1
         if point != recorded:
