@@ -52,7 +52,9 @@ class DecisionLog(NotPickled):
         self._frozen: dict[str, FrozenTrial] = {}
         found: list[tuple[int, str | None, dict[str, Any]]] = []
         if study is not None:
-            self._read_trials()
+            for trial in study.get_trials(deepcopy=False):
+                if NUMBER in trial.user_attrs:
+                    self._frozen[named(trial.user_attrs[NUMBER])] = trial
             found += [(order, None, event) for order, event in _decisions(study.user_attrs)]
             for number, trial in self._frozen.items():
                 found += [(order, number, event) for order, event in _decisions(trial.user_attrs)]
@@ -82,7 +84,7 @@ class DecisionLog(NotPickled):
             self._study.set_user_attr(key, dict(event))
             return
         if number not in self._frozen:
-            self._read_trials()
+            self._frozen[number] = self._newest(self._study, number)
         set_trial_attribute(self._study, self._frozen[number], key, dict(event))
 
     def with_order(self, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,11 +96,10 @@ class DecisionLog(NotPickled):
         """Whether a trial that ends now with this result continues in a later session."""
         return self._interrupted() and not (result or {}).get(COMPLETED)
 
-    def _read_trials(self) -> None:
-        assert self._study is not None
-        for trial in self._study.get_trials(deepcopy=False):
-            if NUMBER in trial.user_attrs:
-                self._frozen.setdefault(self._named(trial.user_attrs[NUMBER]), trial)
+    def _newest(self, study: optuna.Study, number: str) -> FrozenTrial:
+        """A trial that was started in this session: one of the last."""
+        trials = (trial for trial in reversed(study.get_trials(deepcopy=False)) if NUMBER in trial.user_attrs)
+        return next(trial for trial in trials if self._named(trial.user_attrs[NUMBER]) == number)
 
 
 def judged_steps(trial: FrozenTrial) -> set[int]:
