@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 from ray.tune.schedulers import TrialScheduler
 from scheduling import Controller
@@ -21,9 +22,11 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
+from sweeps.constants import DECISION_PREFIX, NUMBER
 from sweeps.errors import ConfigError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.schedulers.asha import Asha
+from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutation import Mutation
@@ -84,6 +87,37 @@ def test_asha_stops_a_trial_that_reports_nan_once_it_has_had_its_grace() -> None
     trial = controller.add("a", [(1, math.nan), (2, math.nan), (3, 1.0)])
     assert controller.report(trial) == CONTINUE
     assert controller.report(trial) == STOP
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_asha_stops_what_is_infinitely_bad_once_it_has_had_its_grace_and_compares_nothing_with_it(mode: str) -> None:
+    controller = Controller(Asha("steps", 2, 3, 1, 0), "steps", places=9, mode=mode)
+    sign = 1 if mode == "min" else -1
+    decisions = []
+    for number, loss in enumerate((math.inf, 1, math.inf, math.inf, math.inf, 2, 0.5)):
+        trial = controller.add(f"{number}", [(1, sign * math.inf), (2, sign * loss), (3, 0)])
+        assert controller.report(trial) == CONTINUE
+        decisions.append(controller.report(trial))
+    assert decisions == [STOP, CONTINUE, STOP, STOP, STOP, STOP, CONTINUE]
+
+
+def test_asha_compares_nothing_with_a_value_that_is_infinitely_good() -> None:
+    controller = Controller(Asha("steps", 1, 3, 1, 0), "steps", places=9)
+    losses = (-math.inf, 1, -math.inf, 2)
+    trials = [controller.add(f"{number}", [(1, loss), (2, 0)]) for number, loss in enumerate(losses)]
+    assert [controller.report(trial) for trial in trials] == [CONTINUE, CONTINUE, CONTINUE, STOP]
+
+
+def test_asha_reads_infinitely_bad_values_that_earlier_versions_recorded() -> None:
+    study = optuna.create_study()
+    rewards: list[float | str] = ["-inf", "-inf", -1.0]
+    for number, reward in enumerate(rewards):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "reward": reward, "stops": False})
+    controller = Controller(Asha("steps", 1, 3, 1, 0, DecisionLog(study)), "steps", places=9)
+    study.ask().set_user_attr(NUMBER, 3)
+    assert controller.report(controller.add("0003", [(1, 2.0), (2, 0.0)])) == STOP
 
 
 def test_asha_lets_a_trial_that_never_reaches_the_first_rung_come_to_its_end() -> None:
@@ -149,8 +183,9 @@ def test_median_stopping_counts_a_repeated_report_once_and_stops_at_nan() -> Non
     assert controller.report(trial) == STOP  # at 1 the other's average was 1
     late = controller.add("c", [(2, 2.2), (3, math.nan), (4, 1.0)])
     assert controller.report(late) == STOP
-    diverged = controller.add("d", [(0.5, math.nan), (1, math.nan), (2, 1.0)])
-    assert [controller.report(diverged), controller.report(diverged)] == [CONTINUE, STOP]
+    for bad in (math.nan, math.inf):
+        diverged = controller.add(f"{bad}", [(0.5, bad), (1, bad), (2, 1.0)])
+        assert [controller.report(diverged), controller.report(diverged)] == [CONTINUE, STOP]
 
 
 # --- hyperband --------------------------------------------------------------------------------------------

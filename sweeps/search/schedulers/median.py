@@ -45,7 +45,8 @@ class MedianStopping(EarlyStoppingScheduler):
     """The median stopping rule (Golovin et al., 2017, Google Vizier).
 
     Stops a trial whose best value so far is worse than the median of the other trials' averages up to the same point.
-    A report that a restarted trial repeats counts once. A trial that reports NaN is stopped after its grace.
+    A report that a restarted trial repeats counts once. A trial that reports NaN or an infinitely bad value is stopped
+    after its grace.
     """
 
     def __init__(self, resource: str, grace: float, min_trials: int, decisions: DecisionLog | None = None):
