@@ -30,6 +30,7 @@ from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutation import Mutation
+from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, contains
 from sweeps.validate.config import check_sweep, lookup_in
@@ -202,7 +203,7 @@ def hyperband_truth(
         size = math.ceil((most + 1) / (rungs + 1) * eta**rungs - 1e-9)
         members, names = names[:size], names[size:]
         for index in range(rungs):
-            rung = longest * eta ** (index - rungs)
+            rung = longest / eta ** (rungs - index)
             at_rung = {name: next(point for point in curves[name] if point[0] >= rung) for name in members}
             ranked = sorted(members, key=lambda name: (math.isnan(at_rung[name][1]), at_rung[name][1]))
             count = max(1, math.floor(len(members) / eta + 1e-9))
@@ -230,6 +231,28 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
         assert came_to == hyperband_truth(curves, stride, stride * length, eta)
         assert set(controller.curves.ended) == set(curves)
         assert controller.most_running <= places
+
+
+def test_hyperband_compares_trials_at_the_rung_itself_also_where_a_negative_power_is_above_it() -> None:
+    assert 729 * 3.0**-5 > 3
+    controller = Controller(Hyperband("steps", 3, 729, 3.0), "steps", places=1)
+    assert controller.report(controller.add("0", [(3, 0.5), (4, 0.5)])) == PAUSE
+
+
+@pytest.mark.parametrize(
+    ("grace", "eta", "longest", "rungs"),
+    [
+        (0.3, 3, 2.7, [0.3, 0.9, 2.7]),
+        (1, 3, 9, [1, 3, 9]),
+        (1, 3, 10, [1, 3, 9, 10]),
+        (1, 3, 9 - 1e-9, [1, 3, 9 - 1e-9]),
+        (4, 2, 3, [3, 4]),
+    ],
+)
+def test_the_end_of_a_training_is_one_rung(grace: float, eta: float, longest: float, rungs: list[float]) -> None:
+    found = Rungs(grace, eta).up_to(longest)
+    assert found == pytest.approx(rungs, rel=1e-12)
+    assert longest in found
 
 
 def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:

@@ -172,7 +172,8 @@ class Hyperband(PausingScheduler):
         count = self._next_rungs
         self._next_rungs = count - 1 if count else self._most_rungs
         size = math.ceil((self._most_rungs + 1) / (count + 1) * self._eta**count - 1e-9)
-        return Bracket(size, [self._longest * self._eta ** (index - count) for index in range(count)], self._eta)
+        # Not the product with a negative power: 729 * 3.0**-5 is above 3, so a report at 3 would not count.
+        return Bracket(size, [self._longest / self._eta ** (count - index) for index in range(count)], self._eta)
 
     # --- calls from Tune -----------------------------------------------------------------------------------------
 
