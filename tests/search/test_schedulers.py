@@ -26,7 +26,7 @@ from sweeps.constants import DECISION_PREFIX, NUMBER
 from sweeps.errors import ConfigError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.schedulers.asha import Asha
-from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_paused, is_running
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutation import Mutation
@@ -253,6 +253,24 @@ def test_the_end_of_a_training_is_one_rung(grace: float, eta: float, longest: fl
     found = Rungs(grace, eta).up_to(longest)
     assert found == pytest.approx(rungs, rel=1e-12)
     assert longest in found
+
+
+def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> None:
+    study = optuna.create_study()
+    controller = Controller(Hyperband("steps", 1, 3, 3, DecisionLog(study)), "steps", places=1)
+    for number in range(3):
+        assert not [trial for trial in study.trials if is_running(trial)]
+        study.ask().set_user_attr(NUMBER, number)
+        trial = controller.add(f"{number:04}", [(1, number), (2, number), (3, number)])
+        assert [trial.number for trial in study.trials if is_running(trial)] == [number]
+        assert controller.report(trial) == (PAUSE if number < 2 else STOP)
+    controller.scheduler.choose_trial_to_run(controller)  # type: ignore[arg-type]
+    assert is_running(study.trials[0])
+    assert is_paused(study.trials[1])
+    again = Hyperband("steps", 1, 3, 3)
+    again.set_search_properties("loss", "min")
+    decided = [(event, again.repeat(name, event)) for name, event in DecisionLog(study).events]
+    assert all(repeated == (event.get(STOPS) or event.get(PAUSES) or False) for event, repeated in decided)
 
 
 def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:

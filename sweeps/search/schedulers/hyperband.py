@@ -11,7 +11,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.constants import COMPLETED, TRIAL
-from sweeps.search.schedulers.decisions import STOPS, DecisionLog, encoded
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, encoded
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 
 
@@ -107,11 +107,15 @@ class Hyperband(PausingScheduler):
         decision = self._apply(trial, event)
         if decision == TrialScheduler.STOP:
             event = {**event, STOPS: True}
+        elif decision == TrialScheduler.PAUSE:
+            event = {**event, PAUSES: True}
         self._decisions.record(trial, event)
         return decision
 
     def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
-        return self._apply(number, dict(event)) == TrialScheduler.STOP
+        decision = self._apply(number, dict(event))
+        # Earlier versions did not record that a decision pauses its trial.
+        return decision == (TrialScheduler.PAUSE if event.get(PAUSES) else TrialScheduler.STOP)
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         match event:
