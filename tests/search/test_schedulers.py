@@ -273,6 +273,36 @@ def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> 
     assert all(repeated == (event.get(STOPS) or event.get(PAUSES) or False) for event, repeated in decided)
 
 
+def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+    look = Hyperband.ready
+
+    def ready(*arguments: Any, **named: Any) -> Any:
+        looked.append("looked")
+        return look(*arguments, **named)
+
+    monkeypatch.setattr(Hyperband, "ready", ready)
+    controller = Controller(Hyperband("steps", 2, 6, 3), "steps", places=1)
+
+    def looks_after(event: str) -> bool:
+        looked.clear()
+        for _ in range(2):
+            assert controller.scheduler.choose_trial_to_run(controller) is None, event  # type: ignore[arg-type]
+        return bool(looked)
+
+    trial = controller.add("0", [(1, 0.5), (2, 0.5), (3, 0.5)])
+    assert looks_after("a trial was added")
+    assert len(looked) == 1
+    controller.report(trial)
+    assert not looks_after("a report before the rung")
+    controller.report(trial)
+    assert looks_after("a pause")
+    controller.add("1", [(2, 0.5), (3, 0.5)])
+    assert looks_after("another trial was added")
+
+
 def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:
     controller = Controller(Hyperband("steps", 1, 9, 3), "steps", places=1)
     curves = {f"{number}": [(float(step), float(number)) for step in range(1, 10)] for number in range(17)}

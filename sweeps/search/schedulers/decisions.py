@@ -68,6 +68,11 @@ class DecisionLog(NotPickled):
         self.trials = frozenset(self._frozen)
         """Numbers of the trials of earlier sessions."""
 
+    @property
+    def count(self) -> int:
+        """Number of the decisions so far, of all sessions."""
+        return self._next
+
     def record_report(self, trial: Trial, result: dict[str, Any]) -> None:
         """Record a report; call this before anything is decided on it."""
         self._on_report(trial.trial_id, result)

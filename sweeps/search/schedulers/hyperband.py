@@ -227,6 +227,10 @@ class Hyperband(PausingScheduler):
             self._decide(name, {"event": how})
             limiter_of(tune_controller).hold_new_trials()
 
+    @property
+    def depends_on_time(self) -> bool:
+        return False
+
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """The paused trials that were among the best of their rung, the furthest first; the others are stopped."""
         if complete and self._brackets and not self._brackets[-1].closed:
