@@ -99,4 +99,4 @@ class MedianStopping(EarlyStoppingScheduler):
         """Averages of the other trials that came as far, over their reports from the grace up to there."""
         others = (each for other, each in self._reports.items() if other != number and each.last >= reached)
         averages = np.array([each.average(reached) for each in others] if reached >= self._grace else [])
-        return averages[np.isfinite(averages)]
+        return np.asarray(averages[np.isfinite(averages)])
