@@ -6,16 +6,14 @@ the finished trials; Nguyen et al., 2017 (https://arxiv.org/abs/1708.06674) stop
 The evaluators of ``optuna.terminator`` (Optuna 5.0) do not replace it. They estimate other quantities, an upper bound
 of the regret (``RegretBoundEvaluator``) and the expected minimum regret of the model (``EMMREvaluator``), which
 ``search.stop.expected_improvement`` could not be compared with: on the tests' function of four parameters, after 80
-trials and 0.0014 above the optimum, they return 0.45 and 0.20 where the expected improvement is 0.0003; on pure noise
-0.50 and 2.7 where it is 0.05. They also leave out every parameter with a condition, and reject a space in which all
-parameters have one.
+trials and 0.0014 above the optimum, they return 0.45 and 0.20 where the expected improvement is 0.006; on pure noise
+0.50 and 2.7 where it is below 0.001. They also leave out every parameter with a condition, and reject a space in which
+all parameters have one.
 """
 
 from __future__ import annotations
 
-import math
-import random
-import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import optuna
@@ -23,21 +21,27 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.search import Mode
 from sweeps.constants import NUMBER
+from sweeps.search.curve_model.hyperparameters import Hyperparameters
+from sweeps.search.curve_model.observations import Array, Observations, most_telling
 from sweeps.search.encoding import UnitCube
+from sweeps.search.samplers.candidates import CandidateSource
 from sweeps.space.distributions import Lookup, Space
 
 MIN_FINISHED = 10
 """Fewest finished trials to fit the process to; it also needs one more than there are dimensions."""
-MAX_FITTED = 500
-"""Most trials to fit the process to: the time grows with their third power."""
-RANDOM_POINTS, POINTS_AROUND, NUM_BEST = 500, 100, 5
-"""Candidates for the maximum: random points, and points around each of the best trials; number of these trials."""
-KEEP_PROBABILITY = 0.7
-"""Probability with which a point around a good trial keeps each of its values."""
+MOST_KNOWN = 200
+"""Most trials that the process is given: the time grows with their third power."""
+RANDOM_POINTS, NEAR_POINTS, NUM_BEST = 500, 500, 5
+"""Candidates for the maximum: random points, and points near the best trials; number of these trials."""
+NEAR_WIDTHS = (0.2, 0.05, 0.01)
+"""Standard deviations of the changes to the best trials' points, as parts of a range."""
 
 
 class ExpectedImprovement:
     """Largest expected improvement over the space, recomputed when another trial has finished.
+
+    The process is the model of learning curves with one rung. Its hyperparameters are fitted again whenever a fifth
+    more trials have finished, to the first so many of them: after a restart they are the same.
 
     Example:
         >>> import optuna
@@ -56,55 +60,63 @@ class ExpectedImprovement:
             mode: Whether a smaller or a larger value is better.
             seed: Seed of the points among which the maximum is searched.
         """
-        self._space, self._lookup, self._seed = space, lookup, seed
-        self._sign = 1.0 if mode == "min" else -1.0
-        self._unit = UnitCube(space)
+        self._seed, self._sign = seed, 1.0 if mode == "min" else -1.0
+        self._cube = UnitCube(space)
+        self._candidates = CandidateSource(space, self._cube, lookup, seed)
+        self._fitted: tuple[int, Hyperparameters] | None = None
+        """Number of the first finished trials that the process was fitted to, and its hyperparameters."""
         self._computed: tuple[int, float | None] = (0, None)
 
     def largest(self, study: optuna.Study) -> float | None:
         """The largest expected improvement, in units of the metric; None while too few trials have finished."""
+        # Imported here: it takes half a second, for a rule that few sweeps have.
+        from sweeps.search.curve_model.threads import on_one_thread
+
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         finished = [trial for trial in trials if NUMBER in trial.user_attrs]
-        if len(finished) < max(MIN_FINISHED, len(self._unit.columns) + 1):
+        if len(finished) < max(MIN_FINISHED, len(self._cube.columns) + 1):
             return None
         if self._computed[0] != len(finished):
-            self._computed = len(finished), self._largest(finished)
+            finished.sort(key=lambda trial: (trial.datetime_complete, trial.number))
+            self._computed = len(finished), on_one_thread(self._largest)(finished)
         return self._computed[1]
 
-    def _largest(self, finished: list[FrozenTrial]) -> float:
-        # Imported here: it takes a second, for a rule that few sweeps have.
-        from scipy.stats import norm
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.gaussian_process import GaussianProcessRegressor
-        from sklearn.gaussian_process.kernels import Matern, WhiteKernel
+    def _largest(self, finished: Sequence[FrozenTrial]) -> float:
+        from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 
-        finished = sorted(finished, key=lambda trial: trial.number)[-MAX_FITTED:]
-        points = [self._unit.point(trial.params) for trial in finished]
-        losses = np.array([self._sign * trial.values[0] for trial in finished])
-        process = GaussianProcessRegressor(
-            Matern(length_scale=np.ones(len(self._unit.columns)), length_scale_bounds=(0.05, 50.0), nu=2.5)
-            + WhiteKernel(1e-3, (1e-6, 1.0)),
-            normalize_y=True,
-            random_state=self._seed,
+        told = self._most_telling(finished)
+        losses = self._losses(told)
+        posterior = Posterior(self._hyperparameters(finished), self._cube.groups, self._observed(told))
+        best = [told[row].params for row in np.argsort(losses, kind="stable")[:NUM_BEST]]
+        candidates = self._candidates.random(RANDOM_POINTS, self._seed).with_others(
+            self._candidates.near(best, NEAR_WIDTHS, NEAR_POINTS, self._seed)
         )
-        with warnings.catch_warnings():  # a length scale at its bound is fine: the parameter does not matter
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            process.fit(self._unit.matrix(points), losses)
-        best = [points[index] for index in np.argsort(losses)[:NUM_BEST]]
-        mean, deviation = process.predict(self._unit.matrix(self._candidates(best)), return_std=True)
-        # The noise of a single value is no improvement: subtract the white kernel's part of the deviation.
-        noise = math.sqrt(process.kernel_.k2.noise_level) * float(np.std(losses))
-        deviation = np.sqrt(np.maximum(deviation**2 - noise**2, 1e-18))
-        gain = float(np.min(losses)) - mean
-        ratio = gain / deviation
-        return float(np.max(gain * norm.cdf(ratio) + deviation * norm.pdf(ratio)))
+        mean, scale = _mean_and_scale(losses)
+        improvement = expected_improvement(*posterior.predict(candidates.vectors, 0), (losses.min() - mean) / scale)
+        return scale * float(improvement.max())
 
-    def _candidates(self, best: list[dict[str, object]]) -> list[dict[str, object]]:
-        drawing = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=self._seed))
-        chance = random.Random(self._seed)
-        for point in best:
-            for _ in range(POINTS_AROUND):
-                kept = {path: value for path, value in point.items() if chance.random() < KEEP_PROBABILITY}
-                drawing.enqueue_trial(self._space.encode(kept))
-        count = RANDOM_POINTS + len(best) * POINTS_AROUND
-        return [self._space.sample(drawing.ask(), self._lookup) for _ in range(count)]
+    def _hyperparameters(self, finished: Sequence[FrozenTrial]) -> Hyperparameters:
+        from sweeps.search.curve_model.fit import fit, fitted_number
+
+        number = fitted_number(len(finished))
+        if self._fitted is None or self._fitted[0] != number:
+            told = self._most_telling(finished[:number])
+            self._fitted = number, fit(self._observed(told), self._cube.groups, rungs=1)
+        return self._fitted[1]
+
+    def _most_telling(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        return [trials[row] for row in most_telling(self._losses(trials)[:, None], MOST_KNOWN)]
+
+    def _observed(self, trials: Sequence[FrozenTrial]) -> Observations:
+        """The trials' losses on a linear scale of variance 1, from which an improvement is converted back."""
+        losses, rows = self._losses(trials), np.arange(len(trials))
+        mean, scale = _mean_and_scale(losses)
+        vectors = self._cube.matrix([self._cube.point(trial.params) for trial in trials])
+        return Observations(vectors, rows, np.zeros_like(rows), (losses - mean) / scale)
+
+    def _losses(self, trials: Sequence[FrozenTrial]) -> Array:
+        return np.array([self._sign * trial.values[0] for trial in trials])
+
+
+def _mean_and_scale(losses: Array) -> tuple[float, float]:
+    return float(losses.mean()), float(losses.std()) or 1.0

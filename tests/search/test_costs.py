@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,16 @@ def test_a_scheduler_that_starts_again_has_the_same_costs() -> None:
         again.add(str(row // 2), seconds)
     for one, other in zip(whole.divisors(["3"], vectors), again.divisors(["3"], vectors), strict=True):
         assert np.array_equal(one, other)
+
+
+def test_the_usual_cost_is_the_median_of_each_trials_last_measurement() -> None:
+    costs = Costs(GROUPS, {})
+    assert math.isnan(costs.usual_seconds)
+    for trial, seconds in (("0", 9.0), ("1", 2.0), ("0", 4.0)):
+        costs.add(trial, seconds)
+    assert costs.usual_seconds == 3
+    costs.add("2", 2.5)
+    assert costs.usual_seconds == 2.5
 
 
 def study_with(expensive_side: bool | None) -> optuna.Study:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 from ray.tune.schedulers import TrialScheduler
 from scheduling import Controller
@@ -21,12 +22,15 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
+from sweeps.constants import DECISION_PREFIX, NUMBER
 from sweeps.errors import ConfigError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.schedulers.asha import Asha
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_paused, is_running
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutation import Mutation
+from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, contains
 from sweeps.validate.config import check_sweep, lookup_in
@@ -84,6 +88,37 @@ def test_asha_stops_a_trial_that_reports_nan_once_it_has_had_its_grace() -> None
     trial = controller.add("a", [(1, math.nan), (2, math.nan), (3, 1.0)])
     assert controller.report(trial) == CONTINUE
     assert controller.report(trial) == STOP
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_asha_stops_what_is_infinitely_bad_once_it_has_had_its_grace_and_compares_nothing_with_it(mode: str) -> None:
+    controller = Controller(Asha("steps", 2, 3, 1, 0), "steps", places=9, mode=mode)
+    sign = 1 if mode == "min" else -1
+    decisions = []
+    for number, loss in enumerate((math.inf, 1, math.inf, math.inf, math.inf, 2, 0.5)):
+        trial = controller.add(f"{number}", [(1, sign * math.inf), (2, sign * loss), (3, 0)])
+        assert controller.report(trial) == CONTINUE
+        decisions.append(controller.report(trial))
+    assert decisions == [STOP, CONTINUE, STOP, STOP, STOP, STOP, CONTINUE]
+
+
+def test_asha_compares_nothing_with_a_value_that_is_infinitely_good() -> None:
+    controller = Controller(Asha("steps", 1, 3, 1, 0), "steps", places=9)
+    losses = (-math.inf, 1, -math.inf, 2)
+    trials = [controller.add(f"{number}", [(1, loss), (2, 0)]) for number, loss in enumerate(losses)]
+    assert [controller.report(trial) for trial in trials] == [CONTINUE, CONTINUE, CONTINUE, STOP]
+
+
+def test_asha_reads_infinitely_bad_values_that_earlier_versions_recorded() -> None:
+    study = optuna.create_study()
+    rewards: list[float | str] = ["-inf", "-inf", -1.0]
+    for number, reward in enumerate(rewards):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "reward": reward, "stops": False})
+    controller = Controller(Asha("steps", 1, 3, 1, 0, DecisionLog(study)), "steps", places=9)
+    study.ask().set_user_attr(NUMBER, 3)
+    assert controller.report(controller.add("0003", [(1, 2.0), (2, 0.0)])) == STOP
 
 
 def test_asha_lets_a_trial_that_never_reaches_the_first_rung_come_to_its_end() -> None:
@@ -149,8 +184,9 @@ def test_median_stopping_counts_a_repeated_report_once_and_stops_at_nan() -> Non
     assert controller.report(trial) == STOP  # at 1 the other's average was 1
     late = controller.add("c", [(2, 2.2), (3, math.nan), (4, 1.0)])
     assert controller.report(late) == STOP
-    diverged = controller.add("d", [(0.5, math.nan), (1, math.nan), (2, 1.0)])
-    assert [controller.report(diverged), controller.report(diverged)] == [CONTINUE, STOP]
+    for bad in (math.nan, math.inf):
+        diverged = controller.add(f"{bad}", [(0.5, bad), (1, bad), (2, 1.0)])
+        assert [controller.report(diverged), controller.report(diverged)] == [CONTINUE, STOP]
 
 
 # --- hyperband --------------------------------------------------------------------------------------------
@@ -167,7 +203,7 @@ def hyperband_truth(
         size = math.ceil((most + 1) / (rungs + 1) * eta**rungs - 1e-9)
         members, names = names[:size], names[size:]
         for index in range(rungs):
-            rung = longest * eta ** (index - rungs)
+            rung = longest / eta ** (rungs - index)
             at_rung = {name: next(point for point in curves[name] if point[0] >= rung) for name in members}
             ranked = sorted(members, key=lambda name: (math.isnan(at_rung[name][1]), at_rung[name][1]))
             count = max(1, math.floor(len(members) / eta + 1e-9))
@@ -195,6 +231,76 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
         assert came_to == hyperband_truth(curves, stride, stride * length, eta)
         assert set(controller.curves.ended) == set(curves)
         assert controller.most_running <= places
+
+
+def test_hyperband_compares_trials_at_the_rung_itself_also_where_a_negative_power_is_above_it() -> None:
+    assert 729 * 3.0**-5 > 3
+    controller = Controller(Hyperband("steps", 3, 729, 3.0), "steps", places=1)
+    assert controller.report(controller.add("0", [(3, 0.5), (4, 0.5)])) == PAUSE
+
+
+@pytest.mark.parametrize(
+    ("grace", "eta", "longest", "rungs"),
+    [
+        (0.3, 3, 2.7, [0.3, 0.9, 2.7]),
+        (1, 3, 9, [1, 3, 9]),
+        (1, 3, 10, [1, 3, 9, 10]),
+        (1, 3, 9 - 1e-9, [1, 3, 9 - 1e-9]),
+        (4, 2, 3, [3, 4]),
+    ],
+)
+def test_the_end_of_a_training_is_one_rung(grace: float, eta: float, longest: float, rungs: list[float]) -> None:
+    found = Rungs(grace, eta).up_to(longest)
+    assert found == pytest.approx(rungs, rel=1e-12)
+    assert longest in found
+
+
+def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> None:
+    study = optuna.create_study()
+    controller = Controller(Hyperband("steps", 1, 3, 3, DecisionLog(study)), "steps", places=1)
+    for number in range(3):
+        assert not [trial for trial in study.trials if is_running(trial)]
+        study.ask().set_user_attr(NUMBER, number)
+        trial = controller.add(f"{number:04}", [(1, number), (2, number), (3, number)])
+        assert [trial.number for trial in study.trials if is_running(trial)] == [number]
+        assert controller.report(trial) == (PAUSE if number < 2 else STOP)
+    controller.scheduler.choose_trial_to_run(controller)  # type: ignore[arg-type]
+    assert is_running(study.trials[0])
+    assert is_paused(study.trials[1])
+    again = Hyperband("steps", 1, 3, 3)
+    again.set_search_properties("loss", "min")
+    decided = [(event, again.repeat(name, event)) for name, event in DecisionLog(study).events]
+    assert all(repeated == (event.get(STOPS) or event.get(PAUSES) or False) for event, repeated in decided)
+
+
+def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+    look = Hyperband.ready
+
+    def ready(*arguments: Any, **named: Any) -> Any:
+        looked.append("looked")
+        return look(*arguments, **named)
+
+    monkeypatch.setattr(Hyperband, "ready", ready)
+    controller = Controller(Hyperband("steps", 2, 6, 3), "steps", places=1)
+
+    def looks_after(event: str) -> bool:
+        looked.clear()
+        for _ in range(2):
+            assert controller.scheduler.choose_trial_to_run(controller) is None, event  # type: ignore[arg-type]
+        return bool(looked)
+
+    trial = controller.add("0", [(1, 0.5), (2, 0.5), (3, 0.5)])
+    assert looks_after("a trial was added")
+    assert len(looked) == 1
+    controller.report(trial)
+    assert not looks_after("a report before the rung")
+    controller.report(trial)
+    assert looks_after("a pause")
+    controller.add("1", [(2, 0.5), (3, 0.5)])
+    assert looks_after("another trial was added")
 
 
 def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:

@@ -15,6 +15,9 @@ from sweeps.config.search import Cost, Plateau, Stop
 from sweeps.config.space import Distribution
 from sweeps.constants import NUMBER
 from sweeps.search.budget import Usage, exhausted_budget
+from sweeps.search.curve_model import fit as curve_fit
+from sweeps.search.curve_model.hyperparameters import Hyperparameters
+from sweeps.search.curve_model.observations import Observations
 from sweeps.search.expected_improvement import MIN_FINISHED, ExpectedImprovement
 from sweeps.search.stop_rules import stop_reason
 from sweeps.space.distributions import Space
@@ -122,11 +125,15 @@ SPACE = Space(
 
 def tried(function: Callable[[dict[str, Any]], float], count: int, mode: str = "min") -> optuna.Study:
     study = optuna.create_study(direction=f"{mode}imize", sampler=optuna.samplers.TPESampler(seed=0))
-    for number in range(count):
-        trial = study.ask()
-        trial.set_user_attr(NUMBER, number)
-        study.tell(trial, function(SPACE.sample(trial, lambda path: None)))
+    for _ in range(count):
+        try_next(study, function)
     return study
+
+
+def try_next(study: optuna.Study, function: Callable[[dict[str, Any]], float]) -> None:
+    trial = study.ask()
+    trial.set_user_attr(NUMBER, trial.number)
+    study.tell(trial, function(SPACE.sample(trial, lambda path: None)))
 
 
 def bowl(point: dict[str, Any]) -> float:
@@ -158,3 +165,26 @@ def test_noise_alone_promises_little() -> None:
     gain = ExpectedImprovement(SPACE, lambda path: None, "min").largest(tried(lambda p: chance.gauss(0, 1), 60))
     assert gain is not None
     assert gain < 0.5
+
+
+def test_a_search_that_starts_again_expects_the_same_improvement() -> None:
+    study, whole = tried(bowl, 20), ExpectedImprovement(SPACE, lambda path: None, "min")
+    for _ in range(10):
+        assert whole.largest(study) == ExpectedImprovement(SPACE, lambda path: None, "min").largest(study)
+        try_next(study, bowl)
+
+
+def test_the_process_is_fitted_again_when_a_fifth_more_trials_have_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted_to: list[int] = []
+    fit_once = curve_fit.fit
+
+    def fit(data: Observations, *arguments: Any, **named: Any) -> Hyperparameters:
+        fitted_to.append(len(data))
+        return fit_once(data, *arguments, **named)
+
+    monkeypatch.setattr(curve_fit, "fit", fit)
+    study, improvement = tried(bowl, 19), ExpectedImprovement(SPACE, lambda path: None, "min")
+    for _ in range(11):
+        improvement.largest(study)
+        try_next(study, bowl)
+    assert fitted_to == [16, 20, 25]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,9 @@ class Bracket:
         """The furthest rung that was reached, and the rewards there by trial; None before the first."""
         return next(((rung, rewards) for rung, rewards in self.rungs if rung <= reached), None)
 
-    def least(self, rewards: Mapping[str, float]) -> float:
+    def least(self, rewards: Sequence[float]) -> float:
         """Reward of the last of the best 1/eta."""
-        return float(np.percentile([*rewards.values()], (1 - 1 / self._eta) * 100))
+        return float(np.percentile(rewards, (1 - 1 / self._eta) * 100))
 
     def compare(self, trial: str, reached: float, reward: float) -> bool | None:
         """Add a report to its rung: the furthest that it reached.
@@ -51,16 +51,24 @@ class Bracket:
         _, rewards = self.at(reached) or (0.0, None)
         if rewards is None or trial in rewards:
             return None
-        is_worse = bool(rewards) and reward < self.least(rewards)
+        others = compared(rewards)
+        is_worse = bool(others) and reward < self.least(others)
         rewards[trial] = reward
         return is_worse
+
+
+def compared(rewards: Mapping[str, float]) -> list[float]:
+    """The rewards that a later one is compared with: infinite ones, of which earlier versions recorded also those that
+    are infinitely bad, have no percentiles."""
+    return [reward for reward in rewards.values() if math.isfinite(reward)]
 
 
 class Asha(EarlyStoppingScheduler):
     """Asynchronous successive halving (Li et al., 2018, https://arxiv.org/abs/1810.05934).
 
     Stops a trial at a rung if it is worse than the best 1/eta of those that reached that rung before it. A report
-    beyond several rungs counts at the furthest of them. A trial that reports NaN is stopped after its grace.
+    beyond several rungs counts at the furthest of them. A trial that reports NaN or an infinitely bad value is stopped
+    after its grace.
     """
 
     def __init__(
@@ -92,11 +100,12 @@ class Asha(EarlyStoppingScheduler):
             return None
         rung, rewards = at
         value = f"at the rung of {rung:g} {self._resource} its {self._objective} was {self._sign * reward:.6g}"
-        if not rewards:
+        others = compared(rewards)
+        if not others:
             return f"{value}; it was the first there"
-        least = bracket.least(rewards)
+        least = bracket.least(others)
         verdict = "worse than" if reward < least else "at least as good as"
-        share = f"the best 1/{self._eta:g} of the {len(rewards)} trials that were there before"
+        share = f"the best 1/{self._eta:g} of the {len(others)} trials that were there before"
         return f"{value}, {verdict} {self._sign * least:.6g}, the bound of {share}"
 
     def _bracket(self, number: str) -> Bracket:

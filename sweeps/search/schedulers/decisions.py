@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 ORDER, STOPS, STOPS_IF_LONGER, PAUSES = "order", "stops", "stops_if_longer", "pauses"
 """Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, whether it would have
 stopped a trial that had not been complete, and whether it pauses its trial."""
+MOST_SUMMARIES = 2**14
+"""Trials whose decisions are summarised and kept."""
 
 
 class DecisionLog(NotPickled):
@@ -52,7 +55,9 @@ class DecisionLog(NotPickled):
         self._frozen: dict[str, FrozenTrial] = {}
         found: list[tuple[int, str | None, dict[str, Any]]] = []
         if study is not None:
-            self._read_trials()
+            for trial in study.get_trials(deepcopy=False):
+                if NUMBER in trial.user_attrs:
+                    self._frozen[named(trial.user_attrs[NUMBER])] = trial
             found += [(order, None, event) for order, event in _decisions(study.user_attrs)]
             for number, trial in self._frozen.items():
                 found += [(order, number, event) for order, event in _decisions(trial.user_attrs)]
@@ -62,6 +67,11 @@ class DecisionLog(NotPickled):
         """Decisions of earlier sessions, each with its trial's number (None if it is not about one trial)."""
         self.trials = frozenset(self._frozen)
         """Numbers of the trials of earlier sessions."""
+
+    @property
+    def count(self) -> int:
+        """Number of the decisions so far, of all sessions."""
+        return self._next
 
     def record_report(self, trial: Trial, result: dict[str, Any]) -> None:
         """Record a report; call this before anything is decided on it."""
@@ -82,7 +92,7 @@ class DecisionLog(NotPickled):
             self._study.set_user_attr(key, dict(event))
             return
         if number not in self._frozen:
-            self._read_trials()
+            self._frozen[number] = self._newest(self._study, number)
         set_trial_attribute(self._study, self._frozen[number], key, dict(event))
 
     def with_order(self, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,33 +104,31 @@ class DecisionLog(NotPickled):
         """Whether a trial that ends now with this result continues in a later session."""
         return self._interrupted() and not (result or {}).get(COMPLETED)
 
-    def _read_trials(self) -> None:
-        assert self._study is not None
-        for trial in self._study.get_trials(deepcopy=False):
-            if NUMBER in trial.user_attrs:
-                self._frozen.setdefault(self._named(trial.user_attrs[NUMBER]), trial)
+    def _newest(self, study: optuna.Study, number: str) -> FrozenTrial:
+        """A trial that was started in this session: one of the last."""
+        trials = (trial for trial in reversed(study.get_trials(deepcopy=False)) if NUMBER in trial.user_attrs)
+        return next(trial for trial in trials if self._named(trial.user_attrs[NUMBER]) == number)
 
 
-def judged_steps(trial: FrozenTrial) -> set[int]:
+def judged_steps(trial: FrozenTrial) -> frozenset[int]:
     """Steps at which a scheduler has decided whether a trial goes on, as far as it has recorded them."""
-    return {int(event[STEP]) for _, event in _decisions(trial.user_attrs) if STEP in event}
+    return _summary(trial).steps
 
 
 def was_stopped(trial: FrozenTrial) -> bool:
     """Whether the last decision about a trial stops it; its driver may have died before it did so."""
-    return bool(_last(trial).get(STOPS))
+    return bool(_summary(trial).last.get(STOPS))
 
 
 def seconds_for_a_unit(trial: FrozenTrial) -> float | None:
     """Seconds of training for a unit of the resource, by the last decision about a trial that has them; None if none
     has. They are recorded by schedulers that pause trials, if the search has a budget of time."""
-    known = [(order, event[SECONDS]) for order, event in _decisions(trial.user_attrs) if event.get(SECONDS)]
-    return float(max(known)[1]) if known else None
+    return _summary(trial).seconds
 
 
 def is_paused(trial: FrozenTrial) -> bool:
     """Whether the last decision about a trial pauses it."""
-    return bool(_last(trial).get(PAUSES))
+    return bool(_summary(trial).last.get(PAUSES))
 
 
 def is_running(trial: FrozenTrial) -> bool:
@@ -128,10 +136,46 @@ def is_running(trial: FrozenTrial) -> bool:
     return trial.state is TrialState.RUNNING and not is_paused(trial)
 
 
-def _last(trial: FrozenTrial) -> dict[str, Any]:
-    """The last decision about a trial; empty if there was none."""
-    _, last = max(_decisions(trial.user_attrs), key=lambda each: each[0], default=(0, {}))
-    return last
+class _Summary(NamedTuple):
+    """All decisions about a trial, as far as samplers ask for them."""
+
+    last: Mapping[str, Any]
+    """The last decision; empty if there was none."""
+    steps: frozenset[int]
+    """Steps at which one was made."""
+    seconds: float | None
+    """Seconds of training for a unit of the resource, by the last one that has them."""
+
+
+class _SameAttributes:
+    """Attributes that equal only themselves, and only as long as none is added: a study makes a new dictionary for each
+    change of a trial's."""
+
+    __slots__ = ("attributes", "size")
+
+    def __init__(self, attributes: Mapping[str, Any]):
+        self.attributes, self.size = attributes, len(attributes)
+
+    def __hash__(self) -> int:
+        return id(self.attributes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameAttributes) and self.attributes is other.attributes and self.size == other.size
+
+
+def _summary(trial: FrozenTrial) -> _Summary:
+    return _summarised(_SameAttributes(trial.user_attrs))
+
+
+@lru_cache(MOST_SUMMARIES)  # samplers ask for those of all trials at each suggestion
+def _summarised(key: _SameAttributes) -> _Summary:
+    decisions = [event for _, event in sorted(_decisions(key.attributes), key=lambda each: each[0])]
+    seconds = [float(event[SECONDS]) for event in decisions if event.get(SECONDS)]
+    return _Summary(
+        last=decisions[-1] if decisions else {},
+        steps=frozenset(int(event[STEP]) for event in decisions if STEP in event),
+        seconds=seconds[-1] if seconds else None,
+    )
 
 
 def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:

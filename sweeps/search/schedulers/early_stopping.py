@@ -16,7 +16,10 @@ from sweeps.search.schedulers.recorded import RecordedScheduler
 
 
 class EarlyStoppingScheduler(RecordedScheduler, ABC):
-    """Stops a trial whose report is worse than a comparison demands. From ``grace`` on, NaN stops a trial as well."""
+    """Stops a trial whose report is worse than a comparison demands.
+
+    From ``grace`` on, NaN or an infinitely bad value stops a trial as well; others are not compared with it.
+    """
 
     def __init__(self, resource: str, grace: float, decisions: DecisionLog | None = None):
         """
@@ -41,7 +44,7 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
 
         Args:
             reached: The resource.
-            value: The metric; not NaN.
+            value: The metric; neither NaN nor infinitely bad.
         """
 
     @abstractmethod
@@ -66,16 +69,23 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
-        is_late = result.get(self._resource, 0.0) >= self._grace
-        diverged = is_late and math.isnan(result.get(self._objective, 0.0))
-        return TrialScheduler.STOP if diverged or self._is_worse(trial, result) else TrialScheduler.CONTINUE
+        if self._has_diverged(result):
+            is_late = result.get(self._resource, 0.0) >= self._grace
+            return TrialScheduler.STOP if is_late else TrialScheduler.CONTINUE
+        return TrialScheduler.STOP if self._is_worse(trial, result) else TrialScheduler.CONTINUE
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Compare the last report too, and record whether it would stop the trial if it is extended later."""
-        self._is_worse(trial, result, STOPS_IF_LONGER)
+        if not self._has_diverged(result):
+            self._is_worse(trial, result, STOPS_IF_LONGER)
+
+    def _has_diverged(self, result: Mapping[str, Any]) -> bool:
+        """Whether the value is NaN or infinitely bad."""
+        value = self._sign * result.get(self._objective, 0.0)
+        return math.isnan(value) or value == -math.inf
 
     def _is_worse(self, trial: Trial, result: dict[str, Any], consequence: str = STOPS) -> bool:
-        if self._resource not in result or math.isnan(result.get(self._objective, math.nan)):
+        if self._resource not in result or self._objective not in result:
             return False
         number, event = trial.config[TRIAL], self.event(result[self._resource], result[self._objective])
         is_worse = self.compare(number, event)

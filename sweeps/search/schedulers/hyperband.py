@@ -11,7 +11,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.constants import COMPLETED, TRIAL
-from sweeps.search.schedulers.decisions import STOPS, DecisionLog, encoded
+from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, encoded
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 
 
@@ -107,11 +107,15 @@ class Hyperband(PausingScheduler):
         decision = self._apply(trial, event)
         if decision == TrialScheduler.STOP:
             event = {**event, STOPS: True}
+        elif decision == TrialScheduler.PAUSE:
+            event = {**event, PAUSES: True}
         self._decisions.record(trial, event)
         return decision
 
     def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
-        return self._apply(number, dict(event)) == TrialScheduler.STOP
+        decision = self._apply(number, dict(event))
+        # Earlier versions did not record that a decision pauses its trial.
+        return decision == (TrialScheduler.PAUSE if event.get(PAUSES) else TrialScheduler.STOP)
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         match event:
@@ -172,7 +176,8 @@ class Hyperband(PausingScheduler):
         count = self._next_rungs
         self._next_rungs = count - 1 if count else self._most_rungs
         size = math.ceil((self._most_rungs + 1) / (count + 1) * self._eta**count - 1e-9)
-        return Bracket(size, [self._longest * self._eta ** (index - count) for index in range(count)], self._eta)
+        # Not the product with a negative power: 729 * 3.0**-5 is above 3, so a report at 3 would not count.
+        return Bracket(size, [self._longest / self._eta ** (count - index) for index in range(count)], self._eta)
 
     # --- calls from Tune -----------------------------------------------------------------------------------------
 
@@ -221,6 +226,10 @@ class Hyperband(PausingScheduler):
         if name in self._bracket_of[name].values:
             self._decide(name, {"event": how})
             limiter_of(tune_controller).hold_new_trials()
+
+    @property
+    def depends_on_time(self) -> bool:
+        return False
 
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """The paused trials that were among the best of their rung, the furthest first; the others are stopped."""

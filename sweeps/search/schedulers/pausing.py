@@ -30,6 +30,8 @@ class PausingScheduler(RecordedScheduler, ABC):
         """Numbers of the paused trials."""
         self._not_restored = set(self._decisions.trials)
         """Numbers of the trials of earlier sessions that were not added yet."""
+        self._none_to_resume: tuple[object, ...] = ()
+        """State of the search when no trial was resumed the last time."""
 
     def restore_trial(self, tune_controller: Any, trial: Trial) -> bool:
         """Pause a trial of an earlier session that was paused there, or that is one too many; call this when a trial
@@ -55,22 +57,36 @@ class PausingScheduler(RecordedScheduler, ABC):
         if trials and limiter.stay_open():
             # Tune keeps one idle actor. Here as many trials as run at once may be paused together and resumed at once.
             ray_tune.keep_idle_actors(tune_controller, trials[0], limiter.max_concurrent)
-        live: list[Trial] = [trial for trial in tune_controller.get_live_trials() if not trial.is_finished()]
-        paused = [trial for trial in live if trial.status == Trial.PAUSED]
+        live = tune_controller.get_live_trials()
+        paused: list[Trial] = [trial for trial in live if trial.status == Trial.PAUSED]
         if self._decisions.is_resumed_later():  # paused trials stay paused until the sweep is resumed
             for trial in paused:
                 tune_controller.stop_trial(trial)
             return None
-        limiter.set_paused({trial.trial_id for trial in paused})
-        is_complete = limiter.is_over or (limiter.is_empty and len(paused) == len(live))
+        paused_ids = {trial.trial_id for trial in paused}
+        limiter.set_paused(paused_ids)
+        is_complete = limiter.is_over or (
+            limiter.is_empty and all(trial.status == Trial.PAUSED or trial.is_finished() for trial in live)
+        )
+        # Most events are reports between rungs, and ``ready`` looks at all paused trials.
+        state = self._decisions.count, limiter.capacity, limiter.is_empty, is_complete, paused_ids
+        if state == self._none_to_resume and not self.depends_on_time:
+            return None
         ready = self.ready(tune_controller, paused, complete=is_complete)
         limiter.hold_new_trials(self.resumes_first and bool(ready))
         if not ready or limiter.capacity < 1 or not (self.resumes_first or limiter.is_empty or is_complete):
+            self._none_to_resume = state
             return None
         limiter.unpause(ready[0].trial_id)
         self._decisions.record(ready[0].config[TRIAL], RESUMED)
         self._paused.discard(ready[0].config[TRIAL])
         return ready[0]
+
+    @property
+    def depends_on_time(self) -> bool:
+        """Whether ``ready`` depends on more than the decisions and which trials are paused, as on the time that is
+        left; then it is called after each event."""
+        return True
 
     @abstractmethod
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:

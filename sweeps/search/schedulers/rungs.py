@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+SAME = 1e-8
+"""Relative distance below which two rungs are one."""
+
 
 class Rungs:
     """Rungs at ``grace``, ``grace * eta``, ``grace * eta**2``, ..., in the unit of a resource."""
@@ -22,4 +25,6 @@ class Rungs:
         """All rungs of a training of this length, ascending, and its end; the first one in any case."""
         last = self.furthest(longest) or self._grace
         levels = round(math.log(last / self._grace) / math.log(self._eta))
-        return sorted({*(self._grace * self._eta**level for level in range(levels + 1)), longest})
+        rungs = [self._grace * self._eta**level for level in range(levels + 1)]
+        # 0.3 * 3**2 is below 2.7: one of two rungs at the end.
+        return sorted([*(rung for rung in rungs if not math.isclose(rung, longest, rel_tol=SAME)), longest])
