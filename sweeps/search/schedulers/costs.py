@@ -29,14 +29,21 @@ class Costs:
         """Number of the first measurements that the model was fitted to, and its hyperparameters."""
         self.seconds: dict[str, float] = {}
         """The last measurement of each trial."""
-        self.usual_seconds = math.nan
-        """Median of them."""
+        self._usual_seconds: float | None = math.nan
+        """Median of them; None until it is asked for after a measurement."""
 
     def add(self, trial: str, seconds: float) -> None:
         """Add a measurement, above 0 seconds."""
         self._measured.append((trial, seconds))
         self.seconds[trial] = seconds
-        self.usual_seconds = float(np.median([*self.seconds.values()]))
+        self._usual_seconds = None
+
+    @property
+    def usual_seconds(self) -> float:
+        """Median of the trials' seconds; NaN before the first measurement."""
+        if self._usual_seconds is None:
+            self._usual_seconds = float(np.median([*self.seconds.values()]))
+        return self._usual_seconds
 
     def divisors(self, trials: Sequence[str], new: Array) -> tuple[Array, Array]:
         """Factors by which the worth of trials and of new configurations is divided: 1 if costs are not known."""
