@@ -50,6 +50,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
             on_report=searcher.on_trial_result,
             interrupted=session.state.shutdown.interrupts_trials,
             named=lambda number: trial_id(number, stage),
+            violation=session.state.objectives.violation,
         ),
         num_trials=lambda: searcher.num_trials or config.search.num_trials,
         remaining_s=session.state.budget_left_s,

@@ -75,5 +75,6 @@ def stop_rule(plan: Plan, stop: Callable[[], Stop]) -> Callable[[optuna.Study], 
         stop: Returns the rules, which may change while the sweep runs.
     """
     mode = plan.config.search.modes[0]
-    improvement = ExpectedImprovement(plan.space, plan.points.lookup, mode, plan.config.seed)
+    points = plan.points
+    improvement = ExpectedImprovement(plan.space, points.lookup, mode, plan.config.seed, points.constraints.allows)
     return lambda study: stop_reason(stop(), mode, study) or too_little_improvement(stop(), improvement, study)

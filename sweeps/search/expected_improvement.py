@@ -24,7 +24,7 @@ from sweeps.constants import NUMBER
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling
 from sweeps.search.encoding import UnitCube
-from sweeps.search.samplers.candidates import CandidateSource
+from sweeps.search.samplers.candidates import Allows, CandidateSource
 from sweeps.space.distributions import Lookup, Space
 
 MIN_FINISHED = 10
@@ -52,17 +52,18 @@ class ExpectedImprovement:
         True
     """
 
-    def __init__(self, space: Space, lookup: Lookup, mode: Mode, seed: int = 0):
+    def __init__(self, space: Space, lookup: Lookup, mode: Mode, seed: int = 0, allows: Allows = lambda point: True):
         """
         Args:
             space: Space of the search.
             lookup: Returns the config's own value at a path, for conditions on paths that are not searched.
             mode: Whether a smaller or a larger value is better.
             seed: Seed of the points among which the maximum is searched.
+            allows: Whether the search's constraints hold at a point.
         """
         self._seed, self._sign = seed, 1.0 if mode == "min" else -1.0
         self._cube = UnitCube(space)
-        self._candidates = CandidateSource(space, self._cube, lookup, seed)
+        self._candidates = CandidateSource(space, self._cube, lookup, seed, allows)
         self._fitted: tuple[int, Hyperparameters] | None = None
         """Number of the first finished trials that the process was fitted to, and its hyperparameters."""
         self._computed: tuple[int, float | None] = (0, None)
@@ -105,7 +106,7 @@ class ExpectedImprovement:
         return self._fitted[1]
 
     def _most_telling(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        return [trials[row] for row in most_telling(self._losses(trials)[:, None], MOST_KNOWN)]
+        return [trials[row] for row in most_telling(self._losses(trials)[None, :, None], MOST_KNOWN)]
 
     def _observed(self, trials: Sequence[FrozenTrial]) -> Observations:
         """The trials' losses on a linear scale of variance 1, from which an improvement is converted back."""

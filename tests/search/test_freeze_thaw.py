@@ -78,8 +78,9 @@ def searched(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = sampler or optuna.samplers.RandomSampler(seed=seed)
     searcher = OptunaSearcher(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials, limits=limits)
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
-    named: dict[str, Any] = {"violation": searcher.objectives.violation}
+    violation = searcher.objectives.violation
+    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=violation)
+    named: dict[str, Any] = {}
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
     scheduler = FreezeThaw(resource, 1, longest, 3, space, decisions, **named)

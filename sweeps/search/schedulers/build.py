@@ -9,7 +9,6 @@ from typing import Any, cast
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from sweeps.compose import Composition
-from sweeps.config.objectives import Objectives
 from sweeps.config.schedulers import (
     AshaScheduler,
     FreezeThawScheduler,
@@ -72,7 +71,6 @@ def build_scheduler(
             longest = thawing.longest or longest_trial(composition, space, thawing.resource, lookup)
             further = dict(zip(search.metrics[1:], search.modes[1:], strict=True))
             asked: dict[str, Any] = {"further": further, "lookup": lookup, "remaining_s": remaining_s}
-            asked["violation"] = Objectives.of(search).violation
             return FreezeThaw(thawing.resource, thawing.grace, longest, thawing.eta, space, decisions, **asked)
         case MedianScheduler() as median:
             return MedianStopping(median.resource, median.grace, median.min_trials, decisions)

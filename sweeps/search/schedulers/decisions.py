@@ -42,6 +42,7 @@ class DecisionLog(NotPickled):
         on_report: Callable[[str, dict[str, Any]], None] = lambda trial_id, result: None,
         interrupted: Callable[[], bool] = lambda: False,
         named: Callable[[int], str] = trial_id,
+        violation: Callable[[Mapping[str, Any]], str | None] = lambda result: None,
     ):
         """
         Args:
@@ -49,7 +50,10 @@ class DecisionLog(NotPickled):
             on_report: Writes a report into the study; called with Tune's id of the trial and the result.
             interrupted: Whether the search was interrupted, to be resumed later.
             named: Returns the id of a trial, by its number within its search.
+            violation: Returns the limit that a report breaks; None if it breaks none.
         """
+        self.violation = violation
+        """Tells why a trial with this report cannot be the best any more, so that a scheduler stops it."""
         self._named = named
         self._study, self._on_report, self._interrupted = study, on_report, interrupted
         self._frozen: dict[str, FrozenTrial] = {}

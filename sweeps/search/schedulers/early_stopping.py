@@ -69,6 +69,8 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
+        if self._decisions.violation(result) is not None:
+            return TrialScheduler.STOP
         if self._has_diverged(result):
             is_late = result.get(self._resource, 0.0) >= self._grace
             return TrialScheduler.STOP if is_late else TrialScheduler.CONTINUE
@@ -76,7 +78,7 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Compare the last report too, and record whether it would stop the trial if it is extended later."""
-        if not self._has_diverged(result):
+        if not self._has_diverged(result) and self._decisions.violation(result) is None:
             self._is_worse(trial, result, STOPS_IF_LONGER)
 
     def _has_diverged(self, result: Mapping[str, Any]) -> bool:

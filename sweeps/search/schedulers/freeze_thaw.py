@@ -55,7 +55,6 @@ class FreezeThaw(NotPickled, PausingScheduler):
         further: Mapping[str, Mode] | None = None,
         lookup: Lookup = lambda path: None,
         remaining_s: Callable[[], float] = lambda: math.inf,
-        violation: Callable[[Mapping[str, Any]], str | None] = lambda result: None,
     ):
         """
         Args:
@@ -68,10 +67,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
             further: Objectives beside Tune's metric, and their modes.
             lookup: Returns the config's own value at a path.
             remaining_s: Returns the seconds that are left of the search's budget.
-            violation: Returns the limit that a result breaks, or None.
         """
         super().__init__(decisions)
-        self._resource, self._eta, self._remaining_s, self._violation = resource, eta, remaining_s, violation
+        self._resource, self._eta, self._remaining_s = resource, eta, remaining_s
         self._positions, self._given_longest = Rungs(grace, eta), longest
         self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in (further or {}).items()}
         self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
@@ -235,7 +233,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _why_bad(self, result: Mapping[str, Any], rung: float | None) -> str | None:
         """The reason for which a trial cannot be the best any more; None if it can."""
-        if (broken := self._violation(result)) is not None:
+        if (broken := self._decisions.violation(result)) is not None:
             return broken
         if rung is not None and not self._is_finite(result):
             return f"{', '.join([self._objective, *self._further])} had a value that is no finite number"
@@ -269,7 +267,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
             return
         name = trial.config[TRIAL]
         is_whole = result.get(COMPLETED) and self._resource in result and not self._is_done(name)
-        if is_whole and name not in self._model.bad and self._is_finite(result) and self._violation(result) is None:
+        is_bad = name in self._model.bad or self._decisions.violation(result) is not None
+        if is_whole and not is_bad and self._is_finite(result):
             end = self._given_longest or result[self._resource]
             self._decide(name, self._report("done", end, result))
         self._leave(tune_controller, name)

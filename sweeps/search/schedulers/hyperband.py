@@ -193,7 +193,11 @@ class Hyperband(PausingScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
-        if self._resource not in result or self._objective not in result or self._decisions.is_resumed_later():
+        if self._decisions.is_resumed_later():
+            return TrialScheduler.CONTINUE
+        if self._decisions.violation(result) is not None:
+            return TrialScheduler.STOP
+        if self._resource not in result or self._objective not in result:
             return TrialScheduler.CONTINUE
         name, reached = trial.config[TRIAL], result[self._resource]
         bracket = self._bracket_of[name]

@@ -156,7 +156,8 @@ class PopulationBasedTraining(PausingScheduler):
     def compare(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """Set a trial's score, by its report."""
         member, score = self._members[trial], self._sign * result[self._objective]
-        member.score = -math.inf if math.isnan(score) else score
+        is_bad = math.isnan(score) or self._decisions.violation(result) is not None
+        member.score = -math.inf if is_bad else score
         member.reached, member.step = result[self._resource], result[STEP]
 
     def event(self, trial: Trial, *, paused: bool) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""Limits on metrics under the schedulers that stop trials: a trial that breaks one is not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+import pytest
+from ray.tune.schedulers import TrialScheduler
+
+from sweeps.config.search import Limit
+from sweeps.config.space import FloatDistribution
+from sweeps.constants import PARAMETERS
+from sweeps.search import OptunaSearcher
+from sweeps.search.schedulers.asha import Asha
+from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+from sweeps.search.schedulers.hyperband import Hyperband
+from sweeps.search.schedulers.median import MedianStopping
+from sweeps.simulate.curves import Report
+from sweeps.simulate.simulation import Simulation
+from sweeps.space.distributions import Point, Space
+
+SPACE = Space({"width": FloatDistribution(type="float", low=0, high=1)})
+STEPS = (1, 3, 9, 27)
+SCHEDULERS: dict[str, Callable[[DecisionLog], TrialScheduler]] = {
+    "asha": lambda decisions: Asha("steps", 1, 3, 1, 0, decisions),
+    "hyperband": lambda decisions: Hyperband("steps", 1, 27, 3, decisions),
+    "median": lambda decisions: MedianStopping("steps", 1, 2, decisions),
+    "freeze_thaw": lambda decisions: FreezeThaw("steps", 1, 27, 3, SPACE, decisions),
+}
+
+
+class Memory:
+    """Trainings that are the better the wider the model is, which needs memory; told from the second report on."""
+
+    def curve(self, point: Point) -> list[Report]:
+        known: dict[int, dict[str, Any]] = {step: {"memory": point["width"]} if step > 1 else {} for step in STEPS}
+        return [Report(step, float(step), {"loss": 2 - point["width"] + 1 / step, **known[step]}) for step in STEPS]
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_finished(kind: str) -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    limits = {"memory": Limit(max=0.6)}
+    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=sampler, num_trials=60, limits=limits)
+    violation = searcher.objectives.violation
+    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=violation)
+    scheduler = SCHEDULERS[kind](decisions)
+    scheduler.set_search_properties("loss", "min")
+    simulation = Simulation(searcher, scheduler, Memory(), 4)
+    simulation.run()
+    widths = {trial.number: trial.config[PARAMETERS]["width"] for trial in simulation.get_trials()}
+    too_wide = [trial for trial in simulation.get_trials() if widths[trial.number] > 0.6]
+    finished = [trial.number for trial in simulation.get_trials() if trial.position == len(STEPS)]
+    assert all(trial.position <= 2 for trial in too_wide)
+    assert max(widths[number] for number in finished) > 0.5
+    assert searcher.study.best_trial.params["width"] <= 0.6
