@@ -209,7 +209,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         rung = self._new_rung(name, result)
         if (reason := self._why_bad(result, rung)) is not None:
             return self._stop(name, reason)
-        if rung is None or (self._given_longest is not None and rung >= self._given_longest):
+        if rung is None or self._is_end(rung):
             return TrialScheduler.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
         self._apply(name, event)
@@ -223,6 +223,11 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._decisions.record(name, event)
         self._let_paused_go_first(tune_controller)
         return TrialScheduler.PAUSE if event[PAUSES] else TrialScheduler.CONTINUE
+
+    def _is_end(self, rung: float) -> bool:
+        """Whether a rung is the known end of a training, or behind it."""
+        longest = self._given_longest
+        return longest is not None and (rung >= longest or math.isclose(rung, longest, rel_tol=1e-8))
 
     def _new_rung(self, name: str, result: Mapping[str, Any]) -> float | None:
         """The rung that a report is the first of its trial at; None if there is none, or objectives are missing."""
@@ -300,6 +305,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
         least = self._least()
         worth_it = [name for name in waiting if self._worth_of(name) > least]
         return worth_it or (waiting[:1] if waiting and self._is_behind() else [])
+
+    @property
+    def depends_on_time(self) -> bool:
+        return self._remaining_s() < math.inf
 
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """The paused trials that are worth more than a new one, the most promising first. When no new ones will be
