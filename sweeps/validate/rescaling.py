@@ -61,7 +61,8 @@ def _size_mistakes(key: str, rule: Mapping[str, float], space: Space, before: Va
             yield f"{what} {size} is searched, and so has no value of the whole stage; name one that the stage changes"
         elif values == (MISSING, MISSING):
             known = [path for each in (before, after) for path in leaves(each) if _is_size(find(each, path))]
-            yield f"{what} the config has no {size}{did_you_mean(size, known)}; or give a factor instead of the mapping"
+            section = [path for path in known if path.partition(".")[0] == size.partition(".")[0]]
+            yield f"{what} the config has no {size}{did_you_mean(size, section or known)}; or give a factor instead"
         elif not all(map(_is_size, values)):
             was, becomes = ("missing" if value is MISSING else value for value in values)
             yield (
