@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -32,12 +34,13 @@ from documents import (
     words,
     write_files,
 )
-from recording import open_recorder
+from recording import LOSS, open_recorder
 
 from sweeps.cli import app, run_command
 from sweeps.compose.schema_errors import _knows
 from sweeps.compose.service import compose_service
 from sweeps.config import SweepConfig
+from sweeps.config.objectives import Objectives
 from sweeps.config.schedule import Schedule
 from sweeps.config.service import Service
 from sweeps.plan.plan import make_plan
@@ -64,6 +67,16 @@ WITH_VALUE = {"--config-dir", "--name", "--server", "--simulate", "--workers", "
 """Options of ``run`` that a value follows."""
 
 
+ACCURACY = Objectives(("eval/accuracy",), ("max",))
+POINT_OF_DIGITS = {
+    "model": "conv_net",
+    "model.channels": 16,
+    "model.dropout": 0.1,
+    "train.optimizer": "adamw",
+    "train.global_batch_size": 64,
+}
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> str:
     """Store with the ended sweeps that the documents name."""
@@ -74,16 +87,17 @@ def store(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> str
         patch.chdir(folder)
         for name in ("first", "second", "third", "llm_lora-20261121-020000"):
             record(uri, name)
+        record(uri, "digits-20261120-021500", ACCURACY, POINT_OF_DIGITS)
     return uri
 
 
-def record(uri: str, name: str) -> None:
+def record(uri: str, name: str, objectives: Objectives = LOSS, point: Mapping[str, Any] | None = None) -> None:
     config = "train:\n  lr: 0.01\n"
-    recorder = open_recorder(uri, name, config=config)
+    recorder = open_recorder(uri, name, objectives, config=config)
     for number in range(8 if name == "first" else 1):
         trial = f"{number:04}"
-        recorder.trials.start(trial, {"train.lr": 0.001 * (number + 1)}, config, 1)
-        recorder.trials.log(trial, 1, {"eval/loss": 1.0 + number}, 1000)
+        recorder.trials.start(trial, {**(point or {}), "train.lr": 0.001 * (number + 1)}, config, 1)
+        recorder.trials.log(trial, 1, {objectives.metrics[0]: 1.0 + number}, 1000)
         logs = Path("outputs", name, "trials", trial, "logs")
         logs.mkdir(parents=True)
         for worker in (0, 1):

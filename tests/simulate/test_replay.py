@@ -15,7 +15,7 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.study import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
@@ -128,8 +128,8 @@ def test_reasons_are_told_without_making_the_decisions_about_other_trials_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = searched("search/scheduler=freeze_thaw")
-    measured: list[FreezeThaw] = []
-    monkeypatch.setattr(FreezeThaw, "_measure", measured.append)
+    measured: list[TrialModel] = []
+    monkeypatch.setattr(TrialModel, "_measure", measured.append)
     assert any(reason.startswith("paused: ") for number in range(14) for reason in why(plan, f"{number:04}"))
     assert measured == []
 
