@@ -21,6 +21,10 @@ class Rungs:
         level = math.floor(math.log(reached / self._grace) / math.log(self._eta) + 1e-9)
         return self._grace * self._eta**level
 
+    def after(self, rung: float) -> float:
+        """The rung after another one."""
+        return rung * self._eta
+
     def up_to(self, longest: float) -> list[float]:
         """All rungs of a training of this length, ascending, and its end; the first one in any case."""
         last = self.furthest(longest) or self._grace

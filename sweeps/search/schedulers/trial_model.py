@@ -105,8 +105,8 @@ class TrialModel:
         """Positions of all rungs, as far as they are known; the end of a training is the last one."""
         if self._given_longest is not None:
             return sorted(self.curves.rungs.union(self._positions.up_to(self._given_longest)))
-        if self.longest is None:
-            return sorted(self.curves.rungs)
+        if self.longest is None:  # the next one stands for the end, which no trial has come to yet
+            return [*sorted(self.curves.rungs), self._positions.after(max(self.curves.rungs))]
         return self._positions.up_to(max(self.curves.rungs))  # trials of other lengths end between two of them
 
     def worth(self) -> Worth | None:
