@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sweeps.errors import UserError
 from sweeps.search.encoding import UnitCube
+from sweeps.search.samplers.study_curves import spaced
 from sweeps.simulate.curves import Report
 from sweeps.simulate.table import CurveTable, RecordedTrial, point_key
 from sweeps.space.distributions import Point, Space
@@ -73,7 +74,7 @@ class ForestCurve:
         longest = max(table.trials, key=lambda trial: trial.reports[-1].step)
         self._steps = [report.step for report in longest.reports]
         self._names = list(metrics)
-        self._skipped = set(self._steps) - set(_spaced(self._steps, MAX_FITTED))
+        self._skipped = set(self._steps) - set(spaced(self._steps, MAX_FITTED))
         rows = [self._rows(trial) for trial in table.trials]
         if not any(len(features) for features, _ in rows):
             raise UserError(
@@ -119,7 +120,7 @@ class ForestCurve:
 
     def _targets(self, forest: Any, features: Array) -> Array:
         model, center, scale = forest
-        # ``model.predict`` takes fifty times as long for the few rows of a curve: it starts a pool of threads.
+        # Not ``model.predict``, which starts a pool of threads for the few rows of a curve.
         rows = features.astype(np.float32)
         predicted = np.mean([tree.tree_.predict(rows) for tree in model.estimators_], axis=0)
         return np.asarray(predicted.reshape(len(features), -1) * scale + center)
@@ -155,13 +156,6 @@ class ForestCurve:
         varies = np.ptp(predicted) > 0 and np.ptp(recorded) > 0  # SciPy warns of a correlation with a constant
         correlation = float(spearmanr(predicted, recorded).statistic) if varies else 0.0
         return SurrogateError(float(np.sqrt(np.mean(error**2))), float(np.std(recorded)), correlation)
-
-
-def _spaced(steps: Sequence[int], count: int) -> list[int]:
-    """Up to ``count`` of the steps, evenly spaced in the logarithm, with the first and the last."""
-    wanted = np.linspace(math.log1p(steps[0]), math.log1p(steps[-1]), count)
-    logarithms = np.log1p(np.array(steps, dtype=float))
-    return [steps[index] for index in sorted({int(np.argmin(np.abs(logarithms - each))) for each in wanted})]
 
 
 def _continued(recorded: RecordedTrial, predicted: Sequence[Report]) -> list[Report]:

@@ -13,7 +13,6 @@ import optuna
 import pytest
 from ray import cloudpickle
 
-from sweeps.config.search import Limit
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import DECISION_PREFIX, NUMBER, PARAMETERS, TRIAL
 from sweeps.search import CurveSampler, OptunaSearcher, PredictedSampler
@@ -69,7 +68,6 @@ def searched(
     limit_s: float | None = None,
     seed: int = 0,
     *,
-    limits: dict[str, Limit] | None = None,
     sampler: optuna.samplers.BaseSampler | None = None,
     space: Space = SPACE,
     resource: str = "steps",
@@ -77,9 +75,8 @@ def searched(
 ) -> Search:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = sampler or optuna.samplers.RandomSampler(seed=seed)
-    searcher = OptunaSearcher(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials, limits=limits)
-    violation = searcher.objectives.violation
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=violation)
+    searcher = OptunaSearcher(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
+    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
     named: dict[str, Any] = {}
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
@@ -119,24 +116,6 @@ def test_where_early_values_tell_nothing_a_search_usually_finds_what_full_traini
         trainings = sum(RUNGS[trial.position - 1] for trial in trials) / RUNGS[-1]
         expected.append(1 / (trainings + 1))
     assert np.median(found) < np.median(expected)
-
-
-class Memory:
-    """Trainings that are better the more memory they take, which is told from the second report on."""
-
-    def curve(self, point: Point) -> list[Report]:
-        known = {step: {"memory": point["end"]} if step > 1 else {} for step in RUNGS}
-        return [Report(step, float(step), {"loss": 2 - point["end"] + 1 / step, **known[step]}) for step in RUNGS]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_are_finished(seed: int) -> None:
-    sampler = CurveSampler(optuna.samplers.RandomSampler(seed=seed), SPACE, startup=8, seed=seed)
-    search = searched(Memory(), 40, 4, seed=seed, sampler=sampler, limits={"memory": Limit(max=0.6)})
-    trials = search.simulation.get_trials()
-    assert search.finished()
-    assert all(trials[number].config[PARAMETERS]["end"] <= 0.6 for number in search.finished())
-    assert max(trials[number].config[PARAMETERS]["end"] for number in search.finished()) > 0.45
 
 
 @pytest.mark.parametrize("told", [0.0, 0.5, 1.0])

@@ -7,12 +7,14 @@ from typing import Any
 
 import optuna
 import pytest
+from pydantic import TypeAdapter
 from ray.tune.schedulers import TrialScheduler
 
+from sweeps.config.samplers import Sampler
 from sweeps.config.search import Limit
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import PARAMETERS
-from sweeps.search import OptunaSearcher
+from sweeps.search import OptunaSearcher, build_sampler
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
@@ -40,12 +42,17 @@ class Memory:
         return [Report(step, float(step), {"loss": 2 - point["width"] + 1 / step, **known[step]}) for step in STEPS]
 
 
-@pytest.mark.parametrize("kind", SCHEDULERS)
-def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_finished(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "kind"), [("tpe", "asha"), ("tpe", "hyperband"), ("tpe", "median"), ("curves", "freeze_thaw")]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_finished(
+    sampler: str, kind: str, seed: int
+) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.RandomSampler(seed=0)
+    made = build_sampler(TypeAdapter[Any](Sampler).validate_python({"kind": sampler}), seed, SPACE)
     limits = {"memory": Limit(max=0.6)}
-    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=sampler, num_trials=60, limits=limits)
+    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=made, num_trials=60, limits=limits)
     violation = searcher.objectives.violation
     decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=violation)
     scheduler = SCHEDULERS[kind](decisions)
@@ -58,3 +65,21 @@ def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_fi
     assert all(trial.position <= 2 for trial in too_wide)
     assert max(widths[number] for number in finished) > 0.5
     assert searcher.study.best_trial.params["width"] <= 0.6
+    assert_stopped_by_recorded_decisions(searcher.study, kind, {f"{trial.number:04}" for trial in too_wide})
+
+
+def assert_stopped_by_recorded_decisions(study: optuna.Study, kind: str, too_wide: set[str]) -> None:
+    """A scheduler after a restart makes the same decisions again, and tells which limit was broken."""
+    again: Any = SCHEDULERS[kind](DecisionLog())
+    again.set_search_properties("loss", "min")
+    told = set()
+    for number, event in DecisionLog(study).events:
+        if "memory" in str(again.explain(number, event)):
+            assert again.repeat(number, event)
+            told.add(number)
+        else:
+            again.repeat(number, event)
+    assert told
+    assert told <= too_wide
+    restarted: Any = SCHEDULERS[kind](DecisionLog(study))
+    restarted.set_search_properties("loss", "min")

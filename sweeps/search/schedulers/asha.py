@@ -93,7 +93,11 @@ class Asha(EarlyStoppingScheduler):
     def compare(self, number: str, event: Mapping[str, Any]) -> bool | None:
         return self._bracket(number).compare(number, float(event["reached"]), float(event["reward"]))
 
-    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+    def forget(self, number: str) -> None:
+        for _, rewards in self._bracket(number).rungs:
+            rewards.pop(number, None)
+
+    def reason(self, number: str, event: Mapping[str, Any]) -> str | None:
         bracket, reward = self._bracket(number), float(event["reward"])
         at = bracket.at(float(event["reached"]))
         if at is None or number in at[1]:

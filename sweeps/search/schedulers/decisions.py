@@ -28,6 +28,10 @@ MOST_SUMMARIES = 2**14
 """Trials whose decisions are summarised and kept."""
 
 
+BROKEN = "broken"
+"""In the decision that stops a trial since it broke a limit: the limit, and the value."""
+
+
 class DecisionLog(NotPickled):
     """All decisions of a sweep's scheduler, in their order.
 

@@ -11,7 +11,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.constants import TRIAL
-from sweeps.search.schedulers.decisions import STOPS, STOPS_IF_LONGER, DecisionLog
+from sweeps.search.schedulers.decisions import BROKEN, STOPS, STOPS_IF_LONGER, DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
 
 
@@ -35,7 +35,10 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
         accepted = super().set_search_properties(metric, mode, **spec)
         for number, event in self._decisions.events:
             assert number is not None
-            self.replay(number, event)
+            if BROKEN in event:
+                self.forget(number)
+            else:
+                self.replay(number, event)
         return accepted
 
     @abstractmethod
@@ -59,17 +62,33 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
             Whether the report is worse than those before it demand; None if it is not one to compare.
         """
 
+    @abstractmethod
+    def forget(self, number: str) -> None:
+        """Compare later reports with none of a trial that broke a limit: it may be better than all that keep it."""
+
     def replay(self, number: str, event: Mapping[str, Any]) -> None:
         """Add a report of an earlier session."""
         self.compare(number, event)
 
     def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
         assert number is not None
+        if BROKEN in event:
+            self.forget(number)
+            return True
         return bool(self.compare(number, event))
+
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        return str(event[BROKEN]) if BROKEN in event else self.reason(number, event)
+
+    @abstractmethod
+    def reason(self, number: str, event: Mapping[str, Any]) -> str | None:
+        """The reason for what a comparison decides; None if it is not one."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
-        if self._decisions.violation(result) is not None:
+        if (broken := self._decisions.violation(result)) is not None:  # it cannot be the best any more
+            self.forget(trial.config[TRIAL])
+            self._decisions.record(trial.config[TRIAL], {BROKEN: broken, STOPS: True})
             return TrialScheduler.STOP
         if self._has_diverged(result):
             is_late = result.get(self._resource, 0.0) >= self._grace

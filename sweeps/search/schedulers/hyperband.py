@@ -11,7 +11,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.constants import COMPLETED, TRIAL
-from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, encoded
+from sweeps.search.schedulers.decisions import BROKEN, PAUSES, STOPS, DecisionLog, encoded
 from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
 
 
@@ -129,6 +129,8 @@ class Hyperband(PausingScheduler):
                     f"{self._sign * float(value):.6g}; {before} of {len(bracket.values)} trials of its bracket were "
                     f"there before, of which the best 1/{self._eta:g} go on when all are"
                 )
+            case {"broken": limit}:
+                return str(limit)
             case {"event": "resumed"}:
                 return "it was among the best of its bracket, and went on"
             case {"event": "left"} if number in self._bracket_of[number].losers:
@@ -160,6 +162,8 @@ class Hyperband(PausingScheduler):
                 if decision == TrialScheduler.PAUSE:
                     self._paused.add(trial)
                 return decision
+            case "broken":
+                return TrialScheduler.STOP
             case "left" | "done":
                 self._bracket_of[trial].values.pop(trial, None)
                 if kind == "done":
@@ -195,8 +199,8 @@ class Hyperband(PausingScheduler):
         self._decisions.record_report(trial, result)
         if self._decisions.is_resumed_later():
             return TrialScheduler.CONTINUE
-        if self._decisions.violation(result) is not None:
-            return TrialScheduler.STOP
+        if (broken := self._decisions.violation(result)) is not None:  # it cannot be the best any more
+            return self._decide(trial.config[TRIAL], {"event": BROKEN, BROKEN: broken})
         if self._resource not in result or self._objective not in result:
             return TrialScheduler.CONTINUE
         name, reached = trial.config[TRIAL], result[self._resource]

@@ -82,7 +82,10 @@ class MedianStopping(EarlyStoppingScheduler):
             return False
         return bool(self._sign * np.median(averages) > own.best)
 
-    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+    def forget(self, number: str) -> None:
+        self._reports.pop(number, None)
+
+    def reason(self, number: str, event: Mapping[str, Any]) -> str | None:
         own, reached = self._reports[number], float(event["reached"])
         if reached <= own.last:
             return None
