@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -133,3 +134,11 @@ class Controller:
             if running:
                 self.report(choose(running))
             assert len(self.order) < 100_000, "trials neither end nor go on"
+
+
+def random_curves(count: int, length: int, seed: int, stride: float = 1.0) -> dict[str, list[tuple[float, float]]]:
+    chance = random.Random(seed)
+    return {
+        f"{number:02}": [(stride * step, round(chance.random(), 3)) for step in range(1, length + 1)]
+        for number in range(count)
+    }

@@ -29,7 +29,7 @@ MOST_SUMMARIES = 2**14
 
 
 BROKEN = "broken"
-"""In the decision that stops a trial since it broke a limit: the limit, and the value."""
+"""Key of the decision that stops a trial because it broke a limit; its value names the limit and what was reported."""
 
 
 class DecisionLog(NotPickled):

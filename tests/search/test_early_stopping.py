@@ -1,0 +1,160 @@
+"""The schedulers that compare a report with earlier ones and stop the trial: ASHA and median."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import optuna
+import pytest
+from ray.tune.schedulers import TrialScheduler
+from scheduling import Controller, random_curves
+
+from sweeps.constants import DECISION_PREFIX, NUMBER
+from sweeps.search.schedulers.asha import Asha
+from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.median import MedianStopping
+
+CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
+
+
+# --- asha -------------------------------------------------------------------------------------------------
+def asha_truth(
+    seen: dict[float, list[float]], milestones: list[float], done: set[float], time: float, loss: float, eta: float
+) -> bool:
+    """Whether a report stops its trial: it is worse than the best 1/eta of those at its rung before."""
+    reached = [rung for rung in milestones if rung <= time]
+    if not reached or reached[-1] in done or any(rung > reached[-1] for rung in done):
+        return False
+    rung = reached[-1]
+    done.add(rung)
+    before = seen.setdefault(rung, [])
+    stops = bool(before) and -loss < np.percentile([-each for each in before], (1 - 1 / eta) * 100)
+    before.append(loss)
+    return stops
+
+
+@pytest.mark.parametrize(("grace", "eta", "stride"), [(1, 3, 1), (2, 2, 1), (1, 4, 3), (0.5, 2, 0.7), (100, 3, 64)])
+def test_asha_stops_what_is_worse_than_the_best_of_those_before_it_at_the_same_rung(
+    grace: float, eta: float, stride: float
+) -> None:
+    milestones = [grace * eta**index for index in range(12)]
+    for seed in range(20):
+        chance = random.Random(seed)
+        controller = Controller(Asha("steps", grace, eta, 1, seed), "steps", places=4)
+        seen: dict[float, list[float]] = {}
+        done: dict[str, set[float]] = {}
+        trials = [controller.add(name, curve) for name, curve in random_curves(9, 10, seed, stride).items()]
+        while running := [trial for trial in trials if trial.status == "RUNNING"]:
+            trial = chance.choice(running)  # reports come in any order
+            time, loss = trial.curve[trial.position]
+            stops = asha_truth(seen, milestones, done.setdefault(trial.trial_id, set()), time, loss, eta)
+            decision = controller.report(trial)
+            assert decision in ("DONE", STOP if stops else CONTINUE), (seed, trial, time)
+
+
+def test_asha_stops_a_trial_that_reports_nan_once_it_has_had_its_grace() -> None:
+    controller = Controller(Asha("steps", 2, 3, 1, 0), "steps", places=2)
+    trial = controller.add("a", [(1, math.nan), (2, math.nan), (3, 1.0)])
+    assert controller.report(trial) == CONTINUE
+    assert controller.report(trial) == STOP
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_asha_stops_what_is_infinitely_bad_once_it_has_had_its_grace_and_compares_nothing_with_it(mode: str) -> None:
+    controller = Controller(Asha("steps", 2, 3, 1, 0), "steps", places=9, mode=mode)
+    sign = 1 if mode == "min" else -1
+    decisions = []
+    for number, loss in enumerate((math.inf, 1, math.inf, math.inf, math.inf, 2, 0.5)):
+        trial = controller.add(f"{number}", [(1, sign * math.inf), (2, sign * loss), (3, 0)])
+        assert controller.report(trial) == CONTINUE
+        decisions.append(controller.report(trial))
+    assert decisions == [STOP, CONTINUE, STOP, STOP, STOP, STOP, CONTINUE]
+
+
+def test_asha_compares_nothing_with_a_value_that_is_infinitely_good() -> None:
+    controller = Controller(Asha("steps", 1, 3, 1, 0), "steps", places=9)
+    losses = (-math.inf, 1, -math.inf, 2)
+    trials = [controller.add(f"{number}", [(1, loss), (2, 0)]) for number, loss in enumerate(losses)]
+    assert [controller.report(trial) for trial in trials] == [CONTINUE, CONTINUE, CONTINUE, STOP]
+
+
+def test_asha_reads_infinitely_bad_values_that_earlier_versions_recorded() -> None:
+    study = optuna.create_study()
+    rewards: list[float | str] = ["-inf", "-inf", -1.0]
+    for number, reward in enumerate(rewards):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "reward": reward, "stops": False})
+    controller = Controller(Asha("steps", 1, 3, 1, 0, DecisionLog(study)), "steps", places=9)
+    study.ask().set_user_attr(NUMBER, 3)
+    assert controller.report(controller.add("0003", [(1, 2.0), (2, 0.0)])) == STOP
+
+
+def test_asha_lets_a_trial_that_never_reaches_the_first_rung_come_to_its_end() -> None:
+    controller = Controller(Asha("tokens", 1000, 3, 1, 0), "tokens", places=3)
+    good = controller.add("good", [(500, 0.1), (1500, 0.1), (1600, 0.1)])
+    assert [controller.report(good), controller.report(good)] == [CONTINUE, CONTINUE]
+    short = controller.add("short", [(300, 9.0), (600, 9.0), (900, 9.0)])
+    assert [controller.report(short) for _ in range(3)] == [CONTINUE, CONTINUE, "DONE"]
+
+
+def test_a_report_that_asha_hears_again_after_a_retry_changes_nothing() -> None:
+    def decisions(*, retried: bool) -> list[str]:
+        controller = Controller(Asha("steps", 1, 2, 1, 0), "steps", places=3)
+        first = controller.add("a", [(1, 0.5), (2, 0.5), (3, 0.5)])
+        controller.report(first)
+        if retried:
+            controller.scheduler.on_trial_error(controller, first)  # type: ignore[arg-type]
+            controller.scheduler.on_trial_add(controller, first)  # type: ignore[arg-type]
+            first.position = 0
+            controller.report(first)
+        return [
+            controller.report(controller.add(name, [(1, loss), (2, 0)]))
+            for name, loss in (("b", 0.4), ("c", 0.45), ("d", 0.6))
+        ]
+
+    assert decisions(retried=False) == decisions(retried=True) == [CONTINUE, CONTINUE, STOP]
+
+
+# --- median -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_median_stopping_compares_the_best_with_the_median_of_the_others_averages(mode: str) -> None:
+    grace, min_trials, sign = 2, 3, 1 if mode == "min" else -1
+    for seed in range(30):
+        chance = random.Random(seed)
+        controller = Controller(MedianStopping("steps", grace, min_trials), "steps", places=5, mode=mode)
+        trials = [controller.add(name, curve) for name, curve in random_curves(8, 6, seed).items()]
+        heard: dict[str, list[tuple[float, float]]] = {trial.trial_id: [] for trial in trials}
+        while running := [trial for trial in trials if trial.status == "RUNNING"]:
+            trial = chance.choice(running)
+            time, value = trial.curve[trial.position]
+            decision = controller.report(trial)
+            heard[trial.trial_id].append((time, value))
+            averages = [
+                float(np.mean([each for when, each in reports if grace <= when <= time]))
+                for other, reports in heard.items()
+                if other != trial.trial_id and reports and reports[-1][0] >= time >= grace
+            ]
+            best = min(sign * each for _, each in heard[trial.trial_id])
+            stops = time >= grace and len(averages) >= min_trials and best > sign * float(np.median(averages))
+            assert decision in ("DONE", STOP if stops else CONTINUE), (seed, trial, time)
+
+
+def test_median_stopping_counts_a_repeated_report_once_and_stops_at_nan() -> None:
+    controller = Controller(MedianStopping("steps", 1, 1), "steps", places=5)
+    other = controller.add("a", [(1, 1.0), (2, 3.0), (3, 0.0)])
+    for _ in range(2):
+        controller.report(other)
+    other.position = 1
+    controller.report(other)  # averages to 2 over the reports at 1 and 2; were the second counted twice, to 2.33
+    trial = controller.add("b", [(1, 2.2), (2, 2.2), (3, 2.2)])
+    assert controller.report(trial) == STOP  # at 1 the other's average was 1
+    late = controller.add("c", [(2, 2.2), (3, math.nan), (4, 1.0)])
+    assert controller.report(late) == STOP
+    for bad in (math.nan, math.inf):
+        diverged = controller.add(f"{bad}", [(0.5, bad), (1, bad), (2, 1.0)])
+        assert [controller.report(diverged), controller.report(diverged)] == [CONTINUE, STOP]
