@@ -1,6 +1,6 @@
 """Best values that searches find in real sweeps in the same wall time: `search=sweeps` beside the other choices.
 
-    python benchmarks/real_sweeps.py --seconds 600 --seeds 5 --to sweeps.json --write docs/search.md   # hours
+    python benchmarks/real_sweeps.py --seconds 600 --seeds 5 --to sweeps.json --write docs/search_quality.md   # hours
     python benchmarks/real_sweeps.py --conf digits --seconds 60 --seeds 1 --choices sweeps asha
 
 Sweeps run one after another on an idle machine: for each seed all choices, in an order that changes with the seed. Each

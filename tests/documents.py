@@ -166,8 +166,8 @@ CODE_RUN_BY = {
     "life.md: model = mlflow": SWEEPS,
     "life.md: model.predict(images)": "tests/registry/test_registering.py, for other classes",
     "tables.md: import mlflow": SWEEPS,
-    "search.md: from sweeps.search": SWEEPS,
-    "search.md: from ray import tune": SWEEPS,
+    "confirm.md: from sweeps.search": SWEEPS,
+    "searcher.md: from ray import tune": SWEEPS,
     "bring_your_own.md: def training(config):": "tests/sweeps_train/test_lightning.py, with the same function",
 }
 """Test that runs a block of Python code, by its document and beginning; those that readers write to a file are run

@@ -122,7 +122,8 @@ def test_searches_of_other_tools_train_after_their_conversion(folder: Path, clus
 def test_the_documented_searcher_serves_a_tuner_of_ray_and_its_trials_are_read(
     folder: Path, cluster: dict[str, str]
 ) -> None:
-    read, _, tune = code_of("search.md")
+    (read,) = code_of("prior_knowledge.md")
+    (tune,) = code_of("searcher.md")
     python(folder, cluster, "-c", tune)
     shown = python(folder, cluster, "-c", f"{read}\nprint(len(earlier[0].points), 'trials')")
     assert "ignored: optimizer, momentum\n8 trials\n" in shown

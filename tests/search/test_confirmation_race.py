@@ -111,7 +111,7 @@ def test_a_value_that_is_not_finite_is_refused() -> None:
 def test_the_documented_race_goes_on_without_the_configuration_that_has_lost(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = re.findall(r"```python\n(.*?)```", (checkout / "docs" / "search.md").read_text(encoding="utf-8"), re.S)
+    found = re.findall(r"```python\n(.*?)```", (checkout / "docs" / "confirm.md").read_text(encoding="utf-8"), re.S)
     (example,) = (code for code in found if "import race" in code)
     exec(example)
     following, rest = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Example of docs/search.md: it runs as it is, with nothing of Sweeps but the searcher."""
+"""Example of docs/searcher.md: it runs as it is, with nothing of Sweeps but the searcher."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def folder(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the document's examples, in which the search has run."""
-    found = re.findall(r"```python\n(.*?)```", (checkout / "docs" / "search.md").read_text(encoding="utf-8"), re.S)
-    warm_start, _, example = found
+    """Folder with that example and the one of a warm start (docs/prior_knowledge.md), in which the search has run."""
+    example, warm_start = (
+        re.findall(r"```python\n(.*?)```", (checkout / "docs" / document).read_text(encoding="utf-8"), re.S)[0]
+        for document in ("searcher.md", "prior_knowledge.md")
+    )
     folder = tmp_path_factory.mktemp("example")
     (folder / "example.py").write_text(example, encoding="utf-8")
     (folder / "warm_start.py").write_text(warm_start, encoding="utf-8")
