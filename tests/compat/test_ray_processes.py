@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from ray._private.grpc_utils import init_grpc_channel
 from ray.experimental import internal_kv
 
@@ -56,6 +57,7 @@ assert not ray.get(Watched.remote().is_idle.remote())
 """
 
 
+@pytest.mark.slow
 def test_a_process_in_which_a_task_or_an_actor_runs_is_not_idle() -> None:
     subprocess.run([sys.executable, "-c", RUNS], check=True)
 

@@ -137,6 +137,7 @@ print(json.dumps(result.metrics["value"]))
 """
 
 
+@pytest.mark.slow
 def test_only_a_trial_that_raised_the_known_error_is_retried_in_its_actor(tmp_path: Path) -> None:
     script = tmp_path / "retried.py"
     script.write_text(RETRIED.replace("{sys_argv}", str(tmp_path)), encoding="utf-8")

@@ -175,9 +175,14 @@ def test_what_only_a_value_of_the_space_makes_fail_is_a_warning() -> None:
             "preflight.timeout_s=4 was over .* the sweep continues",
         ),
         (["data.arguments.what=cuda"], "Found no NVIDIA driver"),
-        (["data.arguments.what='a GPU'"], "AssertionError .*torch.cuda.is_available"),
-        (["data.arguments.what='a worker'"], "KeyError: 'LOCAL_RANK'"),
-        (["data.arguments.what='a server'"], "Read timed out"),
+        *(
+            pytest.param([f"data.arguments.what='{what}'"], warning, marks=pytest.mark.slow)
+            for what, warning in [
+                ("a GPU", "AssertionError .*torch.cuda.is_available"),
+                ("a worker", "KeyError: 'LOCAL_RANK'"),
+                ("a server", "Read timed out"),
+            ]
+        ),
     ],
 )
 def test_a_look_that_tells_nothing_of_the_training_does_not_stop_the_sweep(tokens: list[str], warning: str) -> None:

@@ -41,6 +41,7 @@ def test_a_trial_s_reference_cycles_are_freed_also_once_libraries_are_frozen() -
     assert left() is None
 
 
+@pytest.mark.slow
 def test_garbage_that_was_frozen_is_freed_when_memory_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = MemoryCleanup()
     kept = Cycle()

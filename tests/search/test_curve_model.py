@@ -41,12 +41,13 @@ def test_the_gradient_is_that_of_the_density() -> None:
     assert density(at)[1] == pytest.approx(numeric, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_noise_of_early_values_is_measured_where_only_the_best_went_on() -> None:
     clear, noisy = (fit(observe(*curves(noise)), GROUPS, RUNGS) for noise in (0.02, 1.0))
     assert clear.log_noise[0] < np.log(0.1) < np.log(0.3) < noisy.log_noise[0]
 
 
-@pytest.mark.parametrize(("noise", "correlation"), [(0.02, 0.95), (1.0, 0.5)])
+@pytest.mark.parametrize(("noise", "correlation"), [pytest.param(0.02, 0.95, marks=pytest.mark.slow), (1.0, 0.5)])
 def test_the_end_is_predicted_from_all_curves_with_an_honest_deviation(noise: float, correlation: float) -> None:
     data = observe(*curves(noise))
     posterior = Posterior(fit(data, GROUPS, RUNGS), GROUPS, data)

@@ -108,7 +108,13 @@ def runs_out(point: Point) -> str | None:
     return "CUDA out of memory" if point["train.batch_size"] * point["model.width"] > 2**14 else None
 
 
-@pytest.mark.parametrize(("why", "at_most"), [(diverges, 0.5), (runs_out, 0.7)], ids=["diverged", "out of memory"])
+@pytest.mark.parametrize(
+    ("why", "at_most"),
+    [
+        pytest.param(diverges, 0.5, id="diverged", marks=pytest.mark.slow),
+        pytest.param(runs_out, 0.7, id="out of memory"),
+    ],
+)
 def test_far_fewer_trials_are_wasted_where_they_failed_before(
     why: Callable[[Point], str | None], at_most: float
 ) -> None:
@@ -155,6 +161,7 @@ def test_a_space_in_which_all_fails_is_still_searched() -> None:
     assert search.refused == 0
 
 
+@pytest.mark.slow
 def test_failures_by_chance_cost_no_good_part_of_the_space() -> None:
     search = Search(advise=True)
     chance = iter(math.sin(index * 12.9898) * 43758.5453 % 1 < 0.2 for index in range(1000))

@@ -108,6 +108,7 @@ def test_a_search_without_further_trials_gives_up_nothing() -> None:
     assert found.improvement == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_random_points_improve_as_often_and_by_as_much_as_forecast() -> None:
     """The best of N points and n further ones that are drawn alike is among the latter with probability n/(N+n)."""
     random, held, raised, truths, means = np.random.default_rng(0), [], [], [], []

@@ -94,6 +94,7 @@ def test_where_early_values_tell_the_end_few_trials_go_on_and_the_best_finishes(
     assert best.number in search.finished()
 
 
+@pytest.mark.slow
 def test_where_early_values_tell_nothing_several_times_as_many_trials_go_on() -> None:
     nothing, everything = (
         np.mean([searched(Curves(told, is_of_point=False), seed=seed).share_that_went_on() for seed in range(3)])
@@ -102,7 +103,7 @@ def test_where_early_values_tell_nothing_several_times_as_many_trials_go_on() ->
     assert nothing > 3 * everything
 
 
-@pytest.mark.parametrize("is_of_point", [True, False])
+@pytest.mark.parametrize("is_of_point", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_where_early_values_tell_nothing_a_search_usually_finds_what_full_trainings_at_the_same_cost_do(
     is_of_point: bool,
 ) -> None:

@@ -83,6 +83,14 @@ LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "p
 QUICK = {"pb2": 29, "pbt": 7, "freeze_thaw": 17}
 SLOW = {"pb2": 5}
 """Number of writes between two deaths. PB2 and freeze-thaw fit models, which takes time."""
+with_places = pytest.mark.parametrize(
+    ("scheduler", "places"),
+    [
+        pytest.param(each, places, marks=[pytest.mark.slow] if (each, places) == ("pb2", 3) else [])
+        for each in SCHEDULERS
+        for places in (1, 3)
+    ],
+)
 
 
 def driver(disk: Disk, scheduler: str, places: int) -> Driver:
@@ -109,8 +117,7 @@ def decides(scheduler: str, decisions: list[tuple[str, dict[str, Any]]]) -> bool
 @pytest.mark.parametrize(
     "stride", [pytest.param(QUICK, id="some"), pytest.param(SLOW, id="all", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("places", [1, 3])
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@with_places
 def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
     scheduler: str, places: int, stride: dict[str, int], tmp_path: Path
 ) -> None:
@@ -127,8 +134,7 @@ def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
         assert outcome(disk) == expected, f"it died before write {point}"
 
 
-@pytest.mark.parametrize("places", [1, 3])
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@with_places
 def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
     scheduler: str, places: int, tmp_path: Path
 ) -> None:
@@ -145,8 +151,7 @@ def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
         assert outcome(disk) == expected, f"it died before every write number {every}"
 
 
-@pytest.mark.parametrize("places", [1, 3])
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@with_places
 def test_a_search_that_is_interrupted_after_any_report_decides_as_if_it_had_not_been(
     scheduler: str, places: int, tmp_path: Path
 ) -> None:

@@ -59,6 +59,8 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "custom": {"kind": "custom", "_target_": "optuna.samplers.RandomSampler"},
 }
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
+GP = pytest.param("gp", marks=pytest.mark.slow)  # its suggestions take long, so that most of its tests are slow
+every_quick_sampler = pytest.mark.parametrize("name", [GP if name == "gp" else name for name in SAMPLERS])
 
 
 def config(name: str) -> Sampler:
@@ -103,14 +105,14 @@ def test_points_stay_in_the_space_with_its_conditions(name: str) -> None:
             assert path not in point or contains(distribution, point[path])
 
 
-@every_sampler
+@every_quick_sampler
 def test_the_same_seed_makes_the_same_suggestions(name: str) -> None:
     first = tried(searcher(name, seed=1), range(9))
     assert tried(searcher(name, seed=1), range(9)) == first
     assert tried(searcher(name, seed=2), range(9)) != first
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLERS if name != "custom"])
+@pytest.mark.parametrize("name", [GP if name == "gp" else name for name in SAMPLERS if name != "custom"])
 def test_a_search_that_is_interrupted_goes_on_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
     def reopened() -> OptunaSearcher:
         storage = JournalStorage(JournalFileBackend(str(tmp_path / "optuna.log")))
@@ -121,7 +123,7 @@ def test_a_search_that_is_interrupted_goes_on_as_if_it_had_not_been(name: str, t
     assert list(itertools.chain(*parts)) == through
 
 
-@every_sampler
+@every_quick_sampler
 def test_suggestions_that_run_at_the_same_time_differ(name: str) -> None:
     search = searcher(name)
     tried(search, range(6))
@@ -129,7 +131,7 @@ def test_suggestions_that_run_at_the_same_time_differ(name: str) -> None:
     assert len({str(point) for point in points}) == 4
 
 
-@pytest.mark.parametrize("name", ["tpe", "gp", "nsga2", "nsga3", "random", "sobol"])
+@pytest.mark.parametrize("name", ["tpe", GP, "nsga2", "nsga3", "random", "sobol"])
 def test_several_objectives(name: str) -> None:
     search = searcher(name, metric=["loss", "seconds"], mode=["min", "max"])
     points = tried(search, range(8))
@@ -143,7 +145,7 @@ def test_several_objectives(name: str) -> None:
     assert best == front
 
 
-@pytest.mark.parametrize("name", ["tpe", pytest.param("gp", marks=pytest.mark.slow), "cmaes"])
+@pytest.mark.parametrize("name", ["tpe", GP, "cmaes"])
 def test_a_model_finds_better_points_than_chance(name: str) -> None:
     def late(name: str) -> float:
         return sum(map(loss, tried(searcher(name), range(24))[-8:]))
@@ -151,6 +153,7 @@ def test_a_model_finds_better_points_than_chance(name: str) -> None:
     assert late(name) < 0.8 * late("random")
 
 
+@pytest.mark.slow
 def test_with_two_objectives_a_model_of_each_parameter_finds_more_of_the_front_than_a_joint_one() -> None:
     """ZDT1 (Zitzler, Deb and Thiele, 2000) in six dimensions, with four trials at a time."""
     space = Space({f"x{index}": FloatDistribution(type="float", low=0, high=1) for index in range(6)})

@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from sweeps.constants import NUMBER
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -158,6 +158,7 @@ def earlier_of(function: Hartmann, seed: int, factor: float = 1.0) -> EarlierSwe
 SEEDS = range(6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tpe", "cmaes"])
 def test_a_related_sweep_helps_on_any_scale_and_a_misleading_one_does_no_harm(kind: str) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -36,6 +36,7 @@ CHANGES = {
     "Pacific/Apia": ["2011-12-30"],
     "UTC": ["2026-03-29"],
 }
+MOST_USED = (BERLIN, "America/New_York", "UTC")
 
 
 def at(shown: str, zone: str, fold: int = 0) -> float:
@@ -51,7 +52,9 @@ def shown(line: str, zone: str, after: str, count: int) -> list[str]:
     return [datetime.fromtimestamp(time, ZoneInfo(zone)).isoformat(" ", "minutes") for time in times]
 
 
-@pytest.mark.parametrize("zone", CHANGES)
+@pytest.mark.parametrize(
+    "zone", [zone if zone in MOST_USED else pytest.param(zone, marks=pytest.mark.slow) for zone in CHANGES]
+)
 def test_around_a_change_of_clocks_every_line_fires_when_an_enumeration_says(zone: str) -> None:
     for day in CHANGES[zone]:
         middle = at(f"{day} 00:00", "UTC")

@@ -126,7 +126,7 @@ def test_a_token_is_made_listed_and_revoked_on_the_command_line(tmp_path: Path) 
         assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
+@pytest.mark.parametrize("host", ["0.0.0.0", *(pytest.param(each, marks=pytest.mark.slow) for each in ("::", "0"))])
 def test_beyond_this_machine_nothing_is_served_without_an_admin(tmp_path: Path, host: str) -> None:
     refused = sweeps("serve", f"host='{host}'", "port=0", folder=tmp_path)
     assert refused.returncode == 2

@@ -35,6 +35,7 @@ def other() -> str:
     return trained_on_different_files("other")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_workers_with_other_numbers_of_samples_or_other_contents_are_refused(tmp_path: Path) -> None:
     for text in on_two_workers(longer, tmp_path):

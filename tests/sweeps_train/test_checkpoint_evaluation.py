@@ -94,6 +94,7 @@ def late_on_two_workers() -> list[tuple[int, bool, dict[str, float]]]:
     return evaluated(run(config, Path("late"), evaluator=Late(times=2)))
 
 
+@pytest.mark.slow
 def test_workers_that_train_together_do_not_evaluate(tmp_path: Path) -> None:
     first, second = on_two_workers(late_on_two_workers, tmp_path)
     assert [(step, done) for step, done, _ in first] == [(2, False), (4, False), (6, False), (8, True)]

@@ -62,6 +62,7 @@ def one_of_two_is_corrupted() -> str:
     return corrupted(1)
 
 
+@pytest.mark.slow
 def test_a_training_with_checks_is_the_same_as_without(tmp_path: Path) -> None:
     for checked, unchecked in on_workers(2, both, tmp_path):
         assert checked == unchecked

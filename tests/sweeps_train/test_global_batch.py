@@ -299,6 +299,7 @@ def train_with(folder: Path, size: int, kill_at: int | None = None) -> None:
         worker.join()
 
 
+@pytest.mark.slow
 def test_a_killed_training_resumes_at_the_exact_sample_with_any_number_of_workers(tmp_path: Path) -> None:
     train_with(tmp_path / "undisturbed" / "one", 1)
     expected = samples_of_steps(tmp_path / "undisturbed" / "one", 1, first_step=1)
@@ -313,7 +314,9 @@ def test_a_killed_training_resumes_at_the_exact_sample_with_any_number_of_worker
     assert found == expected
 
 
-@pytest.mark.parametrize("base", [IMAGES, TEXT], ids=["images", "text"])
+@pytest.mark.parametrize(
+    "base", [pytest.param(IMAGES, id="images"), pytest.param(TEXT, id="text", marks=pytest.mark.slow)]
+)
 def test_processes_that_read_ahead_change_nothing(base: dict[str, Any], working_folder: Path) -> None:
     write_prompts(working_folder)
     config = configured(base, train={"micro_batch_size": 4 if base is TEXT else 100})

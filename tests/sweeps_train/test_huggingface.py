@@ -135,7 +135,7 @@ def test_evaluations_of_several_datasets_are_one_report(
     assert reported == [(losses, 1, saves), (losses, 2, saves)]
 
 
-@pytest.mark.parametrize("schedule", ["linear", "constant"])
+@pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
 def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, tmp_path: Path) -> None:
     from transformers import Trainer
 

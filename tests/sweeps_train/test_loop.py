@@ -194,6 +194,7 @@ def test_the_learning_rate_rises_over_the_warm_up_and_falls_to_nearly_zero() -> 
 # --- off-cluster ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_torchrun_trains_a_config_on_two_workers(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**IMAGES, "train": {**IMAGES["train"], "max_steps": 2}}))
@@ -227,7 +228,11 @@ def test_sigterm_lets_torchrun_save_a_checkpoint_and_end(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("written", "message"),
-    [(None, "config.json: No such file"), ('{"task": {"kind": "none"}}', "config.json: task="), ("{", "config.json: ")],
+    [
+        pytest.param(None, "config.json: No such file", marks=pytest.mark.slow),
+        ('{"task": {"kind": "none"}}', "config.json: task="),
+        pytest.param("{", "config.json: ", marks=pytest.mark.slow),
+    ],
 )
 def test_a_mistake_on_the_command_line_is_reported_without_a_traceback(
     written: str | None, message: str, working_folder: Path

@@ -81,7 +81,14 @@ def test_a_step_without_values_takes_what_a_real_one_takes(lora: Any) -> None:
     assert need.weights + need.gradients + need.activations == pytest.approx(peak, rel=0.02)
 
 
-@pytest.mark.parametrize(("quantization", "use_dora"), [("nf4", False), ("nf4", True), ("int8", False)])
+@pytest.mark.parametrize(
+    ("quantization", "use_dora"),
+    [
+        pytest.param("nf4", False, marks=pytest.mark.slow),
+        ("nf4", True),
+        pytest.param("int8", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_step_on_a_quantized_base_takes_what_a_real_one_takes(
     quantization: str, use_dora: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def both() -> tuple[Any, Any]:
     return losses_and_readers("auto"), losses_and_readers(1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_workers_that_wait_for_slow_data_get_processes_and_learn_the_same(tmp_path: Path) -> None:
     (losses, readers, notes), (fixed, fixed_readers, _) = on_two_workers(both, tmp_path)[0]

@@ -53,8 +53,18 @@ def embeddings(hub_cache: Path, commit: str) -> torch.Tensor:
     return load_file(hub_cache / "models--ours--tiny" / "snapshots" / commit / "model.safetensors")[EMBEDDINGS]
 
 
-@pytest.mark.parametrize("revision", [None, "v2", COMMITS["v2"]])
-@pytest.mark.parametrize("lora", [None, {"r": 4}])
+@pytest.mark.parametrize(
+    ("revision", "lora"),
+    [
+        (None, None),
+        ("v2", {"r": 4}),
+        (COMMITS["v2"], None),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in [(None, {"r": 4}), ("v2", None), (COMMITS["v2"], {"r": 4})]
+        ),
+    ],
+)
 def test_weights_config_and_tokenizer_of_a_model_are_those_of_its_revision(
     revision: str | None, lora: dict[str, int] | None, hub_cache: Path, working_folder: Path
 ) -> None:

@@ -216,7 +216,13 @@ else:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGINT, id="interrupted", marks=pytest.mark.slow),
+    ],
+)
 def test_no_shared_memory_is_left_when_all_are_gone(number: signal.Signals, tmp_path: Path) -> None:
     script = SCRIPT.format(path=sys.path, folder=str(tmp_path))
     command = [sys.executable, "-c", script]

@@ -100,8 +100,8 @@ def assert_same_bytes(one: Path, other: Path) -> None:
     ("scenario", "workers", "sends"),
     [
         pytest.param(fully_sharded, 3, [False, False, True], id="fsdp"),
-        pytest.param(sharded_in_columns, 2, [False, True], id="tensor_parallel"),
-        pytest.param(in_stages, 2, [False, True], id="pipeline"),
+        pytest.param(sharded_in_columns, 2, [False, True], id="tensor_parallel", marks=pytest.mark.slow),
+        pytest.param(in_stages, 2, [False, True], id="pipeline", marks=pytest.mark.slow),
         pytest.param(replicated, 2, [False, False], id="ddp"),
     ],
 )
@@ -254,6 +254,7 @@ def grown_state() -> None:
         trained(IMAGES, "grown", "ddp", **EVERY_STEP)
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_laid_out_again_when_the_optimizer_of_any_worker_has_more_tensors(tmp_path: Path) -> None:
     on_two_workers(grown_state, tmp_path)
     from safetensors.torch import load_file

@@ -55,12 +55,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorder]:
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_share_of_communication_is_measured_under_every_strategy(strategy: str, runs: dict[str, Recorder]) -> None:
     for metrics in runs[strategy].logs.values():
         assert 0 < metrics["train/communication_share"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "recomputing model"])
 def test_flops_are_counted_once_and_without_recomputation(strategy: str, runs: dict[str, Recorder]) -> None:
     """FLOPs by hand (Llama, 3 layers of width 128, tied head of 384 rows): 6 for each weight of a matrix, and
@@ -73,6 +75,7 @@ def test_flops_are_counted_once_and_without_recomputation(strategy: str, runs: d
     assert metrics["train/flop_utilization"] == pytest.approx(expected, rel=0.15 if "recomputing" in strategy else 0.05)
 
 
+@pytest.mark.slow
 def test_each_workers_use_of_its_machine_is_reported_at_evaluations(runs: dict[str, Recorder]) -> None:
     metrics = runs["ddp"].final
     memory = [metrics[f"system/worker_{rank}/memory_mib"] for rank in (0, 1)]
@@ -81,6 +84,7 @@ def test_each_workers_use_of_its_machine_is_reported_at_evaluations(runs: dict[s
     assert not any("worker_" in name for name in runs["ddp"].logs[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESSED)
 def test_compressed_gradients_train_nearly_as_well(compression: str, runs: dict[str, Recorder]) -> None:
     plain, compressed = (runs[name].final["eval/loss"] for name in ("none", compression))

@@ -66,6 +66,7 @@ def test_tests_and_installed_packages_are_no_sources() -> None:
     assert {"argparse.py", "asyncio", "json"} <= parts
 
 
+@pytest.mark.slow
 def test_the_text_is_the_same_in_another_process_with_another_hash_seed() -> None:
     program = (
         "from sweeps_train.data.standard_library import docstrings; import hashlib;"

@@ -79,6 +79,7 @@ def check_stored(checkpoint: Path) -> None:
     assert any(not torch.equal(masters[name], each.float()) for name, each in model.named_parameters())
 
 
+@pytest.mark.slow
 def test_the_model_is_stored_in_16_bits_and_a_resumed_training_ends_with_the_same_losses(working_folder: Path) -> None:
     write_prompts(working_folder)
     write_base(working_folder / "base")
@@ -245,6 +246,7 @@ def test_merged_adapters_have_the_type_of_their_base(working_folder: Path) -> No
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
 def test_modules_trained_as_a_whole_beside_adapters_continue_without_rounding(working_folder: Path) -> None:
     write_prompts(working_folder)

@@ -251,6 +251,7 @@ def stream(path: Path, results: Any) -> None:
     results.put((units, (anonymous(process) - before) / 2**20))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
     file = tmp_path / "large.jsonl"
     with file.open("w") as opened:

@@ -90,6 +90,7 @@ def test_the_value_of_a_trial_with_folds_is_that_of_its_last_report() -> None:
     assert not Objectives.of(plan().config.search).improves((2.0,), (1.0,))
 
 
+@pytest.mark.slow
 def test_arguments_that_the_library_does_not_know_and_values_that_it_refuses_are_found_by_the_check_before_the_trials(
     working_folder: Path,
 ) -> None:

@@ -10,6 +10,7 @@ Each ``g_r`` is a Gaussian process over configurations (Matérn 5/2, with a leng
 constant and a part that each trial has for itself. How far early values tell late ones is in the slopes, in what the
 later rungs add, and in the noise; all of them are fitted to the trials of the search (maximum a posteriori).
 
-Optuna's Gaussian process has no rungs, and takes a second for a suggestion after some tens of trials (docs/search_quality.md).
+Optuna's Gaussian process has no rungs, and takes a second for a suggestion after some tens of trials
+(docs/search_quality.md).
 Here a scheduler asks at each report: so this is written with numpy and scipy.
 """
