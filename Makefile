@@ -10,7 +10,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 # Files of tests beside each other, which share what their tests have made: one more than there are processors, since
 # tests also wait; more than four would be in each other's way.
-PROCESSES = $(shell $(PYTHON) -c "import os; print(min(2 * os.cpu_count(), 4))")
+PROCESSES = $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
 BESIDE = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
 # Above that environment one with ray[default], which would make the start of every local Ray slower, and one with torchao,

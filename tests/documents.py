@@ -166,7 +166,8 @@ CODE_RUN_BY = {
     "life.md: model = mlflow": SWEEPS,
     "life.md: model.predict(images)": "tests/registry/test_registering.py, for other classes",
     "tables.md: import mlflow": SWEEPS,
-    "confirm.md: from sweeps.search": SWEEPS,
+    "confirm.md: from sweeps.search": "tests/search/test_confirmation_race.py",
+    "prior_knowledge.md: from sweeps.search": SWEEPS,
     "searcher.md: from ray import tune": SWEEPS,
     "bring_your_own.md: def training(config):": "tests/sweeps_train/test_lightning.py, with the same function",
 }
