@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ray.tune.experiment import Trial
@@ -184,7 +184,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 return True
             if not self._is_behind(trial):
                 return False
-        return all(self._priority(trial) >= self._priority(other) for other in self._paused)
+        own = self._priority(trial)
+        return all(own >= self._priority(other) for other in self._paused)
 
     def _is_behind(self, arrived: str | None = None) -> bool:
         """Whether less than their share of all steps was spent on training trials on, with those that they are about to
@@ -299,12 +300,13 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _worth_going_on(self) -> list[str]:
         """Paused trials that are to go on, the most promising first."""
-        waiting = sorted(self._paused, key=self._priority, reverse=True)
-        if not self._fits(None):
-            return waiting
-        least = self._least()
-        worth_it = [name for name in waiting if self._worth_of(name) > least]
-        return worth_it or (waiting[:1] if waiting and self._is_behind() else [])
+        chosen: Iterable[str] = self._paused
+        if self._fits(None):
+            least = self._least()
+            chosen = [name for name in self._paused if self._worth_of(name) > least]
+            if not chosen and self._paused and self._is_behind():
+                chosen = [max(self._paused, key=self._priority)]
+        return sorted(chosen, key=self._priority, reverse=True)
 
     @property
     def depends_on_time(self) -> bool:
@@ -317,8 +319,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
         by_name = {trial.config[TRIAL]: trial for trial in paused}
         # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
-        waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
-        kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
+        rest, kept = by_name.keys() - set(chosen), PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
+        if not complete and len(rest) <= kept:
+            return [by_name[name] for name in chosen]
+        waiting = sorted(rest, key=self._priority)
         if complete and waiting and not chosen and len(paused) == len(self._live):
             # Before the others are stopped, the best one has to be finished.
             leaders = self._leaders()
