@@ -14,8 +14,8 @@ from curve_files import read_space
 
 from sweeps.simulate.curves import CurveSource, Report
 from sweeps.simulate.simulation import Reported
-from sweeps.simulate.surrogate import ForestCurve, SurrogateError
-from sweeps.simulate.table import read_table
+from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
+from sweeps.simulate.table import CurveTable, read_table
 from sweeps.space.distributions import Point, Space
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -83,7 +83,7 @@ class _HartmannCurves:
 
 @dataclass
 class TableProblem:
-    """A surrogate of recorded curves; the best recorded configuration is the optimum."""
+    """Recorded curves, or a surrogate of them; the best recorded configuration is the optimum."""
 
     name: str
     space: Space
@@ -94,7 +94,7 @@ class TableProblem:
     median: float
     """Median of the recorded configurations at their end."""
     error: SurrogateError | None
-    """Error of the surrogate at the end of a training."""
+    """Error of the surrogate at the end of a training; None if the table has every point of the space."""
 
     def source(self, seed: int, *, every_step: bool = False) -> CurveSource:
         return self.curves
@@ -109,14 +109,14 @@ class TableProblem:
 class _TableCurves:
     """Curves of a table with one metric, as a loss."""
 
-    forest: ForestCurve
+    recorded: CurveSource
     metric: str
     sign: float
 
     def curve(self, point: Point) -> list[Report]:
         return [
             Report(report.step, report.elapsed_s, {METRIC: self.sign * report.metrics[self.metric]})
-            for report in self.forest.curve(point)
+            for report in self.recorded.curve(point)
         ]
 
 
@@ -130,18 +130,24 @@ def table_problem(path: Path, metric: str, mode: str) -> TableProblem:
     """
     space, sign = read_space(path), 1.0 if mode == "min" else -1.0
     table = read_table(path, space, lambda path: None, [metric])
-    forest = ForestCurve(table, space, [metric])
+    forest = None if has_every_point(table, space) else ForestCurve(table, space, [metric])
     ends = [sign * trial.reports[-1].metrics[metric] for trial in table.whole]
     every = [sign * report.metrics[metric] for trial in table.trials for report in trial.reports]
     return TableProblem(
         path.stem,
         space,
-        _TableCurves(forest, metric, sign),
+        _TableCurves(forest or NearestCurve(table, space), metric, sign),
         float(np.mean([trial.reports[-1].elapsed_s for trial in table.whole])),
         float(np.nanmin(every)),
         float(np.nanmedian(ends)),
-        forest.error,
+        forest.error if forest else None,
     )
+
+
+def has_every_point(table: CurveTable, space: Space) -> bool:
+    """Whether all points of a finite space were trained to their ends."""
+    choices = [getattr(distribution, "choices", None) for distribution in space.distributions.values()]
+    return None not in choices and len(table.whole) == math.prod(map(len, filter(None, choices)))
 
 
 def hartmann_problems() -> list[HartmannProblem]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +43,12 @@ class CurveTable:
     by_point: dict[str, RecordedTrial] = field(default_factory=dict)
     """The configurations by ``point_key``."""
 
-    @property
+    @cached_property
     def last_step(self) -> int:
         """Last step of the longest curve: the end of a trial."""
         return max(trial.reports[-1].step for trial in self.trials)
 
-    @property
+    @cached_property
     def whole(self) -> list[RecordedTrial]:
         """The configurations that were trained to the end."""
         return [trial for trial in self.trials if trial.reports[-1].step == self.last_step]
