@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -30,6 +31,24 @@ def test_a_table_carries_its_space_and_one_without_it_tells_its_space_by_its_col
     assert set(told) == {"lr", "kind"}
     assert (told["lr"].low, told["lr"].high, told["lr"].log) == (0.001, 0.5, True)  # type: ignore[union-attr]
     assert told["kind"].choices == ["a", "b"]  # type: ignore[union-attr]
+
+
+def test_a_published_grid_becomes_a_table_whose_points_are_answered_as_they_were_trained(tmp_path: Path) -> None:
+    from published_tables import rows_of, space_of
+    from search_problems import METRIC, table_problem
+
+    choices = {"activation": ["relu", "tanh"], "rate": [1e-8, 0.1, 1]}
+    trained = {
+        f"{a}{b}": {"val_acc": [0.5, 0.7 + a / 10], "train_time": [a + 1, b + 1]} for a in (0, 1) for b in (0, 1, 2)
+    }
+    grid = SimpleNamespace(search_space=choices, metric_names=["val_acc"], _dataset=trained)
+    write_curves(tmp_path / "grid.parquet", rows_of(grid), space_of(choices))
+    problem = table_problem(tmp_path / "grid.parquet", "eval/loss", "min")
+    assert problem.error is None  # no surrogate
+    (report,) = problem.source(0).curve({"activation": "tanh", "rate": 1})
+    assert (report.step, report.elapsed_s) == (1, 2.5)
+    assert report.metrics[METRIC] == pytest.approx(0.35)
+    assert (problem.best, problem.median) == (pytest.approx(0.35), pytest.approx(0.375))
 
 
 @pytest.mark.slow
