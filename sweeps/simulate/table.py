@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sweeps.config.space import CategoricalDistribution, Distribution, OrdinalDistribution
 from sweeps.errors import UserError
 from sweeps.simulate.curves import Report
@@ -80,12 +82,15 @@ def read_table(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str])
     frame, numbers = read_rows(path, space, lookup, metrics)
     trials: list[RecordedTrial] = []
     outside: list[str] = []
-    for name, rows in frame.groupby(CONFIG_ID, sort=True):
-        point, wrong = _point(rows.iloc[0].to_dict(), space, lookup)
+    reports = _reports(frame, numbers)
+    firsts = np.flatnonzero(~frame[CONFIG_ID].duplicated())  # a configuration's rows follow each other
+    rows: list[dict[Any, Any]] = frame[[CONFIG_ID, *space]].iloc[firsts].to_dict("records")
+    for row, first, end in zip(rows, firsts, [*firsts[1:], len(frame)], strict=True):
+        point, wrong = _point(row, space, lookup)
         if wrong is None:
-            trials.append(RecordedTrial(point, _reports(rows, numbers)))
+            trials.append(RecordedTrial(point, reports[first:end]))
         else:
-            outside.append(f"configuration {name} has {wrong}")
+            outside.append(f"configuration {row[CONFIG_ID]} has {wrong}")
     if not trials:
         raise UserError(
             f"--simulate {path}: none of its {len(outside)} configurations lies in the space of this sweep "
@@ -95,6 +100,7 @@ def read_table(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str])
 
 
 def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
+    """The reports of all rows."""
     steps, seconds = rows[STEP].to_numpy(), rows[ELAPSED].to_numpy(dtype=float)
     values = rows[list(numbers)].to_numpy(dtype=float)
     return [
