@@ -12,10 +12,11 @@ from typing import Protocol
 import numpy as np
 from curve_files import read_space
 
+from sweeps.config.space import CategoricalDistribution, OrdinalDistribution
 from sweeps.simulate.curves import CurveSource, Report
 from sweeps.simulate.simulation import Reported
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
-from sweeps.simulate.table import CurveTable, read_table
+from sweeps.simulate.table import CurveTable, point_key, read_table
 from sweeps.space.distributions import Point, Space
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -146,8 +147,9 @@ def table_problem(path: Path, metric: str, mode: str) -> TableProblem:
 
 def has_every_point(table: CurveTable, space: Space) -> bool:
     """Whether all points of a finite space were trained to their ends."""
-    choices = [getattr(distribution, "choices", None) for distribution in space.distributions.values()]
-    return None not in choices and len(table.whole) == math.prod(map(len, filter(None, choices)))
+    every = space.distributions.values()
+    sizes = [len(each.choices) for each in every if isinstance(each, CategoricalDistribution | OrdinalDistribution)]
+    return len(sizes) == len(space) and len({point_key(trial.point) for trial in table.whole}) == math.prod(sizes)
 
 
 def hartmann_problems() -> list[HartmannProblem]:

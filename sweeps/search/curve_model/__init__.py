@@ -11,6 +11,5 @@ constant and a part that each trial has for itself. How far early values tell la
 later rungs add, and in the noise; all of them are fitted to the trials of the search (maximum a posteriori).
 
 Optuna's Gaussian process has no rungs, and takes a second for a suggestion after some tens of trials
-(docs/search_quality.md).
-Here a scheduler asks at each report: so this is written with numpy and scipy.
+(docs/search_quality.md). Here a scheduler asks at each report: so this is written with numpy and scipy.
 """

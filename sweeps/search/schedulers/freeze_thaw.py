@@ -319,10 +319,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         by_name = {trial.config[TRIAL]: trial for trial in paused}
         # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
-        rest, kept = by_name.keys() - set(chosen), PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
-        if not complete and len(rest) <= kept:
-            return [by_name[name] for name in chosen]
-        waiting = sorted(rest, key=self._priority)
+        waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
+        kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
         if complete and waiting and not chosen and len(paused) == len(self._live):
             # Before the others are stopped, the best one has to be finished.
             leaders = self._leaders()
