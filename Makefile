@@ -1,10 +1,11 @@
-# Everything runs in .venv, which is made on first use and again when pyproject.toml or constraints.txt changes.
-# Needs Python 3.11 or later and make; another interpreter: `make test PYTHON=python3.12`.
+# Everything runs in .venv, which is made on first use and brought up to date when pyproject.toml or a file of
+# requirements/ changes. Needs Python 3.11 or later and make; another interpreter: `make test PYTHON=python3.12`.
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 GPU_ARGS ?=
+LOCK_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python -m
@@ -12,6 +13,8 @@ RUN := $(VENV)/bin/python -m
 # tests also wait; more than four would be in each other's way.
 PROCESSES = $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
 BESIDE = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# The environment with what a sweep needs, and with what the tests need beside it.
+RUN_READY := $(VENV)/.run-ready
 READY := $(VENV)/.ready
 # Above that environment one with ray[default], which would make the start of every local Ray slower, and one with torchao,
 # which transformers and PEFT import wherever it is.
@@ -30,15 +33,21 @@ help: ## show this list
 
 env: $(READY) ## make the environment (.venv); the others do it when they need it
 
-demo: $(READY) ## search for the best LoRA settings of a tiny language model, on this machine's CPUs
+demo: $(RUN_READY) ## search for the best LoRA settings of a tiny language model, on this machine's CPUs
 	@$(RUN) sweeps run conf=llm_lora
 
-nightly-demo: $(READY) ## three nights in minutes: a schedule, a champion, a regression, and the service's page
+nightly-demo: $(RUN_READY) ## three nights in minutes: a schedule, a champion, a regression, and the service's page
 	@$(VENV)/bin/python demos/nightly/demo.py $(DEMO_ARGS)
 
-test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-k space -x"
-	@echo "==> pytest"
-	@$(RUN) pytest $(BESIDE) $(PYTEST_ARGS)
+# Types are checked beside the tests, since these wait as often as they compute; pytest's summary stays the last line.
+test: $(READY) ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-k space -x"
+	@echo "==> ruff, pytest, and mypy beside it"
+	@$(RUN) ruff check
+	@$(RUN) ruff format --check
+	@$(RUN) mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
+	  $(RUN) pytest $(BESIDE) $(PYTEST_ARGS); tests=$$?; \
+	  wait $$types || { cat $(VENV)/mypy.log; exit 1; }; \
+	  exit $$tests
 
 test-slow: $(FLOAT8)/.ready ## the tests that take minutes; and those of fp8, with torchao in .venv/float8
 	@echo "==> pytest tests/sweeps_train/test_float8.py"
@@ -65,7 +74,7 @@ lint: $(READY) ## ruff and mypy, changing nothing
 	@$(RUN) ruff check
 	@echo "==> ruff format --check"
 	@$(RUN) ruff format --check
-	@echo "==> mypy (the first run reads all of torch and takes a minute or two)"
+	@echo "==> mypy (the first run reads the libraries' types, too, and takes a minute)"
 	@$(RUN) mypy
 
 format: $(READY) ## let ruff mend and lay out the code
@@ -75,32 +84,14 @@ format: $(READY) ## let ruff mend and lay out the code
 docs: $(READY) ## build the documentation as a site, which `python -m sweeps serve` then has under /docs
 	@$(VENV)/bin/python docs/build_site.py
 
-lock: $(CLUSTER)/.ready $(FLOAT8)/.ready ## write constraints.txt anew from what is in .venv, after `pip install --upgrade` there
-	@PYTHONPATH="$$($(FLOAT8)/bin/python -c $(FOLDER))" $(CLUSTER)/bin/python -m pip freeze --all --exclude-editable \
-	  | grep -v "^pip==" | sed 's/+[a-z0-9.]*$$//' > $(VENV)/constraints.txt
-	@{ sed '/^[^#]/,$$d' constraints.txt; cat $(VENV)/constraints.txt; } > $(VENV)/constraints.new
-	@cp $(VENV)/constraints.new constraints.txt
-	@touch $(READY)
+lock: $(RUN_READY) ## lock the versions in requirements/ anew; LOCK_ARGS=--upgrade takes the newest
+	@$(VENV)/bin/python requirements/lock.py $(LOCK_ARGS)
 
 clean: ## remove .venv, caches and builds; sweeps and their records stay
 	rm -rf $(VENV) build dist sweeps/docs .mypy_cache .pytest_cache .ruff_cache
 	find sweeps src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Without dependencies: they are in the list, and some libraries ask for older versions than they work with.
-$(PEERS)/.ready: $(READY) benchmarks/searched/requirements.txt
-	@echo "==> Adding libraries that search in $(@D)"
-	@$(RUN) venv --without-pip $(@D)
-	@echo "import site; site.addsitedir('$$($(VENV)/bin/python -c $(FOLDER))')" \
-	  > "$$($(@D)/bin/python -c $(FOLDER))/below.pth"
-	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r benchmarks/searched/requirements.txt
-	@touch $@
-
-# Exact versions for every call of pip, for the environments that it builds sdists in too: those inherit the
-# variables and not the options. A relative path, since pip splits the value at spaces.
-$(READY) $(CLUSTER)/.ready $(FLOAT8)/.ready: export PIP_CONSTRAINT = constraints.txt
-$(READY): export PIP_BUILD_CONSTRAINT = constraints.txt
-$(READY): export PIP_DISABLE_PIP_VERSION_CHECK = 1
-$(READY): pyproject.toml constraints.txt
+$(RUN_READY): pyproject.toml requirements/install.py requirements/uv.txt requirements/run.txt requirements/torch.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Sweeps needs Python 3.11 or later, and '$(PYTHON)' is not one ($$($(PYTHON) --version 2>&1))." >&2; \
 	  echo "Name another: make PYTHON=python3.12" >&2; exit 1; }
@@ -109,20 +100,31 @@ $(READY): pyproject.toml constraints.txt
 	  $(PYTHON) -m venv --clear $(VENV) || { \
 	    echo "On Debian and Ubuntu 'python3 -m venv' needs the package python3-venv." >&2; exit 1; }; \
 	fi
-	@echo "==> Installing the versions of constraints.txt (the first time about 150 packages, one to a few minutes)"
-	@$(RUN) pip install -qq --editable '.[dev]'
-	@$(RUN) pip check --quiet
+	@$(VENV)/bin/python requirements/install.py run
 	@touch $@
-	@echo "==> The environment is ready"
+
+$(READY): $(RUN_READY) requirements/dev.txt
+	@$(VENV)/bin/python requirements/install.py dev
+	@touch $@
 
 # Their packages come first, and then those of .venv: the line in the .pth file adds these and their own .pth files.
 FOLDER = "import sysconfig; print(sysconfig.get_path('purelib'))"
-$(CLUSTER)/.ready: ADDED = ray[default]
-$(FLOAT8)/.ready: ADDED = torchao
-$(CLUSTER)/.ready $(FLOAT8)/.ready: $(READY)
-	@echo "==> Adding $(ADDED) in $(@D)"
-	@$(RUN) venv --without-pip $(@D)
-	@echo "import site; site.addsitedir('$$($(VENV)/bin/python -c $(FOLDER))')" \
+ABOVE = $(RUN) venv --without-pip $(@D) && echo "import site; site.addsitedir('$$($(VENV)/bin/python -c $(FOLDER))')" \
 	  > "$$($(@D)/bin/python -c $(FOLDER))/below.pth"
-	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check '$(ADDED)'
+
+$(CLUSTER)/.ready: $(READY) requirements/cluster.txt
+	@$(ABOVE)
+	@$(@D)/bin/python requirements/install.py cluster
+	@touch $@
+
+$(FLOAT8)/.ready: $(READY) requirements/fp8.txt
+	@$(ABOVE)
+	@$(@D)/bin/python requirements/install.py fp8
+	@touch $@
+
+# Without dependencies: they are in the list, and some libraries ask for older versions than they work with.
+$(PEERS)/.ready: $(READY) benchmarks/searched/requirements.txt
+	@echo "==> Adding libraries that search in $(@D)"
+	@$(ABOVE)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r benchmarks/searched/requirements.txt
 	@touch $@

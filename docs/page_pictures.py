@@ -2,7 +2,7 @@
 
 Run:
     python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages --port 8643 &   # or any service
-    python -m pip install --constraint constraints.txt --editable '.[docs]'
+    make env
     python docs/page_pictures.py http://127.0.0.1:8643 --output /tmp/pictures   # all pages, to look at
     python docs/page_pictures.py http://127.0.0.1:8643                          # those in docs/images/
 

@@ -2,7 +2,7 @@
 
 Run:
     make demo                      # or any other sweep
-    python -m pip install --constraint constraints.txt --editable '.[docs]'
+    make env
     python docs/screenshots.py SWEEP
 
 Needs Chromium (Debian: ``apt-get install chromium``). The UI is served on loopback for as long as this runs. When a new

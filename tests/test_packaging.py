@@ -106,17 +106,28 @@ def test_installed_wheel_brings_the_command(installed: Path, elsewhere: dict[str
 
 
 @pytest.fixture(scope="module")
-def pins(checkout: Path) -> dict[str, str]:
-    """The version of each distribution in constraints.txt."""
-    found = {}
-    for line in (checkout / "constraints.txt").read_text().splitlines():
-        if line.startswith("#"):
-            continue
-        # A local version (torch's `+cpu`) would tie everyone to the builds of one machine.
-        match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!]+)", line)
-        assert match, f"constraints.txt: {line!r} is no exact version; `make lock` writes them"
-        found[canonicalize_name(match[1])] = match[2]
-    return found
+def locks(checkout: Path) -> Path:
+    return checkout / "requirements"
+
+
+@pytest.fixture(scope="module")
+def pins(locks: Path) -> dict[str, str]:
+    """The locked version of each distribution that is installed on this machine."""
+    lines = [line.removesuffix(" \\") for lock in locks.glob("*.txt") for line in lock.read_text().splitlines()]
+    pinned = [Requirement(line) for line in lines if line and not line.startswith((" ", "#"))]
+    return {
+        canonicalize_name(each.name): str(each.specifier).removeprefix("==")
+        for each in pinned
+        if each.marker is None or each.marker.evaluate()
+    }
+
+
+def test_each_locked_file_but_those_of_torch_has_a_hash(locks: Path) -> None:
+    for lock in locks.glob("*.txt"):
+        packages = re.split(r"^(?=[a-z])", lock.read_text(), flags=re.MULTILINE)[1:]
+        assert packages
+        for package in packages:
+            assert package.startswith("torch==") or "--hash=sha256:" in package, f"{lock.name}: {package}"
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +141,10 @@ def requirements(checkout: Path) -> list[Requirement]:
 def test_each_requirement_is_pinned_within_its_range(requirements: list[Requirement], pins: dict[str, str]) -> None:
     for requirement in requirements:
         version = pins.get(canonicalize_name(requirement.name))
-        assert version is not None, f"{requirement.name} is not in constraints.txt: `make env lock`"
-        assert version in requirement.specifier, f"constraints.txt has {version}, pyproject.toml asks for {requirement}"
+        assert version is not None, f"{requirement.name} is not locked: `make lock`"
+        assert version in requirement.specifier, (
+            f"locked is {version}, pyproject.toml asks for {requirement}: `make lock`"
+        )
 
 
 def test_what_the_requirements_require_is_pinned_too(requirements: list[Requirement], pins: dict[str, str]) -> None:
@@ -141,7 +154,7 @@ def test_what_the_requirements_require_is_pinned_too(requirements: list[Requirem
         # torch pins the CUDA packages of its own build by itself.
         if canonicalize_name(requirement.name) not in pins and not str(requirement.specifier).startswith("==")
     }
-    assert floating == set(), "add them to constraints.txt: `make env lock`"
+    assert floating == set(), "lock them: `make lock`"
 
 
 def closure(requirements: list[Requirement]) -> Iterator[tuple[str, Requirement]]:
