@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,11 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from allowed_skips import pytest_addoption, pytest_sessionfinish
 from postgres import Postgres, program
 from recording import Server
 from running import SHORT, Done, run_once
 from sqlalchemy import Engine
 from stores import empty_store, make_store
+
+__all__ = ["pytest_addoption", "pytest_sessionfinish"]  # hooks of pytest
 
 # Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
 sys.dont_write_bytecode = False
@@ -53,26 +55,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 SLOW_TIMEOUT_S = 600
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--allowed-skips", metavar="REGEX", help="fail if a test is skipped for any other reason (CI)")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run of CI that has left out what it should not."""
-    allowed, reporter = (
-        session.config.getoption("--allowed-skips"),
-        session.config.pluginmanager.get_plugin("terminalreporter"),
-    )
-    if allowed is None or reporter is None:  # a process of xdist has none
-        return
-    reasons = {report.longrepr[2] for report in reporter.stats.get("skipped", ())}
-    if wrong := sorted(reason for reason in reasons if not re.search(allowed, reason)):
-        reporter.write_line("")
-        reporter.write_line(f"skipped, and should not be here: {'; '.join(wrong)}", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
