@@ -8,19 +8,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from allowed_skips import pytest_addoption, pytest_sessionfinish
-from postgres import Postgres, program
-from recording import Server
-from running import SHORT, Done, run_once
-from sqlalchemy import Engine
-from stores import empty_store, make_store
+from postgres import pytest_configure, pytest_unconfigure
 
-__all__ = ["pytest_addoption", "pytest_sessionfinish"]  # hooks of pytest
+# Fixtures import what they need: tests of the training library also run where there is neither Ray nor MLflow.
+if TYPE_CHECKING:
+    from postgres import Postgres
+    from recording import Server
+    from running import Done
+    from sqlalchemy import Engine
+
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]  # hooks of pytest
 
 # Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
 sys.dont_write_bytecode = False
@@ -102,6 +105,8 @@ def checkout() -> Path:
 
 @pytest.fixture(scope="session")
 def empty_database(_cache: None) -> Path:
+    from stores import empty_store
+
     return empty_store()
 
 
@@ -109,6 +114,8 @@ def empty_database(_cache: None) -> Path:
 def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
     """The sweep ``first`` of four trials under ASHA, as a user's first one: it makes the store, runs the preflight and
     ends with a report. Tests may read it and what it left, and add sweeps to its store."""
+    from running import SHORT, run_once
+
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of this run of the tests, for all its processes
@@ -118,6 +125,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
 
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    from stores import make_store
+
     make_store(tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     return f"sqlite:///{tmp_path}/mlflow.db"
@@ -125,29 +134,34 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def server(uri: str, tmp_path: Path) -> Iterator[Server]:
+    from recording import Server
+
     server = Server(tmp_path)
     yield server
     server.kill()
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
+def postgres() -> Postgres:
+    from postgres import Postgres, program
+
     if program("initdb") is None:
         pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("needs psycopg: pip install -e '.[dev]'")
-    postgres = Postgres(Path(f"/tmp/sweeps-postgres-{os.getpid()}"))  # as `nobody` can't reach into pytest's own
-    yield postgres
-    postgres.stop()
+    return Postgres()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def service_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Address of a new database for the service."""
+    from postgres import EMPTY
+    from service_databases import make_service_database
+
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/service.db"
+        return make_service_database(f"sqlite:///{tmp_path}/service.db")
     postgres: Postgres = request.getfixturevalue("postgres")
-    return postgres.database(f"service{time.time_ns()}")
+    return postgres.database(EMPTY)
 
 
 @pytest.fixture
