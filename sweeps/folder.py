@@ -31,6 +31,8 @@ DRIVER_FILE = "driver.json"
 """File with the driver's identity and heartbeat, while it runs and after its death."""
 LOG_FILE = "driver.log"
 """File with the output of a driver in the background."""
+ERROR_FILE = "driver-error.txt"
+"""File with the tracebacks of errors that nobody foresaw and that have ended a driver."""
 BEAT_S = 2.0
 """Seconds between two heartbeats."""
 SILENCE_S = 20.0
