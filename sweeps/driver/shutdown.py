@@ -1,4 +1,4 @@
-"""Early end of a sweep, by a person, an error, a failed disk or a spent budget: its trials save their state and stop."""
+"""Early end of a sweep, by a person, an error, a failed disk or a spent budget: its trials save their state."""
 
 from __future__ import annotations
 
