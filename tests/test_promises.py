@@ -1,0 +1,28 @@
+"""What users build on changes as docs/stability.md says: a name that goes is in the notes for an upgrade."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from promises import SURFACES, in_words, listed
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # griffe and MLflow, which the collectors call
+
+
+@cache
+def present(surface: str) -> set[str]:
+    return set(SURFACES[surface]())
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_a_name_that_is_gone_is_in_the_notes_for_an_upgrade(surface: str, checkout: Path) -> None:
+    notes = (checkout / "docs" / "upgrading.md").read_text(encoding="utf-8")
+    gone = sorted(listed(surface) - present(surface))
+    assert [name for name in gone if f"`{in_words(name)}`" not in notes] == [], "name them in docs/upgrading.md"
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_every_name_is_listed_from_its_first_release_on(surface: str) -> None:
+    assert sorted(present(surface) - listed(surface)) == [], "`python tests/promises.py` adds them"
