@@ -32,20 +32,24 @@ SECTION = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d)
 def main() -> None:
     version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     check(version)
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct")}
     with tempfile.TemporaryDirectory(prefix="sweeps-release-") as folder:
         commit, built = Path(folder, "commit"), Path(folder, "dist")
         export(commit)
         built.mkdir()
-        packages = ["docs/build_site.py", "--output", "sweeps/docs"], ["-m", "build", "--no-isolation", "--outdir", built]
-        for command in packages:
-            run([sys.executable, *command], commit, environment)
+        environment = {
+            **os.environ,
+            "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct"),
+            "PYTHONPATH": f"{commit}{os.pathsep}{commit / 'src'}",  # the reference is written from the commit, too
+        }
+        python = sys.executable
+        run([python, "docs/build_site.py", "--output", "sweeps/docs"], commit, environment)
+        run([python, "-m", "build", "--no-isolation", f"--outdir={built}"], commit, environment)
         write_bill_of_materials(commit, built / f"ray_sweeps-{version}.cdx.json", environment)
         write_checksums(built)
         shutil.rmtree(DIST, ignore_errors=True)
         shutil.copytree(built, DIST)
     for file in sorted(DIST.iterdir()):
-        print(f"{file.stat().st_size:>10,}  {file.relative_to(CHECKOUT)}")  # noqa: T201 - its result
+        print(f"{file.stat().st_size:>10,}  {file.relative_to(CHECKOUT)}")
 
 
 def check(version: str) -> None:
@@ -54,8 +58,10 @@ def check(version: str) -> None:
         sys.exit(f"There are uncommitted changes; a release is made from a commit:\n{changes}")
     newest = SECTION.search((CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8"))
     if newest is None or newest["version"] != version or newest["date"] is None:
-        found = "there is none" if newest is None else f"it is {newest[0].removeprefix('## ')}"
-        sys.exit(f"The newest section of CHANGELOG.md must be [{version}] with its date, as in pyproject.toml; {found}.")
+        found = "nothing" if newest is None else newest[0].removeprefix("## ")
+        sys.exit(
+            f"pyproject.toml has version {version}, so CHANGELOG.md must begin with [{version}] - DATE; it has {found}."
+        )
 
 
 def export(folder: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -28,7 +29,8 @@ from sweeps import constants
 from sweeps.cli import run_command
 from sweeps.validate.search import SYSTEM_METRICS
 
-PROMISED = Path(__file__).with_name("promised")
+CHECKOUT = Path(__file__).resolve().parents[1]
+PROMISED = CHECKOUT / "tests" / "promised"
 CHOSEN_BY_USERS = ("params",)
 """Keys of JSON documents whose own keys are names of the user's config."""
 PRINTED = {
@@ -48,6 +50,8 @@ def config() -> Iterator[str]:
                 yield f"{document.name}: {key.path}" + (f" ({key.variant})" if key.variant else "")
             if section.variant:
                 yield from (f"{document.name}: {section.path} = {kind}" for kind in section.variant.split(", "))
+    conf = CHECKOUT / "conf"
+    yield from (f"conf: {path.relative_to(conf).with_suffix('').as_posix()}" for path in conf.rglob("*.yaml"))
 
 
 def command_line() -> Iterator[str]:
@@ -59,6 +63,8 @@ def command_line() -> Iterator[str]:
                 yield from (f"{name} {option}" for option in (*parameter.opts, *parameter.secondary_opts))
             else:
                 yield f"{name} {parameter.human_readable_name}"
+    variables = (CHECKOUT / "docs" / "environment.md").read_text(encoding="utf-8")
+    yield from set(re.findall(r"`(SWEEPS_[A-Z_]+)`", variables))
 
 
 def rest() -> Iterator[str]:
