@@ -1,5 +1,5 @@
-"""``make release``: made of a commit alone, the same bytes each time, and what it builds runs in an environment that has
-nothing else."""
+"""``make release``: made of a commit alone, the same bytes each time, and what it builds runs where nothing else is
+installed."""
 
 from __future__ import annotations
 
