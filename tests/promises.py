@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,6 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PROMISED = CHECKOUT / "tests" / "promised"
 CHOSEN_BY_USERS = ("params",)
 """Keys of JSON documents whose own keys are names of the user's config."""
-PRINTED = {
-    "run, resume, show": ("show", "first"),
-    "show --trial": ("show", "first", "--trial", "0"),
-    "list": ("list",),
-    "best": ("best", "first"),
-    "compare": ("compare", "first", "second"),
-}
-"""Verbs whose ``--json`` is promised, and how the tests call them."""
 
 
 def config() -> Iterator[str]:
@@ -87,16 +79,19 @@ def python() -> Iterator[str]:
                 yield from (f"{package}.{found.name}.{each.name}" for each in described if each.name != "__init__")
 
 
-def printed_json() -> Iterator[str]:
-    """Keys of what verbs print with ``--json``, of a small recorded sweep."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        uri = f"sqlite:///{folder}/mlflow.db"
-        for name in ("first", "second"):
-            record_small_sweep(uri, name)
-        for title, arguments in PRINTED.items():
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                run_command([*arguments, "--json", "--tracking-uri", uri])
-            yield from (f"{title}: {path}" for path in _paths(json.loads(out.getvalue()), ""))
+def printed_json(uri: str, first: str, second: str) -> Iterator[str]:
+    """Keys of what verbs print with ``--json``, about two small sweeps of a store."""
+    printed = {
+        "run, resume, show": ("show", first),
+        "show --trial": ("show", first, "--trial", "0"),
+        "list": ("list",),
+        "best": ("best", first),
+        "compare": ("compare", first, second),
+    }
+    for title, arguments in printed.items():
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            run_command([*arguments, "--json", "--tracking-uri", uri])
+        yield from (f"{title}: {path}" for path in _paths(json.loads(out.getvalue()), ""))
 
 
 def _paths(value: Any, path: str) -> Iterator[str]:
@@ -134,12 +129,17 @@ def in_words(name: str) -> str:
     return (name.partition(": ")[2] or name).partition(" (")[0]
 
 
+def unnamed(gone: Iterable[str]) -> list[str]:
+    """Names that are gone and that the notes for an upgrade do not have."""
+    notes = (CHECKOUT / "docs" / "upgrading.md").read_text(encoding="utf-8")
+    return sorted(name for name in gone if f"`{in_words(name)}`" not in notes)
+
+
 SURFACES: dict[str, Callable[[], Iterator[str]]] = {
     "config": config,
     "command_line": command_line,
     "rest": rest,
     "python": python,
-    "json": printed_json,
     "mlflow": mlflow,
 }
 
@@ -149,14 +149,22 @@ def listed(surface: str) -> set[str]:
     return set((PROMISED / f"{surface}.txt").read_text(encoding="utf-8").splitlines())
 
 
-def add_new_names() -> None:
+def add(surface: str, names: Iterable[str]) -> None:
+    """Add new names to a listing."""
+    text = "\n".join(sorted(listed(surface) | set(names))) + "\n"
+    (PROMISED / f"{surface}.txt").write_text(text, encoding="utf-8")
+
+
+def main() -> None:
     for surface, names in SURFACES.items():
-        file = PROMISED / f"{surface}.txt"
-        known = listed(surface) if file.exists() else set()
-        file.write_text("\n".join(sorted(known | set(names()))) + "\n", encoding="utf-8")
+        add(surface, names())
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        os.environ["SWEEPS_CACHE"] = folder  # of an empty store
+        uri = f"sqlite:///{folder}/mlflow.db"
+        for name in ("first", "second"):
+            record_small_sweep(uri, name)
+        add("json", printed_json(uri, "first", "second"))
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["SWEEPS_CACHE"] = cache  # of an empty store
-        add_new_names()
+    main()
