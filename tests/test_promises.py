@@ -1,4 +1,4 @@
-"""What users build on changes as docs/stability.md says: a name that goes is in the notes for an upgrade."""
+"""Promises of docs/stability.md: a name that users build on goes only with a note in docs/upgrading.md."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_the_wheel_alone_installs_what_a_sweep_needs(checkout: Path, released: l
     assert not list(bare.glob("lib/python*/site-packages/pytest"))
 
     def sweeps(*arguments: str) -> str:
-        """What the installed command prints."""
+        """Call the installed command, and return what it prints."""
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         command = [str(bare / "bin" / "sweeps"), *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
