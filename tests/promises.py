@@ -1,4 +1,6 @@
-"""Names that users build on: config keys, verbs and options, routes, Python names, keys of JSON, names in MLflow. ``tests/promised/`` holds the listing of each; docs/stability.md says what they promise.
+"""Names that users build on: config keys, verbs and options, routes, Python names, keys of JSON, names in MLflow.
+
+``tests/promised/`` holds the listing of each; docs/stability.md says what they promise.
 
 Run:
     python tests/promises.py    # adds new names to the listings; those that are gone stay in them

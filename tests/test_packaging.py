@@ -1,5 +1,5 @@
-"""Sdist and wheel: complete, the same for everybody who builds them, and working far from the checkout, with the versions
-that they were tested with."""
+"""Sdist and wheel: complete, the same for everybody who builds them, and working far from the checkout, with the
+versions that they were tested with."""
 
 from __future__ import annotations
 
