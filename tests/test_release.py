@@ -156,7 +156,15 @@ def test_the_wheel_alone_installs_what_a_sweep_needs(checkout: Path, released: l
     assert "run" in sweeps("--help")
     assert wheel.name.split("-")[1] in sweeps("--version")
     found = json.loads(
-        sweeps("run", "conf=digits", "search.num_trials=2", "train.max_steps=99", "--name=bare", "--json")
+        sweeps(
+            "run",
+            "conf=digits",
+            "search.num_trials=2",
+            "search/scheduler=none",
+            "train.max_steps=99",
+            "--name=bare",
+            "--json",
+        )
     )
     assert (found["status"], found["counts"]["finished"]) == ("finished", 2)
     assert (Path("outputs") / "bare" / "report" / "report.html").exists()
