@@ -24,7 +24,7 @@ FLOAT8 := $(VENV)/float8
 PEERS := $(VENV)/peers
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock clean
+.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock release clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
@@ -86,6 +86,9 @@ docs: $(READY) ## build the documentation as a site, which `python -m sweeps ser
 
 lock: $(RUN_READY) ## lock the versions in requirements/ anew; LOCK_ARGS=--upgrade takes the newest
 	@$(VENV)/bin/python requirements/lock.py $(LOCK_ARGS)
+
+release: $(READY) ## build what goes to an index from the last commit: sdist, wheel, bill of materials, checksums in dist/
+	@$(VENV)/bin/python requirements/release.py
 
 clean: ## remove .venv, caches and builds; sweeps and their records stay
 	rm -rf $(VENV) build dist sweeps/docs .mypy_cache .pytest_cache .ruff_cache

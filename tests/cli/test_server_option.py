@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from promises import listed, printed_json, unnamed
 from recording import record_small_sweep
 from stores import RecordedStore
 from waiting import wait_until
@@ -111,6 +112,12 @@ def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) 
         here = printed(capsys, *arguments)
         assert here
         assert printed(capsys, *arguments, "--server", serving.url) == here, arguments
+
+
+def test_json_has_the_keys_that_are_promised_and_a_new_one_is_listed(uri: str) -> None:
+    found, known = set(printed_json(uri, "digits-1", "digits-2")), listed("json")
+    assert unnamed(known - found) == [], "name them in docs/upgrading.md"
+    assert sorted(found - known) == [], "`python tests/promises.py` adds them"
 
 
 def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: Serving, capsys: Run) -> None:
