@@ -72,7 +72,7 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
             continue
         clear(folder)
         try:
-            seconds = _seconds_of(build(state, folder), saves)
+            seconds = seconds_of(build(state, folder), saves)
         except KeyError as error:
             if name != IN_PROCESS:
                 raise
@@ -82,7 +82,8 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
     return found
 
 
-def _seconds_of(arm: Arm, saves: int) -> list[float]:
+def seconds_of(arm: Arm, saves: int) -> list[float]:
+    """Seconds for which each save blocks."""
     seconds = []
     try:
         for number in range(saves):

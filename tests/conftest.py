@@ -10,13 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from postgres import Postgres, program
-from recording import Server
-from running import SHORT, Done, run_once
-from sqlalchemy import Engine
-from stores import empty_store, make_store
+
+# Fixtures import what they need: tests of the training library also run where there is neither Ray nor MLflow.
+if TYPE_CHECKING:
+    from postgres import Postgres
+    from recording import Server
+    from running import Done
+    from sqlalchemy import Engine
 
 # Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
 sys.dont_write_bytecode = False
@@ -91,6 +94,8 @@ def checkout() -> Path:
 
 @pytest.fixture(scope="session")
 def empty_database(_cache: None) -> Path:
+    from stores import empty_store
+
     return empty_store()
 
 
@@ -98,6 +103,8 @@ def empty_database(_cache: None) -> Path:
 def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
     """The sweep ``first`` of four trials under ASHA, as a user's first one: it makes the store, runs the preflight and
     ends with a report. Tests may read it and what it left, and add sweeps to its store."""
+    from running import SHORT, run_once
+
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of this run of the tests, for all its processes
@@ -107,6 +114,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
 
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    from stores import make_store
+
     make_store(tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     return f"sqlite:///{tmp_path}/mlflow.db"
@@ -114,6 +123,8 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def server(uri: str, tmp_path: Path) -> Iterator[Server]:
+    from recording import Server
+
     server = Server(tmp_path)
     yield server
     server.kill()
@@ -121,6 +132,8 @@ def server(uri: str, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
+    from postgres import Postgres, program
+
     if program("initdb") is None:
         pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
     if importlib.util.find_spec("psycopg") is None:
