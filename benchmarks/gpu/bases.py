@@ -71,7 +71,9 @@ def training_config(
     base.write_config(model)
     text = folder / f"text-{length}.jsonl"
     if not text.exists():
-        text.write_text("\n".join(json.dumps({"text": each}) for each in _documents(SEQUENCES * length)), encoding="utf-8")
+        text.write_text(
+            "\n".join(json.dumps({"text": each}) for each in _documents(SEQUENCES * length)), encoding="utf-8"
+        )
     sections: dict[str, dict[str, Any]] = {
         "task": {"kind": "causal_lm"},
         "model": {"kind": "causal_lm", "path": str(model), "tokenizer": "builtin:tiny_llama", "lora": lora},

@@ -20,7 +20,7 @@ FIRST = (
     "test_memory_that_is_locked_already_leaves_no_error_behind",
     "test_documents_kept_apart_by_variable_length_attention_have_the_losses_of_a_mask",
 )
-"""Tests that failed or were skipped on a GPU, or whose code has changed since they passed; see docs/gpu_checklist.md."""
+"""Tests that failed or were skipped on a GPU, or whose code has changed since they passed."""
 LONGEST_REASON = 500
 
 

@@ -61,11 +61,12 @@ def measure(results: Results, tiny: bool) -> None:
 
 def compared(case: Case, folder: Path) -> dict[str, Any]:
     """Planned and measured memory in MiB; on a CPU the peak of the process, which has more in it than the training."""
+    from trained.gate import peaks
+
     from gpu.bases import random_weights, training_config
     from sweeps_train import TRAINING_CONFIG, train
     from sweeps_train.device import counts_memory, peak_memory, peak_reserved_memory, reset_peak_memory, worker_device
     from sweeps_train.memory_need import memory_need
-    from trained.gate import peaks
 
     device = worker_device()
     changes = {**case.changes, "train": {"max_steps": STEPS}}

@@ -110,13 +110,19 @@ def measure(results: Results, tiny: bool) -> None:
             title = "profile" if arm is None else arm.title
             say(f"{base.name}, {batch}: {title}")
             try:
-                numbers = _profiled(base, batch, Path(folder)) if arm is None else _timed(base, batch, arm, Path(folder), tiny)
+                numbers = (
+                    _profiled(base, batch, Path(folder))
+                    if arm is None
+                    else _timed(base, batch, arm, Path(folder), tiny)
+                )
             except Exception as error:  # noqa: BLE001 - one arm that fails does not cost the others
                 traceback.print_exc()
                 failed += 1
                 results.add("failed", model=base.name, batch=str(batch), arm=title, error=repr(error)[:500])
             else:
-                results.add("profile" if arm is None else "arm", model=base.name, batch=str(batch), arm=title, **numbers)
+                results.add(
+                    "profile" if arm is None else "arm", model=base.name, batch=str(batch), arm=title, **numbers
+                )
             _clean_up()
     if failed:
         raise SystemExit(f"{failed} arms failed")
@@ -141,7 +147,10 @@ def _timed(base: Any, batch: Batch, arm: Arm, folder: Path, tiny: bool) -> dict[
     device = worker_device()
     reset_peak_memory(device)
     clock = StepClock(device, batch.block, *((3, 1.0) if tiny else (12, 3.0)))
-    last = (_train_ours if arm.is_ours else _train_with_trainer)(base, batch, arm, folder, clock)
+    if arm.is_ours:
+        last = _train_ours(base, batch, arm, folder, clock)
+    else:
+        last = _train_with_trainer(base, batch, folder, clock)
     step = statistics.median(clock.blocks)
     return {
         "tokens_per_second": batch.rows * batch.length / step,
@@ -173,19 +182,24 @@ def _train_ours(base: Any, batch: Batch, arm: Arm, folder: Path, hook: Any) -> d
     from sweeps_train.device import worker_device
 
     reporter = LastMetrics()
-    train_keys = {"log_every": batch.block, **arm.train, **({"peak_tflops": 0.1} if base is TINY else {})}  # that of CPUs is unknown
+    train_keys = {
+        "log_every": batch.block,
+        **arm.train,
+        **({"peak_tflops": 0.1} if base is TINY else {}),
+    }  # that of CPUs is unknown
     config = training_config(base, folder, batch.rows, batch.length, train=train_keys)
     with random_weights(worker_device()), arm.around(), after_each_step(hook):
         train(TRAINING_CONFIG.validate_python(config), reporter=reporter, checkpoint_folder=None)
     return reporter.of_interest()
 
 
-def _train_with_trainer(base: Any, batch: Batch, arm: Arm, folder: Path, hook: Any) -> dict[str, Any]:
+def _train_with_trainer(base: Any, batch: Batch, folder: Path, hook: Any) -> dict[str, Any]:
     """Train with ``transformers.Trainer`` until the hook has enough; its last loss."""
+    from trained.arms import huggingface
+
     from gpu.bases import random_weights, training_config
     from gpu.step_clock import after_each_step
     from sweeps_train.device import worker_device
-    from trained.arms import huggingface
 
     config = training_config(base, folder, batch.rows, batch.length, train={"log_every": batch.block})
     (folder / "training.json").write_text(json.dumps(config), encoding="utf-8")
