@@ -65,8 +65,10 @@ def main(to: Path) -> None:
             if "ray-sweeps" in libraries:
                 describe_ourselves(folder)
             click.echo(f"{file.name}: {len(libraries)} libraries, compressing ...", err=True)
-            with tarfile.open(file, "w:xz") as archive:
+            unfinished = file.with_suffix(".unfinished")
+            with tarfile.open(unfinished, "w:xz") as archive:
                 archive.add(folder, arcname=".")
+            unfinished.replace(file)
         sizes.append(file.stat().st_size / 2**20)
         click.echo(f"{file.name}: {sizes[-1]:.1f} MiB")
     if sum(sizes) > LIMIT_MIB:
@@ -119,7 +121,8 @@ def unpack(libraries: set[str], folder: Path) -> None:
     for data in folder.glob("*.data"):
         shutil.rmtree(data)
     for program in [*folder.rglob("*.so"), *folder.rglob("raylet"), *folder.rglob("gcs_server")]:
-        subprocess.run(["strip", "--strip-unneeded", str(program)], check=False)
+        if program.is_file():
+            subprocess.run(["strip", "--strip-unneeded", str(program)], check=True)
 
 
 SOURCE_ONLY = {"antlr4-python3-runtime"}

@@ -65,7 +65,11 @@ def main(parts: str, out: Path, limit_factor: float, tiny: bool, write: Path | N
     if write is not None:
         from gpu.documents import write_documents
 
-        for document in write_documents(read_results(write), CHECKOUT / "docs"):
+        try:
+            written = write_documents(read_results(write), CHECKOUT / "docs")
+        except ValueError as error:
+            raise click.UsageError(f"--write {write}: {error}") from error
+        for document in written:
             say(f"written: {document.relative_to(CHECKOUT)}")
         return
     chosen = [_part(name) for name in parts.split(",")]

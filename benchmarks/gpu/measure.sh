@@ -8,7 +8,8 @@ export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 export PYTHONPATH=$PWD/benchmarks:$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}
 PYTHON=${PYTHON:-python3}
 
-if [ -d .carry ]; then
+# Where the libraries are installed, the carried ones may be for another Python.
+if [ -d .carry ] && ! "$PYTHON" -c 'import pydantic' 2>/dev/null; then
   SITE=$(mktemp -d)
   for archive in .carry/*.tar.xz; do
     echo "unpacking $archive, $SECONDS s"
