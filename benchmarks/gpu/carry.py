@@ -4,20 +4,18 @@
 
 writes ``training.tar.xz`` (for all parts without Ray) and ``sweep.tar.xz`` (for the others) into ``.carry/``, which is
 to be ignored by git and carried along. What the machine has is in ``installed.txt``; versions are those of
-``constraints.txt``, for CPython 3.12 on x86-64.
+this environment, for CPython 3.12 on x86-64.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Iterable
-from importlib.metadata import distribution, requires
+from importlib.metadata import distribution, requires, version
 from pathlib import Path
 
 import click
@@ -32,6 +30,8 @@ TRAINING = ("pydantic", "datasets")
 """Libraries that ``sweeps_train`` needs and the machine lacks."""
 SYSTEMS = ("2_28", "2_27", "2_17", "2_12", "2_5")
 PLATFORMS = [*(f"manylinux_{each}_x86_64" for each in SYSTEMS), "manylinux2014_x86_64", "manylinux1_x86_64"]
+SOURCE_ONLY = {"antlr4-python3-runtime"}
+"""Pure Python without a wheel."""
 LEFT_OUT = (
     "ray/jars/",
     "ray/rllib/",
@@ -43,7 +43,6 @@ LEFT_OUT = (
     "ray/cpp/",
     "mlflow/server/js/build/static/",
     "plotly/labextension/",
-    "plotly/validators/",
     "flask_swagger_ui/dist/",
 )
 """Folders that neither a training nor a sweep without pages reads."""
@@ -61,7 +60,7 @@ def main(to: Path) -> None:
         file = to / f"{name}.tar.xz"
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            unpack(libraries - {"ray-sweeps"}, folder)
+            install(libraries - {"ray-sweeps"}, folder)
             if "ray-sweeps" in libraries:
                 describe_ourselves(folder)
             click.echo(f"{file.name}: {len(libraries)} libraries, compressing ...", err=True)
@@ -94,51 +93,31 @@ def needed(names: Iterable[str], there: set[str]) -> set[str]:
     return found
 
 
-def unpack(libraries: set[str], folder: Path) -> None:
-    """Put the libraries into a folder, without what nobody reads there."""
-    pins = {
-        canonicalize_name(line.split("==")[0]): line
-        for line in (CHECKOUT / "constraints.txt").read_text(encoding="utf-8").split()
-        if "==" in line
-    }
-    with tempfile.TemporaryDirectory() as downloaded:
-        wheels = [pins[each] for each in sorted(libraries) if each not in SOURCE_ONLY]
-        sources = [pins[each] for each in sorted(libraries & SOURCE_ONLY)]
-        pip = [sys.executable, "-m", "pip"]
-        quiet = ["--quiet", "--no-deps", "--disable-pip-version-check"]
-        platforms = [word for each in PLATFORMS for word in ("--platform", each)]
-        target = ["--only-binary=:all:", "--python-version=3.12", "--implementation=cp", *platforms]
-        subprocess.run([*pip, "download", *quiet, *target, "--dest", downloaded, *wheels], check=True)
-        if sources:
-            subprocess.run([*pip, "wheel", *quiet, "--wheel-dir", downloaded, *sources], check=True)
-        for wheel in sorted(Path(downloaded).glob("*.whl")):
-            with zipfile.ZipFile(wheel) as opened:
-                kept = [name for name in opened.namelist() if not _is_left_out(name)]
-                opened.extractall(folder, kept)
-                _allow_execution(opened, folder)
-    for data in folder.glob("*.data/purelib"):
-        shutil.copytree(data, folder, dirs_exist_ok=True)
-    for data in folder.glob("*.data"):
-        shutil.rmtree(data)
+def install(libraries: set[str], folder: Path) -> None:
+    """Install the libraries into a folder, in the versions of this environment, without what nobody reads there."""
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-compile",
+        "--disable-pip-version-check",
+    ]
+    platforms = [word for each in PLATFORMS for word in ("--platform", each)]
+    target = ["--only-binary=:all:", "--python-version=3.12", "--implementation=cp", *platforms]
+    for some, options in ((libraries - SOURCE_ONLY, target), (libraries & SOURCE_ONLY, [])):
+        pins = [f"{each}=={version(each)}" for each in sorted(some)]
+        if pins:
+            subprocess.run([*pip, *options, "--target", str(folder), "--upgrade", *pins], check=True)
+    for name in LEFT_OUT:
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for tests in [*folder.rglob("tests"), *folder.rglob("test")]:
+        shutil.rmtree(tests, ignore_errors=True)
     for program in [*folder.rglob("*.so"), *folder.rglob("raylet"), *folder.rglob("gcs_server")]:
         if program.is_file():
             subprocess.run(["strip", "--strip-unneeded", str(program)], check=True)
-
-
-SOURCE_ONLY = {"antlr4-python3-runtime"}
-"""Pure Python without a wheel."""
-
-
-def _is_left_out(name: str) -> bool:
-    return name.startswith(LEFT_OUT) or re.search(r"(^|/)tests?/", name) is not None
-
-
-def _allow_execution(wheel: zipfile.ZipFile, folder: Path) -> None:
-    """Set the permissions of programs, which ``extractall`` forgets."""
-    for each in wheel.infolist():
-        file, mode = folder / each.filename, each.external_attr >> 16
-        if mode & 0o100 and file.is_file():
-            file.chmod(0o755)
 
 
 def describe_ourselves(folder: Path) -> None:
