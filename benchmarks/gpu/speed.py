@@ -88,14 +88,15 @@ def plan(*, tiny: bool) -> list[tuple[Any, Batch, Arm | None]]:
 
     if tiny:
         batch = Batch(2, 32, 2)
-        arms = (EAGER, TRAINER, LAYERS, None, FOREACH, UNCLIPPED, WHOLE)
+        arms = (EAGER, TRAINER, LAYERS, None, FOREACH, UNCLIPPED, GRAPHS, WHOLE)
         return [(bases.TINY, batch, arm) for arm in arms]
     return [
         *((bases.SMALL, batch, arm) for batch in (BIG, LITTLE) for arm in (EAGER, TRAINER)),
-        *((bases.SMALL, batch, LAYERS) for batch in (BIG, LITTLE)),
+        *((bases.SMALL, batch, LAYERS) for batch in (LITTLE, BIG)),
+        *((bases.LARGE, BIG, arm) for arm in (LAYERS, TRAINER)),
         (bases.SMALL, LITTLE, None),
-        *((bases.LARGE, BIG, arm) for arm in (EAGER, TRAINER, LAYERS)),
-        *((bases.SMALL, LITTLE, arm) for arm in (GRAPHS, FOREACH, UNCLIPPED)),
+        *((bases.SMALL, LITTLE, arm) for arm in (FOREACH, UNCLIPPED, GRAPHS)),
+        (bases.LARGE, BIG, EAGER),
         *((bases.SMALL, batch, WHOLE) for batch in (LITTLE, BIG)),
     ]
 
