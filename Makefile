@@ -66,8 +66,8 @@ test-ray-jobs: $(CLUSTER)/.ready ## sweeps through Ray Jobs on a cluster of two 
 	@echo "==> pytest -m slow tests/launch/test_ray_jobs.py"
 	@$(CLUSTER)/bin/python -m pytest -m slow tests/launch/test_ray_jobs.py $(PYTEST_ARGS)
 
-test-gpu: $(FLOAT8)/.ready ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
-	@$(FLOAT8)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)
+test-gpu: $(FLOAT8)/.ready ## the tests and the measurements of a GPU, with results to send to us (docs/gpu_checklist.md)
+	@PYTHON=$(FLOAT8)/bin/python bash benchmarks/gpu/measure.sh --limit-factor 10 $(GPU_ARGS)
 
 lint: $(READY) ## ruff and mypy, changing nothing
 	@echo "==> ruff check"

@@ -10,14 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from allowed_skips import pytest_addoption, pytest_sessionfinish
-from postgres import Postgres, program
-from recording import Server
-from running import SHORT, Done, run_once
-from sqlalchemy import Engine
-from stores import empty_store, make_store
+
+# Fixtures import what they need: tests of the training library also run where there is neither Ray nor MLflow.
+if TYPE_CHECKING:
+    from postgres import Postgres
+    from recording import Server
+    from running import Done
+    from sqlalchemy import Engine
 
 __all__ = ["pytest_addoption", "pytest_sessionfinish"]  # hooks of pytest
 
@@ -94,6 +97,8 @@ def checkout() -> Path:
 
 @pytest.fixture(scope="session")
 def empty_database(_cache: None) -> Path:
+    from stores import empty_store
+
     return empty_store()
 
 
@@ -101,6 +106,8 @@ def empty_database(_cache: None) -> Path:
 def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
     """The sweep ``first`` of four trials under ASHA, as a user's first one: it makes the store, runs the preflight and
     ends with a report. Tests may read it and what it left, and add sweeps to its store."""
+    from running import SHORT, run_once
+
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of this run of the tests, for all its processes
@@ -110,6 +117,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
 
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    from stores import make_store
+
     make_store(tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     return f"sqlite:///{tmp_path}/mlflow.db"
@@ -117,6 +126,8 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def server(uri: str, tmp_path: Path) -> Iterator[Server]:
+    from recording import Server
+
     server = Server(tmp_path)
     yield server
     server.kill()
@@ -124,6 +135,8 @@ def server(uri: str, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
+    from postgres import Postgres, program
+
     if program("initdb") is None:
         pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
     if importlib.util.find_spec("psycopg") is None:
