@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from allowed_skips import pytest_addoption, pytest_sessionfinish
+from postgres import pytest_configure, pytest_unconfigure
 
 # Fixtures import what they need: tests of the training library also run where there is neither Ray nor MLflow.
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from running import Done
     from sqlalchemy import Engine
 
-__all__ = ["pytest_addoption", "pytest_sessionfinish"]  # hooks of pytest
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]  # hooks of pytest
 
 # Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
 sys.dont_write_bytecode = False
@@ -134,25 +134,26 @@ def server(uri: str, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
+def postgres() -> Postgres:
     from postgres import Postgres, program
 
     if program("initdb") is None:
         pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("needs psycopg: pip install -e '.[dev]'")
-    postgres = Postgres(Path(f"/tmp/sweeps-postgres-{os.getpid()}"))  # as `nobody` can't reach into pytest's own
-    yield postgres
-    postgres.stop()
+    return Postgres()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def service_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Address of a new database for the service."""
+    from postgres import EMPTY
+    from service_databases import make_service_database
+
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/service.db"
+        return make_service_database(f"sqlite:///{tmp_path}/service.db")
     postgres: Postgres = request.getfixturevalue("postgres")
-    return postgres.database(f"service{time.time_ns()}")
+    return postgres.database(EMPTY)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from promises import listed, printed_json, unnamed
 from recording import record_small_sweep
+from service_databases import make_service_database
 from stores import RecordedStore
 from waiting import wait_until
 
@@ -36,6 +37,7 @@ class Serving:
 
     def __init__(self, uri: str) -> None:
         config = compose_service([f"tracking_uri={uri}", "port=0"], [])
+        make_service_database(config.database)
         self.service = AppContext(config)
         listener = listen(config)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
