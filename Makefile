@@ -5,6 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 GPU_ARGS ?=
+VERSIONS_ARGS ?=
 LOCK_ARGS ?=
 
 VENV := .venv
@@ -24,7 +25,7 @@ FLOAT8 := $(VENV)/float8
 PEERS := $(VENV)/peers
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock clean
+.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs test-versions lint format docs lock clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
@@ -68,6 +69,9 @@ test-ray-jobs: $(CLUSTER)/.ready ## sweeps through Ray Jobs on a cluster of two 
 
 test-gpu: $(FLOAT8)/.ready ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
 	@$(FLOAT8)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)
+
+test-versions: $(READY) ## sweeps and tests with other Pythons, Rays, torches (docs/versions.md): an hour and more
+	@$(VENV)/bin/python requirements/versions.py $(VERSIONS_ARGS)
 
 lint: $(READY) ## ruff and mypy, changing nothing
 	@echo "==> ruff check"

@@ -59,13 +59,13 @@ class CommunicationMeter:
             return
         self._due, share, cost = math.inf, math.nan, math.nan
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages of the profiler on stdout
-        with self._measurement.around(profile(activities=profiled_activities(self._device))) as profiled:
+        with self._measurement.around(lambda: profile(activities=profiled_activities(self._device))) as profiled:
             started = time.perf_counter_ns()
             yield
             synchronize(self._device)
             took = time.perf_counter_ns() - started
-        with self._measurement.attempt():
-            if profiled is not None and not self._measurement.failed:
+        if profiled is not None and not self._measurement.failed:
+            with self._measurement.attempt():
                 share = min(1.0, covered(profiled_spans(profiled, COLLECTIVES)) / took)
                 spent = time.perf_counter() - began
                 cost = spent * self._other_steps / self._other_s if self._other_steps else 0.0

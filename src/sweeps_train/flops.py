@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,14 +43,15 @@ class FlopMeter:
         if self._peak is None or self._steps != 2:
             yield
             return
-        count, measurement = FlopCount(), self._measurement
+        measurement = self._measurement
         # Compiled code is not counted, and torch would never again run a compiled function that was called while
         # operations are counted. So this step is not compiled.
-        with measurement.around(torch.compiler.set_stance("force_eager")), measurement.around(count):
+        eager = functools.partial(torch.compiler.set_stance, "force_eager")
+        with measurement.around(eager), measurement.around(FlopCount) as count:
             yield
-        with measurement.attempt():
-            per_unit = count.take() * needed_part(strategy) / size
-            self._per_unit = math.nan if measurement.failed else per_unit
+        if count is not None and not measurement.failed:
+            with measurement.attempt():
+                self._per_unit = count.take() * needed_part(strategy) / size
 
     def own(self) -> tuple[float, float]:
         """This worker's FLOPs for each sample or token of all workers, and the peak of its device in 10^12 operations

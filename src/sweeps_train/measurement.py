@@ -40,12 +40,12 @@ class Measurement:
             self.fail(error)
 
     @contextmanager
-    def around(self, measuring: AbstractContextManager[T]) -> Iterator[T | None]:
-        """Context of code that is measured: it runs all the same if ``measuring`` cannot be entered or left, and its
-        own exceptions pass."""
+    def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:
+        """Context of code that is measured: it runs all the same if the context manager that ``measuring`` makes cannot
+        be made, entered or left, and its own exceptions pass."""
         stack, entered = ExitStack(), None
         with self.attempt():
-            entered = stack.enter_context(measuring)
+            entered = stack.enter_context(measuring())
         try:
             yield entered
         finally:

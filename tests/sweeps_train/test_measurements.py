@@ -64,7 +64,7 @@ def grouped_queries(folder: Path) -> Path:
 
 
 def test_a_model_with_grouped_queries_trains_and_its_flops_are_counted(working_folder: Path) -> None:
-    """FLOPs by hand: 6 for each weight of a matrix, and 12 x layers x width x length for attention, in which every query
+    """FLOPs by hand: 6 for each weight of a matrix, and 12 x layers x width x length for attention, where every query
     head counts, whether it has a key head of its own or not."""
     write_prompts(working_folder)
     packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
