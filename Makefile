@@ -5,6 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 GPU_ARGS ?=
+VERSIONS_ARGS ?=
 LOCK_ARGS ?=
 
 VENV := .venv
@@ -24,7 +25,8 @@ FLOAT8 := $(VENV)/float8
 PEERS := $(VENV)/peers
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock release clean
+.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs test-versions lint format docs lock \
+  release clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
@@ -68,6 +70,9 @@ test-ray-jobs: $(CLUSTER)/.ready ## sweeps through Ray Jobs on a cluster of two 
 
 test-gpu: $(FLOAT8)/.ready ## the tests and the measurements of a GPU, with results to send to us (docs/gpu_checklist.md)
 	@PYTHON=$(FLOAT8)/bin/python bash benchmarks/gpu/measure.sh --limit-factor 10 $(GPU_ARGS)
+
+test-versions: $(READY) ## sweeps and tests with other Pythons, Rays, torches (docs/versions.md): an hour and more
+	@$(VENV)/bin/python requirements/versions.py $(VERSIONS_ARGS)
 
 lint: $(READY) ## ruff and mypy, changing nothing
 	@echo "==> ruff check"
