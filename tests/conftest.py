@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -65,6 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported_stays() -> None:
+    """What all tests have imported is millions of objects: to look through them for garbage takes a second, which a
+    training does for each new base model. So it does not look there."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

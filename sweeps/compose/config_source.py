@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import yaml
@@ -10,7 +11,12 @@ from omegaconf import DictConfig, ListConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from sweeps.compat.hydra import FileSource
+from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError
+
+_shipped: dict[Path, tuple[bytes, ConfigResult]] = {}
+"""Content of the files that come with Sweeps, and what was read from them. To read them again takes a third of a
+composition, of which a sweep over groups needs one for each combination of options, and a service one for each plan."""
 
 EXAMPLE = "`defaults: [digits, _self_]` begins one"
 
@@ -28,8 +34,17 @@ class CheckedFiles(FileSource):
             ConfigError: The file cannot be read, is no YAML, or is no mapping.
         """
         file = self.file(config_path)
+        if not file.is_relative_to(conf_folder()):
+            return self._load(file, config_path)
+        content, loaded = _shipped.get(file, (b"", None))
+        if loaded is None or not file.is_file() or file.read_bytes() != content:
+            loaded = self._load(file, config_path)
+            _shipped[file] = file.read_bytes(), loaded
+        return deepcopy(loaded)  # since Hydra changes it
+
+    def _load(self, file: Path, config_path: str) -> ConfigResult:
         try:
-            loaded = super().load_config(config_path)
+            loaded: ConfigResult = super().load_config(config_path)
         except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
             raise ConfigError(f"{_display_path(file)}: {explain(error)}") from None
         _check_mapping(file, loaded.config, is_sweep="/" not in config_path)

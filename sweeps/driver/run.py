@@ -42,8 +42,10 @@ from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener, clear_request
 from sweeps.tracking.journal import Journal
+from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.sqlite_file import queryable_file
 
 if TYPE_CHECKING:
     from ray.tune import Tuner
@@ -71,6 +73,8 @@ def run(plan: Plan, view: View) -> SweepRecord:
     began = time.monotonic()
     try:
         earlier = plan.warm_start  # a mistake in it is reported before Ray starts
+        if queryable_file(config.tracking.uri) is not None:  # else MLflow is asked, when it is imported
+            check_name(config.tracking.uri, plan.name)
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
         asked = questions_worth_asking(plan)[:MAX_AT_START]

@@ -69,6 +69,17 @@ class SweepInfo:
         return self.uri or str(self.folder)
 
 
+def check_name(uri: str, name: str) -> None:
+    """Check that no sweep of a name is recorded yet.
+
+    Raises:
+        UserError: One is.
+        TrackingUnreachable: The store cannot be read.
+    """
+    if _parents(uri, name):
+        raise UserError(f"a sweep named {name!r} exists already in {redact_uri(uri)}; choose another --name")
+
+
 def create_parent_run(
     client: MlflowClient, uri: str, experiment: str, sweep: SweepInfo, commit: Mapping[str, str]
 ) -> MlflowIds:
@@ -80,8 +91,7 @@ def create_parent_run(
         GaveUp: It has stopped answering.
         Refused: MLflow does not accept the run.
     """
-    if _parents(uri, sweep.name):
-        raise UserError(f"a sweep named {sweep.name!r} exists already in {redact_uri(uri)}; choose another --name")
+    check_name(uri, sweep.name)
     retrier = Retrier(uri, "writing to MLflow")
     retrier.give_up_after(OPEN_WITHIN_S)
     experiment_id = retrier.call(partial(_experiment_id, client, uri, experiment))

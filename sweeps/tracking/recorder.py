@@ -153,6 +153,7 @@ class Recorder:
         self._delivery.give_up_after(patience_s, total_s)
         with suppress(StorageFailed):  # at the end of a sweep on a full disk, which was reported before
             self._status.write_latest()
+        self._delivery.flush()  # at once, as artifacts wait for the runs that it creates
         artifacts = self._delivery.finish_uploads()
         with suppress(StorageFailed):
             self._delivery.put(Tags(PARENT, {constants.TAG_STATE: status}))

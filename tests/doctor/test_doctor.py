@@ -16,6 +16,7 @@ import boto3
 import pytest
 from ray_nodes import RayNodes
 from s3_server import BUCKET, s3_server
+from stores import make_store
 
 AN_HOUR_AHEAD = "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
 """A wrong clock for the Python processes of one node."""
@@ -42,6 +43,7 @@ def of(findings: list[dict[str, Any]], check: str, verdict: str = "failed") -> l
 
 
 def test_a_healthy_machine_passes_and_keeps_nothing_but_the_doctors_own_run(tmp_path: Path) -> None:
+    make_store(tmp_path / "mlflow.db")
     began = time.monotonic()
     status, findings = doctor(tmp_path)
     print(f"took {time.monotonic() - began:.1f} s")

@@ -30,7 +30,9 @@ from sweeps.storage.object_store import ObjectStore
 HOLD = """
 import sys, time
 from pathlib import Path
+from sweeps import folder
 from sweeps.folder import only_driver
+folder.BEAT_S = 0.3
 with only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
     print("holds", flush=True)
     time.sleep(60)
@@ -60,7 +62,8 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "SILENCE_S", 5.0)
+    monkeypatch.setattr(driver, "SILENCE_S", 3.0)  # ten times that of a heartbeat
+    monkeypatch.setattr(driver, "BEAT_S", 0.3)
 
 
 def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Popen[str]) -> None:
@@ -79,7 +82,7 @@ def test_a_second_driver_on_another_machine_is_refused_by_signs_of_life(
 def test_a_driver_with_patience_waits_for_the_end_of_another_one(
     tmp_path: Path, other: subprocess.Popen[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    ending = threading.Timer(2.0, other.kill)
+    ending = threading.Timer(1.0, other.kill)
     ending.start()
     with only_driver(tmp_path, "mine", patience_s=120):
         assert "mine is run by another process; waiting up to 120 s for its end" in caplog.text
@@ -102,7 +105,7 @@ def test_a_driver_of_a_job_that_was_put_back_into_the_queue_has_patience(
 ) -> None:
     plan: Any = SimpleNamespace(folder=tmp_path, name="mine", store=None)
     monkeypatch.setenv(driver.PATIENCE, "120")
-    ending = threading.Timer(2.0, other.kill)
+    ending = threading.Timer(1.0, other.kill)
     ending.start()
     with held(plan):
         assert other.wait() == -signal.SIGKILL
@@ -115,7 +118,7 @@ def test_a_lost_machines_sweep_is_taken_over_after_a_silence(tmp_path: Path, oth
     other.wait()
     began = time.monotonic()
     with only_driver(tmp_path, "mine"):
-        assert time.monotonic() - began >= 5.0
+        assert time.monotonic() - began >= driver.SILENCE_S
         assert json.loads((tmp_path / DRIVER_FILE).read_text())["machine"] != "far/1"
     assert not (tmp_path / DRIVER_FILE).exists()
 

@@ -71,6 +71,7 @@ def test_a_pruned_trial_saves_no_checkpoint_beyond_its_reports(digits: Done) -> 
     trials = digits.folder / "outputs" / "first" / "trials"
     for trial in digits.document["trials"]:
         saved = {int(path.name.removeprefix("step-")) for path in (trials / trial["trial"]).glob("step-*")}
+        assert saved  # its best and its last
         assert saved <= {10, 20, 30, 40}  # a stop that saves would do it at a record between them, too
 
 
@@ -233,7 +234,8 @@ def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
     process = start(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere")
     _, err = outputs(process, 60)
     assert process.returncode == 2
-    assert "first" in err
+    assert "a sweep named 'first' exists already" in err
+    assert "Ray" not in err  # has not been started
     assert not (digits.folder / "elsewhere" / "first").exists()
 
 

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, POINT, Server, artifact_files, open_recorder
-from waiting import wait_until
+from recording import CONFIG, POINT, artifact_files, open_recorder
 
 from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.held_checkpoints import hold
@@ -23,35 +22,6 @@ def make_checkpoint(folder: Path, *names: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{folder.name}/{name}")
     return folder
-
-
-def check_replacement(uri: str, tmp_path: Path) -> None:
-    recorder = open_recorder(uri)
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    recorder.trials.record_checkpoint(
-        "0", str(make_checkpoint(tmp_path / "one", "model.bin", "sub/old.bin", "only_old.bin")), "best"
-    )
-    wait_until(lambda: any(trial.checkpoint for trial in load_sweep(uri, "digits-1").trials), 30)
-    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "two", "model.bin", "sub/new.bin")), "best")
-    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "three", "model.bin")), "last")
-    recorder.close("finished")
-    trial = load_sweep(uri, "digits-1").trials[0]
-    assert trial.checkpoint == f"runs:/{trial.run_id}/checkpoints/best"
-    (tmp_path / "out").mkdir()
-    files = artifact_files(uri, trial.run_id, "checkpoints", tmp_path / "out")
-    assert files == {
-        "best/model.bin": "two/model.bin",
-        "best/sub/new.bin": "two/sub/new.bin",
-        "last/model.bin": "three/model.bin",
-    }
-
-
-def test_a_newer_checkpoint_replaces_the_older_whole(uri: str, tmp_path: Path) -> None:
-    check_replacement(uri, tmp_path)
-
-
-def test_a_newer_checkpoint_replaces_the_older_whole_on_a_server(server: Server, tmp_path: Path) -> None:
-    check_replacement(server.uri, tmp_path)
 
 
 def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(

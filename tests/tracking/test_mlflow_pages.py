@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from recording import POINT, Server, open_recorder, record_small_sweep
 
-from sweeps.cli import app
 from sweeps.compat.mlflow import SAVED_VIEW_PREFIX
 from sweeps.config.objectives import Objectives
 from sweeps.tracking import saved_views
@@ -176,17 +175,6 @@ def test_descriptions_and_the_experiment_lead_to_the_views(uri: str) -> None:
     experiment = client.get_experiment(number)
     assert "**Views**" in experiment.tags["mlflow.note.content"]
     assert run_page(sweep.mlflow).startswith(f"#/experiments/{number}/runs/{sweep.mlflow.run_id}?")
-
-
-def test_ui_prints_the_pages_of_a_sweep_on_a_server(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    record_small_sweep(server.uri)
-    number = load_sweep(server.uri, "digits-1").mlflow.experiment_id
-    for arguments in (["ui"], ["ui", "digits-1"]):
-        app.main([*arguments, f"--tracking-uri={server.uri}"], standalone_mode=False)
-        printed = capsys.readouterr().err
-        assert f"digits-1, trials: {server.uri}/{trials_page(number, 'digits-1')}\n" in printed
-        assert f"{server.uri}/{trials_page(number, 'digits-1', charts=True)}\n" in printed
-        assert f"{server.uri}/{all_sweeps_page(number)}\n" in printed
 
 
 @pytest.mark.slow

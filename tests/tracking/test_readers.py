@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 import subprocess
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, POINT, Server, history, open_recorder, record_small_sweep
+from recording import open_recorder, record_small_sweep
 from waiting import wait_until
 
 from sweeps import constants
@@ -19,24 +18,6 @@ from sweeps.errors import UnknownName
 from sweeps.tracking import store
 from sweeps.tracking.journal import Tags
 from sweeps.tracking.reader import list_sweeps, load_sweep
-
-
-def test_values_that_are_no_numbers_stay_visible(uri: str) -> None:
-    check_values_that_are_no_numbers(uri)
-
-
-def check_values_that_are_no_numbers(uri: str) -> None:
-    recorder = open_recorder(uri, "odd")
-    recorder.trials.start("0", POINT, CONFIG, 1)
-    for step, value in enumerate([math.nan, math.inf, -math.inf]):
-        recorder.trials.log("0", step, {"loss": value, "eval/loss": math.nan})
-    recorder.trials.end("0", "finished", 3, 1)
-    recorder.close("finished")
-    sweep = load_sweep(uri, "odd")
-    values = [value for _, value in history(uri, sweep.trials[0].run_id, "loss")]
-    assert math.isnan(values[0])
-    assert values[1:] == [sys.float_info.max, -sys.float_info.max]
-    assert sweep.as_json()["trials"][0]["value"] is None
 
 
 def test_both_readers_see_the_same(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,15 +29,6 @@ def test_both_readers_see_the_same(uri: str, monkeypatch: pytest.MonkeyPatch) ->
     assert (list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")) == by_sql
     assert [summary.sweep for summary in by_sql[0]] == ["o'brien-2", "digits-1"]
     assert by_sql[0][1].best == 0.2
-
-
-def test_a_server_shows_the_same_as_its_database(server: Server, tmp_path: Path) -> None:
-    record_small_sweep(server.uri)
-    by_server, by_sql = load_sweep(server.uri, "digits-1"), load_sweep(f"sqlite:///{tmp_path}/mlflow.db", "digits-1")
-    assert by_server.trials == by_sql.trials
-    assert by_server.tags == by_sql.tags
-    assert by_server.as_json() | {"mlflow": None} == by_sql.as_json() | {"mlflow": None}
-    check_values_that_are_no_numbers(server.uri)
 
 
 def test_deleted_runs_are_left_out(uri: str) -> None:

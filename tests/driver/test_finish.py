@@ -1,0 +1,17 @@
+"""What is done when a sweep has ended: checkpoints that are not to be kept go."""
+
+from __future__ import annotations
+
+from recording import held, record_with_checkpoints
+
+from sweeps.driver.finish import finish
+from sweeps.plan.plan import make_plan
+
+
+def test_only_as_many_trials_as_wanted_keep_their_checkpoints(uri: str) -> None:
+    plan = make_plan(["conf=digits", "checkpoint.trials=1", "tracking.report=false"], [], "digits-1", "")
+    record_with_checkpoints(uri, "digits-1")
+    assert all(kept == (True, True, True) for kept in held(uri, "digits-1").values())
+    assert finish(plan).status == "finished"
+    gone = (False, False, False)
+    assert held(uri, "digits-1") == {"0000": gone, "0001": gone, "0002": (True, True, True), "0003": gone}

@@ -1,0 +1,118 @@
+"""A whole sweep of a language model with LoRA: two trials learn, and Ctrl-C ends the third, and the sweep, cleanly."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow import artifacts
+from processes import outputs
+from running import NO_PREFLIGHT, Done, points, start
+from waiting import wait_until
+
+from sweeps.tracking.reader import load_sweep
+from sweeps_train import load_model
+
+pytestmark = pytest.mark.timeout(480)
+
+LORA = (
+    "conf=llm_lora",
+    *("search=random", "search.num_trials=3", "checkpoint.trials=1"),
+    *("train.lr=0.005", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8"),
+    *("space=none", "model.lora.target_modules=choice(mlp,attention)", "train.max_steps=choice(16,1000000)"),
+    points(
+        {"model.lora.target_modules": "mlp", "train.max_steps": 16},
+        {"model.lora.target_modules": "attention", "train.max_steps": 16},
+        {"model.lora.target_modules": "mlp", "train.max_steps": 1_000_000},  # endless, and still warming up: the worst
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Interrupted(Done):
+    """An interrupted sweep."""
+
+    took_s: float
+    """Seconds from Ctrl-C to its end."""
+    family: list[psutil.Process]
+    """The processes that it had started."""
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
+    folder = tmp_path_factory.mktemp("lora")
+    with start(folder, "run", *LORA, NO_PREFLIGHT, "--name=lora", "--json") as process:  # whose pipes are closed
+        try:
+            wait_until(lambda: trains_the_last(f"sqlite:///{folder}/mlflow.db"), 300)
+            family = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            out, err = outputs(process, 60)
+            return Interrupted(folder, process.returncode, err, json.loads(out), time.monotonic() - began, family)
+        finally:
+            process.kill()
+
+
+def trains_the_last(store: str) -> bool:
+    """Whether the first two have finished and the third has been evaluated twice, by what is recorded; asked without
+    loading MLflow while the sweep makes its database."""
+    from sweeps.errors import SweepsError
+
+    try:
+        trials = {trial.trial: trial for trial in load_sweep(store, "lora").trials}
+    except SweepsError:
+        return False
+    finished = [trial for trial in trials.values() if trial.state == "finished"]
+    return len(finished) == 2 and "0002" in trials and trials["0002"].steps >= 16
+
+
+def test_ctrl_c_stops_cleanly_and_loses_nothing(lora: Interrupted) -> None:
+    assert lora.status == 130, lora.err
+    assert lora.took_s < 30  # a few seconds, and as many for a busy machine
+    assert "Traceback" not in lora.err
+    assert len(lora.family) > 3
+    wait_until(lambda: not any(map(is_alive, lora.family)), 30)  # Ray ends them as the driver ends, and later
+    assert lora.document["status"] == "interrupted"
+    assert (lora.document["counts"]["finished"], lora.document["counts"]["stopped"]) == (2, 1)
+    trial = lora.trials()[2]
+    assert trial.info.status == "KILLED"
+    steps = [point.step for point in lora.client.get_metric_history(trial.info.run_id, "eval/loss")]
+    assert sorted(steps) == [8 * count for count in range(1, len(steps) + 1)]
+    assert len(steps) >= 2
+    checkpoints = sorted((lora.folder / "outputs" / "lora" / "trials" / "0002").glob("step-*"))
+    assert int(checkpoints[-1].name.removeprefix("step-")) >= max(steps)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended in between
+        return False
+
+
+def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Interrupted) -> None:
+    import torch
+
+    for run_ in lora.trials()[:2]:
+        history = sorted(lora.client.get_metric_history(run_.info.run_id, "eval/loss"), key=lambda point: point.step)
+        assert history[-1].value < history[0].value < 1.9  # the base model's own is about 1.8
+        assert run_.data.metrics["eval/perplexity"] == pytest.approx(math.exp(history[-1].value))
+        assert run_.data.metrics["train/tokens_per_second"] > 0
+    assert lora.document["best"]["trial"] in {"0000", "0001"}
+    folder = artifacts.download_artifacts(lora.document["best"]["checkpoint"], tracking_uri=lora.store)
+    assert (Path(folder) / "adapter_model.safetensors").stat().st_size < 1_000_000
+    for merge in (False, True):
+        logits = load_model(folder, merge=merge)(input_ids=torch.tensor([[70, 71]])).logits
+        assert logits.shape == (1, 2, 384)
+
+
+def test_an_interrupted_sweep_keeps_all_checkpoints_since_it_can_go_on(lora: Interrupted) -> None:
+    for trial in lora.document["trials"]:  # though checkpoint.trials=1
+        assert lora.client.list_artifacts(trial["run_id"], "checkpoints/best")
+        assert [*(lora.folder / "outputs" / "lora" / "trials" / trial["trial"]).glob("step-*")]

@@ -1,0 +1,93 @@
+"""A tracking server takes and shows the same as a database; one of them serves all tests of this file."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from recording import CONFIG, POINT, Server, artifact_files, history, open_recorder, record_small_sweep
+from stores import make_store
+from waiting import wait_until
+
+from sweeps.cli import app
+from sweeps.tracking.mlflow_pages import all_sweeps_page, trials_page
+from sweeps.tracking.reader import load_sweep
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    make_store(folder / "mlflow.db")
+    server = Server(folder)
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=["database", "server"])
+def store(request: pytest.FixtureRequest, uri: str) -> str:
+    if request.param == "database":
+        return uri
+    server: Server = request.getfixturevalue("server")
+    return server.uri
+
+
+def test_a_server_shows_the_same_as_its_database_and_ui_prints_the_pages(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_small_sweep(server.uri)
+    by_server = load_sweep(server.uri, "digits-1")
+    by_sql = load_sweep(f"sqlite:///{server.folder}/mlflow.db", "digits-1")
+    assert by_server.trials == by_sql.trials
+    assert by_server.tags == by_sql.tags
+    assert by_server.as_json() | {"mlflow": None} == by_sql.as_json() | {"mlflow": None}
+
+    number = by_server.mlflow.experiment_id
+    for arguments in (["ui"], ["ui", "digits-1"]):
+        app.main([*arguments, f"--tracking-uri={server.uri}"], standalone_mode=False)
+        printed = capsys.readouterr().err
+        assert f"digits-1, trials: {server.uri}/{trials_page(number, 'digits-1')}\n" in printed
+        assert f"{server.uri}/{trials_page(number, 'digits-1', charts=True)}\n" in printed
+        assert f"{server.uri}/{all_sweeps_page(number)}\n" in printed
+
+
+def test_values_that_are_no_numbers_stay_visible(store: str) -> None:
+    recorder = open_recorder(store, "odd")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    for step, value in enumerate([math.nan, math.inf, -math.inf]):
+        recorder.trials.log("0", step, {"loss": value, "eval/loss": math.nan})
+    recorder.trials.end("0", "finished", 3, 1)
+    recorder.close("finished")
+    sweep = load_sweep(store, "odd")
+    values = [value for _, value in history(store, sweep.trials[0].run_id, "loss")]
+    assert math.isnan(values[0])
+    assert values[1:] == [sys.float_info.max, -sys.float_info.max]
+    assert sweep.as_json()["trials"][0]["value"] is None
+
+
+def test_a_newer_checkpoint_replaces_the_older_whole(store: str, tmp_path: Path) -> None:
+    def checkpoint(name: str, *files: str) -> str:
+        for file in files:
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{name}/{file}")
+        return str(tmp_path / name)
+
+    recorder = open_recorder(store, "replaced")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint("0", checkpoint("one", "model.bin", "sub/old.bin", "only_old.bin"), "best")
+    wait_until(lambda: any(trial.checkpoint for trial in load_sweep(store, "replaced").trials), 30)
+    recorder.trials.record_checkpoint("0", checkpoint("two", "model.bin", "sub/new.bin"), "best")
+    recorder.trials.record_checkpoint("0", checkpoint("three", "model.bin"), "last")
+    recorder.close("finished")
+    trial = load_sweep(store, "replaced").trials[0]
+    assert trial.checkpoint == f"runs:/{trial.run_id}/checkpoints/best"
+    (tmp_path / "out").mkdir()
+    files = artifact_files(store, trial.run_id, "checkpoints", tmp_path / "out")
+    assert files == {
+        "best/model.bin": "two/model.bin",
+        "best/sub/new.bin": "two/sub/new.bin",
+        "last/model.bin": "three/model.bin",
+    }
