@@ -31,7 +31,7 @@ PEERS := $(VENV)/peers
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
 	@echo
-	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 env: $(READY) ## make the environment (.venv); the others do it when they need it
 
