@@ -5,6 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 GPU_ARGS ?=
+VERSIONS_ARGS ?=
 LOCK_ARGS ?=
 
 VENV := .venv
@@ -24,12 +25,13 @@ FLOAT8 := $(VENV)/float8
 PEERS := $(VENV)/peers
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock clean
+.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs test-versions lint format docs lock \
+  release clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
 	@echo
-	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 env: $(READY) ## make the environment (.venv); the others do it when they need it
 
@@ -66,8 +68,11 @@ test-ray-jobs: $(CLUSTER)/.ready ## sweeps through Ray Jobs on a cluster of two 
 	@echo "==> pytest -m slow tests/launch/test_ray_jobs.py"
 	@$(CLUSTER)/bin/python -m pytest -m slow tests/launch/test_ray_jobs.py $(PYTEST_ARGS)
 
-test-gpu: $(FLOAT8)/.ready ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
-	@$(FLOAT8)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)
+test-gpu: $(FLOAT8)/.ready ## the tests and the measurements of a GPU, with results to send to us (docs/gpu_checklist.md)
+	@PYTHON=$(FLOAT8)/bin/python bash benchmarks/gpu/measure.sh --limit-factor 10 $(GPU_ARGS)
+
+test-versions: $(READY) ## sweeps and tests with other Pythons, Rays, torches (docs/versions.md): an hour and more
+	@$(VENV)/bin/python requirements/versions.py $(VERSIONS_ARGS)
 
 lint: $(READY) ## ruff and mypy, changing nothing
 	@echo "==> ruff check"
@@ -86,6 +91,9 @@ docs: $(READY) ## build the documentation as a site, which `python -m sweeps ser
 
 lock: $(RUN_READY) ## lock the versions in requirements/ anew; LOCK_ARGS=--upgrade takes the newest
 	@$(VENV)/bin/python requirements/lock.py $(LOCK_ARGS)
+
+release: $(READY) ## build what goes to an index from the last commit: sdist, wheel, bill of materials, checksums in dist/
+	@$(VENV)/bin/python requirements/release.py
 
 clean: ## remove .venv, caches and builds; sweeps and their records stay
 	rm -rf $(VENV) build dist sweeps/docs .mypy_cache .pytest_cache .ruff_cache

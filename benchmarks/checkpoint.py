@@ -8,9 +8,7 @@ worker, from a barrier to the return of the call, and the table has the median w
 Workers are processes that communicate over gloo, with one thread each. The state is that of square matrices with Adam,
 whole with one worker and sharded by FSDP with several. The object store is an S3 server on this machine.
 
-With ``--device gpu`` the state is on a GPU, and one worker saves it:
-
-    python benchmarks/checkpoint.py --device gpu --workers 1 --no-ray --no-store --write docs/checkpoints.md
+``gpu/snapshots.py`` measures the same with a state on a GPU.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
             continue
         clear(folder)
         try:
-            seconds = _seconds_of(build(state, folder), saves)
+            seconds = seconds_of(build(state, folder), saves)
         except KeyError as error:
             if name != IN_PROCESS:
                 raise
@@ -82,7 +80,8 @@ def measure_saving(state: State, folder: Path, saves: int) -> Numbers:
     return found
 
 
-def _seconds_of(arm: Arm, saves: int) -> list[float]:
+def seconds_of(arm: Arm, saves: int) -> list[float]:
+    """Seconds for which each save blocks."""
     seconds = []
     try:
         for number in range(saves):
@@ -176,12 +175,9 @@ def forget_pages(folder: Path) -> None:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def worker(
-    rank: int, ranks: int, device: str, meeting: str, sizes: list[int], saves: int, store: str | None, found: Any
-) -> None:
+def worker(rank: int, ranks: int, meeting: str, sizes: list[int], saves: int, store: str | None, found: Any) -> None:
     """Measure on one worker."""
-    if device == "cpu":
-        os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     dist.init_process_group("gloo", init_method=f"file://{meeting}/rendezvous", rank=rank, world_size=ranks)
@@ -198,7 +194,7 @@ def worker(
     dist.destroy_process_group()
 
 
-def measure(ranks: int, device: str, sizes: list[int], saves: int, folder: Path, *, stores: bool) -> dict[int, Any]:
+def measure(ranks: int, sizes: list[int], saves: int, folder: Path, *, stores: bool) -> dict[int, Any]:
     """Numbers of all sizes with a number of workers."""
     context = multiprocessing.get_context("spawn")
     found = context.SimpleQueue()
@@ -208,7 +204,7 @@ def measure(ranks: int, device: str, sizes: list[int], saves: int, folder: Path,
 
         served = served_store()
     with tempfile.TemporaryDirectory(dir=folder) as meeting, served as store:
-        arguments = [(rank, ranks, device, meeting, sizes, saves, store, found) for rank in range(ranks)]
+        arguments = [(rank, ranks, meeting, sizes, saves, store, found) for rank in range(ranks)]
         processes = [context.Process(target=worker, args=each) for each in arguments]
         for process in processes:
             process.start()
@@ -273,9 +269,6 @@ def median(each: dict[str, Any]) -> float:
 @click.option(
     "--merge", type=click.Path(path_type=Path, exists=True), multiple=True, help="Add the numbers of an earlier run."
 )
-@click.option(
-    "--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where the state is."
-)
 @click.option("--store/--no-store", default=True, show_default=True, help="Also load from an object store.")
 @click.option("--saves", type=click.IntRange(2), default=6, show_default=True, help="Saves of each kind.")
 @click.option(
@@ -288,7 +281,6 @@ def main(
     sizes: str,
     workers: str,
     merge: tuple[Path, ...],
-    device: str,
     store: bool,
     saves: int,
     ray: bool,
@@ -297,10 +289,6 @@ def main(
     write: Path | None,
 ) -> None:
     """Measure how long saving blocks a training."""
-    if device == "gpu" and not torch.accelerator.is_available():
-        raise click.UsageError("--device gpu: torch sees no GPU here")
-    if device == "gpu" and workers not in ("", "1"):
-        raise click.UsageError(f"--workers {workers}: with --device gpu one worker is measured; use --workers 1")
     here = machine(("torch", "ray") if ray else ("torch",))
     in_mib = [int(each) for each in sizes.split(",")]
     numbers: dict[int, dict[int, Any]] = {}
@@ -311,7 +299,7 @@ def main(
             numbers.setdefault(int(ranks), {}).update({int(mib): each for mib, each in measured.items()})
     for ranks in map(int, filter(None, workers.split(","))):
         click.echo(f"{ranks} workers ...", err=True)
-        numbers.setdefault(ranks, {}).update(measure(ranks, device, in_mib, saves, folder, stores=store))
+        numbers.setdefault(ranks, {}).update(measure(ranks, in_mib, saves, folder, stores=store))
     for ranks, by_size in numbers.items() if ray else ():
         missing = [mib for mib, each in by_size.items() if RAY_REPORT not in each["saving"]]
         for mib, each in measure_ray_report(ranks, missing, min(saves, RAY_SAVES), folder).items():
@@ -321,9 +309,7 @@ def main(
     if json_file is not None:
         json_file.write_text(json.dumps({"machine": here, "numbers": numbers}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
-        where = "" if device == "cpu" else " on a GPU"
-        tables = {"machine": here, "saving": saving, "recovery": recovery}
-        write_between_marks(write, {f"{name}{where}": text for name, text in tables.items()})
+        write_between_marks(write, {"machine": here, "saving": saving, "recovery": recovery})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from trained.tables import described, headers, machine, numbers, rows
 from trained.workloads import CPU
 
 ARMS = ("ours", "plain", "huggingface")
-HEADERS = headers("", "per CPU second", "memory")
+HEADERS = headers("per CPU second", "memory")
 
 
 @click.command()

@@ -35,7 +35,7 @@ ELSEWHERE = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 """Pages outside of docs/, and their names on the site."""
 LINKS = (
     (r"\]\((?:\.\./)?SECURITY\.md", "](security.md"),
-    (r"\]\(\.\./CHANGELOG\.md", "](changelog.md"),
+    (r"\]\((?:\.\./)?CHANGELOG\.md", "](changelog.md"),
     (r"\]\(\.\./README\.md", "](index.md"),
     (r"\]\(\.\./notebooks/", "](notebooks/"),
     (r"\]\(docs/", "]("),

@@ -101,6 +101,8 @@ def announce(requirements: list[str], environment: dict[str, str]) -> None:
     if done.returncode != 0:
         return  # the installation says why
     missing = {each["name"] for each in json.loads(done.stdout)["changes"] if each["action"] == "installed"}
+    if not missing:
+        return
     size = sum(file_size(each) for each in found(requirements, environment) if each["name"] in missing)
     print(
         f"==> Installing {len(missing)} packages, {size / 1e6:.0f} MB (less what uv has in its cache)", file=sys.stderr

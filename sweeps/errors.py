@@ -65,8 +65,8 @@ class TrialFailed(SweepsError):
         return self.message
 
 
-class StorageFull(SweepsError):
-    """A disk or a quota is full. All files are complete, and the sweep can be resumed when there is space."""
+class StorageFailed(SweepsError):
+    """The sweep's folder cannot be written: its disk is full, read-only, broken or gone. All files are complete."""
 
     def __init__(self, folder: Path, trouble: str = "") -> None:
         """
@@ -78,9 +78,32 @@ class StorageFull(SweepsError):
         self.folder, self.trouble = folder, trouble
 
     def __str__(self) -> str:
+        go_on = f"and go on with `python -m sweeps resume {self.folder.name}`"
+        if any(text in self.trouble for text in map(os.strerror, _LOST)):
+            return f"{self.folder} cannot be written ({self.trouble}); mend that, {go_on}"
         return (
             f"the disk is full that holds {self.folder}{f', or another one: {self.trouble}' if self.trouble else ''}; "
-            f"make room, and go on with `python -m sweeps resume {self.folder.name}`"
+            f"make room, {go_on}"
+        )
+
+
+class DriverFailed(SweepsError):
+    """An error that nobody foresaw has ended a sweep's driver; its trials can go on."""
+
+    def __init__(self, sweep: str, error: str, traceback_file: str) -> None:
+        """
+        Args:
+            sweep: Name of the sweep.
+            error: Type and first line of the error.
+            traceback_file: File with its traceback, in the sweep's folder.
+        """
+        super().__init__(sweep, error, traceback_file)
+        self.sweep, self.error, self.traceback_file = sweep, error, traceback_file
+
+    def __str__(self) -> str:
+        return (
+            f"unexpected {self.error}; the traceback is in {self.traceback_file}, and "
+            f"`python -m sweeps resume {self.sweep}` lets the trials go on that ran"
         )
 
 
@@ -88,18 +111,30 @@ class Undelivered(SweepsError):
     """A sweep has ended, but the tracking server has not taken all of its record."""
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors of a full disk, and of a quota that is used up."""
+_LOST = (errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE)
+"""A file system that has become read-only, a disk that fails, one that is gone, a network drive that is gone."""
 
 
-def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error or one of its causes is a full disk or quota."""
+def is_storage_failure(error: BaseException | None) -> bool:
+    """Whether an error or one of its causes is that of a disk that is full, read-only, broken or gone."""
     while error is not None:
-        if isinstance(error, StorageFull) or (isinstance(error, OSError) and error.errno in _FULL):
+        if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in (*FULL, *_LOST)):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
-def mentions_full_disk(text: str | None) -> bool:
-    """Whether the text of an error from another process is that of a full disk or quota."""
-    return text is not None and any(os.strerror(number) in text for number in _FULL)
+def mentions_storage_failure(text: str | None, folder: Path) -> bool:
+    """Whether the text of an error from another process is that of a full disk, or of a failed one with the sweep's
+    folder; other failures may be those of a user's data.
+
+    Args:
+        text: The error with its file, as Python words it.
+        folder: The sweep's folder.
+    """
+    if text is None:
+        return False
+    lost = any(os.strerror(number) in text for number in _LOST) and str(folder) in text
+    return lost or any(os.strerror(number) in text for number in FULL)

@@ -31,6 +31,8 @@ DRIVER_FILE = "driver.json"
 """File with the driver's identity and heartbeat, while it runs and after its death."""
 LOG_FILE = "driver.log"
 """File with the output of a driver in the background."""
+ERROR_FILE = "driver-error.txt"
+"""File with the tracebacks of errors that nobody foresaw and that have ended a driver."""
 BEAT_S = 2.0
 """Seconds between two heartbeats."""
 SILENCE_S = 20.0
@@ -166,7 +168,7 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str) -> Iterator[None]:
             with contextlib.suppress(OSError):  # a disk that is full or cannot be reached is tried again
                 count += 1
                 other = file.read()
-                if other is not None and other["id"] != me["id"]:
+                if other is not None and other["id"] not in (me["id"], None):
                     _leave(sweep, other)
                 file.write({**me, "beat": count})
 
@@ -196,17 +198,19 @@ class _DriverFile:
     def read(self) -> dict[str, Any] | None:
         """Content of the last driver's file; None if the driver ended by itself.
 
-        The file is opened anew each time, since NFS then asks its server.
+        The file is opened anew each time, since NFS then asks its server. One that is damaged is that of a driver which
+        may still run, on an unknown machine.
         """
+        text: bytes | str | None = None
         for _ in range(3):  # it may be half written
-            try:
-                text = self._text()
-                content: dict[str, Any] | None = None if text is None else json.loads(text)
-            except ValueError:
-                time.sleep(0.05)
-            else:
-                return content
-        return None
+            if (text := self._text()) is None:
+                return None
+            with contextlib.suppress(ValueError):
+                content = json.loads(text)
+                if isinstance(content, dict) and content.keys() >= {"id", "machine", "beat"}:
+                    return content
+            time.sleep(0.05)
+        return {"id": None, "machine": "an unknown machine", "beat": str(text)}
 
     def write(self, content: dict[str, Any]) -> None:
         # In place, and not by renaming: other machines may cache names for long.

@@ -1,17 +1,26 @@
-"""A real PostgreSQL, as Debian has it."""
+"""A real PostgreSQL, as Debian has it, for all processes of a run of the tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
-from recording import free_port
-from sqlalchemy import create_engine, text
+import pytest
+from filelock import FileLock
 
 PASSWORD = "c0rrect-horse"
 DEBIAN = Path("/usr/lib/postgresql")
+FOLDER = "SWEEPS_TESTS_POSTGRES"
+"""Environment variable with the folder of the run's server, which the first process sets and the others inherit."""
+EMPTY = "empty"
+"""Database with the tables of the service."""
+
+on_both_databases = pytest.mark.parametrize("service_database", ["sqlite", "postgresql"], indirect=True)
+"""Marks a test whose promise PostgreSQL can break in a way of its own: it runs with both every time. The other tests of
+the service's database run with PostgreSQL among the slow ones."""
 
 
 def program(name: str) -> str | None:
@@ -20,37 +29,81 @@ def program(name: str) -> str | None:
     return str(found[-1]) if found else shutil.which(name)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the folder of this run's server, which is started when a test needs it."""
+    if not hasattr(config, "workerinput"):
+        os.environ[FOLDER] = f"/tmp/sweeps-postgres-{os.getpid()}"  # `nobody` can't reach into pytest's own
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the server when all processes of the run have ended."""
+    if not hasattr(config, "workerinput"):
+        folder = Path(os.environ[FOLDER])
+        if (folder / "port").exists():
+            _run("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.with_suffix(".lock").unlink(missing_ok=True)
+
+
 class Postgres:
-    """A cluster of its own on the loopback interface, whose superuser is ``sweeps``."""
+    """The run's cluster, on the loopback interface; its superuser is ``sweeps``."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._as = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
-        folder.mkdir()
-        (folder / "password").write_text(PASSWORD)
-        for path in (folder, folder / "password"):
-            if self._as:
-                shutil.chown(path, "nobody")
-        port = free_port()
-        self._server = f"//sweeps:{PASSWORD}@127.0.0.1:{port}"
-        self.uri = f"postgresql:{self._server}/postgres"
-        settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
-        where = ["-D", str(folder / "data")]
-        self._run("initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--pwfile", str(folder / "password"))
-        self._run("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
+    def __init__(self) -> None:
+        folder = Path(os.environ[FOLDER])
+        with FileLock(folder.with_suffix(".lock")):
+            if is_new := not (folder / "port").exists():
+                _start(folder)
+            port = (folder / "port").read_text()
+            self._server = f"//sweeps:{PASSWORD}@127.0.0.1:{port}"
+            self.uri = f"postgresql:{self._server}/postgres"
+            if is_new:
+                self._make_template()
 
-    def database(self, name: str) -> str:
-        """Address of a new and empty database."""
-        engine = create_engine(f"postgresql+psycopg:{self._server}/postgres", isolation_level="AUTOCOMMIT")
+    def database(self, template: str = "template1") -> str:
+        """Address of a new database: an empty one, or a copy of the template."""
+        name = f"test{time.time_ns()}_{os.getpid()}"
+        self._create(name, template)
+        return self._address(name)
+
+    def _make_template(self) -> None:
+        from sweeps.service.database.engine import open_database
+
+        self._create(EMPTY, "template1")
+        open_database(self._address(EMPTY)).dispose()
+
+    def _create(self, name: str, template: str) -> None:
+        from sqlalchemy import create_engine, text
+
+        engine = create_engine(self._address("postgres"), isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
-            connection.execute(text(f'CREATE DATABASE "{name}"'))
+            connection.execute(text(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
         engine.dispose()
+
+    def _address(self, name: str) -> str:
         return f"postgresql+psycopg:{self._server}/{name}"
 
-    def stop(self) -> None:
-        self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
-        shutil.rmtree(self._folder)
 
-    def _run(self, name: str, *arguments: str) -> None:
-        command = [*self._as, str(program(name)), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+def _start(folder: Path) -> None:
+    """Start a server in a new folder, and write its port there."""
+    from recording import free_port
+
+    folder.mkdir()
+    (folder / "password").write_text(PASSWORD)
+    if _as_nobody():
+        for path in (folder, folder / "password"):
+            shutil.chown(path, "nobody")
+    port = free_port()
+    settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
+    where = ["-D", str(folder / "data")]
+    _run("initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password"))
+    _run("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
+    (folder / "port").write_text(str(port))
+
+
+def _as_nobody() -> list[str]:
+    return ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
+
+
+def _run(name: str, *arguments: str) -> None:
+    command = [*_as_nobody(), str(program(name)), *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")

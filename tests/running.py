@@ -25,6 +25,13 @@ class Done:
     err: str
     document: dict[str, Any]
 
+    @classmethod
+    def of(cls, folder: Path, sweep: str) -> Done:
+        """A sweep in a folder, as `show` has it."""
+        command = [sys.executable, "-m", "sweeps", "show", sweep, "--json"]
+        shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return cls(folder, 0, "", json.loads(shown.stdout))
+
     @property
     def store(self) -> str:
         return f"sqlite:///{self.folder}/mlflow.db"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import record_small_sweep
+from service_databases import make_service_database
 from stores import make_store
 
 from sweeps.compose.search_path import ConfSearchPath
@@ -37,7 +38,9 @@ class Api:
             tokens: More of its config, as ``serve`` takes it.
         """
         self.uri = uri
-        self.service = AppContext(compose_service([f"tracking_uri={uri}", *tokens], []))
+        config = compose_service([f"tracking_uri={uri}", *tokens], [])
+        make_service_database(config.database)
+        self.service = AppContext(config)
         self.app = make_app(self.service)
 
     def client(self, token: str | None = None, **more: Any) -> TestClient:

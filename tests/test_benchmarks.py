@@ -24,15 +24,6 @@ def measured(checkout: Path, folder: Path, *arguments: str) -> dict[str, Any]:
     return numbers
 
 
-def test_lora_is_measured_beside_hugging_face_without_a_gpu(checkout: Path, tmp_path: Path) -> None:
-    numbers = measured(checkout, tmp_path, "gpu_lora.py", "--tiny", "--arms", "ours,huggingface")["tiny"]
-    assert set(numbers) == {"ours", "huggingface"}
-    for arm in numbers.values():
-        assert arm["per_second"] > 0
-        assert 0 < arm["flop_utilization"] < 1
-        assert arm["last"]["train/loss"] == pytest.approx(numbers["ours"]["last"]["train/loss"], abs=0.1)
-
-
 def test_head_masks_casts_and_padding_are_measured_with_the_same_losses(checkout: Path, tmp_path: Path) -> None:
     numbers = measured(checkout, tmp_path, "language_model.py", "--steps", "1")
     assert len(numbers) == 4
@@ -112,34 +103,3 @@ def test_failures_are_measured_with_and_without_avoiding_them(checkout: Path, tm
     failed, avoiding, *_ = map(mean_of, cells)
     assert avoiding < 0.3 * failed
     assert mean_of(by_chance[0]) == pytest.approx(mean_of(by_chance[1]), abs=5)
-
-
-def test_the_checklist_for_gpus_reports_what_passed_and_was_measured_without_one(
-    checkout: Path, tmp_path: Path
-) -> None:
-    report = tmp_path / "report.md"
-    command = [sys.executable, "gpu_checklist.py", "--tiny", "--report", str(report)]
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
-    done = subprocess.run(
-        command, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    text = report.read_text(encoding="utf-8")
-    assert text.strip() in done.stdout
-    assert "- no GPU" in text
-    assert re.search(r"## Tests: [4-9] passed, 0 failed, 0 skipped", text)
-    assert "| every strategy trains alone in a process group[cpu] | passed |" in text
-    assert "| tiny | `sweeps_train` |" in text
-    assert str(Path.home()) not in text
-
-
-@pytest.mark.parametrize("program", ["gpu_checklist.py", "gpu_lora.py"])
-def test_without_a_gpu_it_is_said_what_to_run_instead(program: str, checkout: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, program]
-    done = subprocess.run(
-        command, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "no GPU here; --tiny shows on CPUs" in done.stderr
-    assert "Traceback" not in done.stderr

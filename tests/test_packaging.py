@@ -1,10 +1,12 @@
-"""Installed wheel: complete and working far from the checkout, with the versions that it was tested with."""
+"""Sdist and wheel: complete, the same for everybody who builds them, and working far from the checkout, with the
+versions that they were tested with."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -26,13 +28,20 @@ def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def build(folder: Path, output: Path) -> dict[str, Path]:
+    """Build sdist and wheel; return them by what their names end in."""
+    run([sys.executable, "-m", "hatchling", "build", "--directory", str(output)], cwd=folder)
+    return {kind: next(output.glob(f"*{kind}")) for kind in (".tar.gz", ".whl")}
+
+
 @pytest.fixture(scope="module")
-def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    run([sys.executable, "-m", "pip", "wheel", *options, str(checkout)])
-    (built,) = folder.glob("*.whl")
-    return built
+def built(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build(checkout, tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built: dict[str, Path]) -> Path:
+    return built[".whl"]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +72,16 @@ def test_wheel_holds_every_file_of_the_packages_and_of_conf_and_nothing_else(che
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == expected
     assert {"sweeps/py.typed", "sweeps_train/py.typed", "sweeps/conf/digits.yaml", "sweeps/conf/llm_lora.yaml"} <= names
+
+
+def test_the_sdist_makes_the_same_sdist_and_the_same_wheel_as_the_checkout(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.unpack_archive(built[".tar.gz"], tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("ray_sweeps-*")
+    again = build(unpacked, tmp_path / "again")
+    assert [again[kind].name for kind in built] == [built[kind].name for kind in built]
+    assert [kind for kind in built if again[kind].read_bytes() != built[kind].read_bytes()] == []
 
 
 def test_wheel_holds_the_base_model_that_the_demo_tunes(wheel: Path) -> None:

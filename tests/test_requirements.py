@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 
 def in_requirements(checkout: Path, code: str, **environment: str) -> str:
-    """What Python code prints that runs beside requirements/install.py."""
+    """Run Python code beside requirements/install.py, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=checkout / "requirements",

@@ -9,6 +9,7 @@ from typing import Any
 
 import uvicorn
 from recording import free_port
+from service_databases import make_service_database
 from waiting import wait_until
 
 from sweeps.config.service import Service
@@ -23,7 +24,9 @@ def new_service(folder: Path, **more: Any) -> AppContext:
         "tracking_uri": f"sqlite:///{folder}/mlflow.db",
         "output_dir": str(folder / "outputs"),
     }
-    return AppContext(Service(**{**settings, **more}))
+    config = Service(**{**settings, **more})
+    make_service_database(config.database)
+    return AppContext(config)
 
 
 def close(service: AppContext) -> None:

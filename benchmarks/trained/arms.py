@@ -120,18 +120,8 @@ def huggingface(folder: Path) -> None:
     trainer.train()
 
 
-def compiled(folder: Path) -> None:
-    """Train with our loop and ``train.compile``."""
-    config = json.loads((folder / "training.json").read_text())
-    file = folder / "compiled.json"
-    file.write_text(json.dumps({**config, "train": {**config["train"], "compile": True}}))
-    sys.argv = ["sweeps_train", str(file)]
-    runpy.run_module("sweeps_train", run_name="__main__")
-
-
 ARMS: dict[str, Callable[[Path], None]] = {
     "ours": ours,
-    "compiled": compiled,
     "plain": plain,
     "huggingface": huggingface,
 }

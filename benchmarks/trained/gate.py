@@ -30,7 +30,7 @@ class Gate:
             return
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        self._connection.send((time.perf_counter(), time.process_time(), *_peaks()))
+        self._connection.send((time.perf_counter(), time.process_time(), *peaks()))
         if self._connection.recv() == "end":
             os._exit(0)
 
@@ -41,7 +41,7 @@ def install() -> None:
     register_optimizer_step_post_hook(Gate(connection, int(os.environ[BLOCK])))
 
 
-def _peaks() -> tuple[float, float]:
+def peaks() -> tuple[float, float]:
     """Peak memory so far in MiB: of this process, and of its GPU."""
     # Not getrusage, whose peak includes that of the process that this one was forked from.
     status = Path("/proc/self/status").read_text(encoding="ascii")

@@ -19,7 +19,6 @@ from trained.workloads import Workload
 
 NAMES = {
     "ours": "`sweeps_train`",
-    "compiled": "the same with `train.compile=true`",
     "plain": "written by hand",
     "huggingface": "Hugging Face `Trainer`",
 }
@@ -81,9 +80,9 @@ def rows(workload: str, measured: dict[str, Any], own: Own) -> list[list[str]]:
     return lines
 
 
-def headers(unit: str, *own: str) -> list[str]:
-    """Heads of such a table: what a second counts, and its own columns."""
-    return ["", "loop", f"{unit} per second".strip(), "speedup of `sweeps_train`", *own, "start", "loss"]
+def headers(*own: str) -> list[str]:
+    """Heads of such a table, with its own columns."""
+    return ["", "loop", "per second", "speedup of `sweeps_train`", *own, "start", "loss"]
 
 
 def described(workloads: Mapping[str, Workload], measured: Iterable[str]) -> str:

@@ -120,26 +120,3 @@ CPU = {
         "4 layers of width 64, on digits", images({"kind": "vision_transformer", "width": 64, "depth": 4}), 32, 60
     ),
 }
-
-
-def _lora(
-    kind: str, vocabulary: dict[str, Any], shape: dict[str, int], block: int, *, per_worker: int = 8, length: int = 2048
-) -> Workload:
-    """Workload with LoRA of every linear layer, in bf16."""
-    lora = {"r": 16, "alpha": 32, "target_modules": "all-linear"}
-    config = text(length, {"lora": lora}, precision="bf16")
-    common = {"dtype": "bfloat16", "tie_word_embeddings": True, "max_position_embeddings": 32768}
-    what = f"{shape['num_hidden_layers']} layers of width {shape['hidden_size']}, "
-    what += f"a vocabulary of {vocabulary['vocab_size']:,}"
-    return Workload(what, config, per_worker, block, length, {**common, "model_type": kind, **vocabulary, **shape})
-
-
-QWEN, LLAMA = {"vocab_size": 151936}, {"vocab_size": 128256}
-GPU = {
-    "Qwen2.5 0.5B": _lora("qwen2", QWEN, layers(24, width=896, inner=4864, heads=14, kv_heads=2), 10),
-    "Llama 3.2 1B": _lora("llama", LLAMA, layers(16, width=2048, inner=8192, heads=32, kv_heads=8), 8),
-    "Qwen2.5 1.5B": _lora("qwen2", QWEN, layers(28, width=1536, inner=8960, heads=12, kv_heads=2), 8),
-}
-TINY_LAYERS = layers(2, width=32, inner=64, heads=2, kv_heads=1)
-TINY = {"tiny": _lora("qwen2", BYTES_AND_SPECIAL, TINY_LAYERS, 4, per_worker=2, length=32)}
-"""Workload for a machine without a GPU."""

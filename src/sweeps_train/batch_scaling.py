@@ -19,6 +19,7 @@ from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
 from sweeps_train.device import synchronize
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.measurement import Measurement
 from sweeps_train.micro_batch import num_rows
 from sweeps_train.micro_batch_cache import remember_halved
 from sweeps_train.probe_step import probe_step, restored_state
@@ -64,7 +65,9 @@ def _measured_factor(
     exchange = _exchange_seconds(config.strategy, strategy) if workers.size > 1 else 0.0
     compute = _compute_seconds(config, strategy, micro_batches[0]) * len(micro_batches)
     # The slowest worker's times, on all workers, which must come to the same result.
-    exchange, compute = (workers.broadcast(max(workers.gather(each), default=0.0)) for each in (exchange, compute))
+    exchange, compute = (workers.broadcast(_slowest(workers.gather(each))) for each in (exchange, compute))
+    if math.isnan(compute):
+        return 1, f"each step takes train.global_batch_size={train.global_batch_size} samples: its time is unknown"
     factor = batch_factor(train.max_communication_share, exchange, compute, most)
     size, larger = train.global_batch_size, train.global_batch_size * factor
     reached = exchange / (exchange + compute * factor)
@@ -73,6 +76,11 @@ def _measured_factor(
         f"{compute * 1e3:.3g} ms and exchange them in {exchange * 1e3:.3g} ms, which now is {reached:.1%} of a step "
         f"(train.max_communication_share={train.max_communication_share:g})"
     )
+
+
+def _slowest(seconds: Sequence[float]) -> float:
+    """The largest of all workers' times; NaN if one is unknown. Other ranks than 0 have none."""
+    return math.nan if any(map(math.isnan, seconds)) else max(seconds, default=0.0)
 
 
 def batch_factor(share: float, exchange_s: float, compute_s: float, most: int) -> int:
@@ -95,22 +103,31 @@ def _exchange_seconds(config: DDP, strategy: Strategy) -> float:
 
 
 def _compute_seconds(config: TrainingConfig, strategy: Strategy, micro_batch: Batch) -> float:
-    """Seconds of the forward and backward pass of one micro batch.
+    """Seconds of the forward and backward pass of one micro batch; NaN if it fails.
 
     Raises:
         MicroBatchHalved: It does not fit into this worker's memory, while others wait to begin together.
     """
-    try:
-        batch = on_device(micro_batch, strategy.workers.device)
-        with restored_state(strategy):
-            return _timed(strategy, lambda: probe_step(strategy, batch))
-    except RuntimeError as error:
-        size = num_rows(micro_batch)
-        if size == 1 or not is_out_of_memory(error):
-            raise
-        half = math.ceil(size / 2)
-        remember_halved(config, strategy, half)
-        raise MicroBatchHalved(size, half) from error
+    measurement = Measurement("the time of a step (train.max_global_batch_size)")
+
+    batch = on_device(micro_batch, strategy.workers.device)
+
+    def step() -> None:
+        try:
+            probe_step(strategy, batch)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                measurement.fail(error)  # if it fails in the training, too, the user sees it there
+            elif (size := num_rows(micro_batch)) == 1:
+                raise
+            else:
+                half = math.ceil(size / 2)
+                remember_halved(config, strategy, half)
+                raise MicroBatchHalved(size, half) from error
+
+    with restored_state(strategy):
+        seconds = _timed(strategy, step)
+    return math.nan if measurement.failed else seconds
 
 
 def _timed(strategy: Strategy, action: Callable[[], object]) -> float:

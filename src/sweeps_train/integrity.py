@@ -88,7 +88,7 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
 
 
 def find_damage(folder: Path) -> str | None:
-    """Describe the damage of a sealed folder; None if it is intact, or was never sealed.
+    """Describe the damage of a sealed folder; None if it is intact.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -100,15 +100,16 @@ def find_damage(folder: Path) -> str | None:
     """
     try:
         content: dict[str, list[int]] = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
+        if not content:
+            return f"{SEAL_FILE} names no file"
         for name, (size, checksum) in content.items():
             if (folder / name).stat().st_size != size:
                 return f"{name} has {(folder / name).stat().st_size} bytes of {size}"
             if _size_and_checksum(folder / name)[1] != checksum:
                 return f"{name} is not what was written"
     except FileNotFoundError as error:
-        missing = Path(error.filename).name
-        return None if missing == SEAL_FILE else f"{missing} is missing"
-    except (OSError, ValueError) as error:
+        return f"{Path(error.filename).name} is missing"
+    except (AttributeError, OSError, TypeError, ValueError) as error:  # flipped bits may leave other valid JSON
         return f"it cannot be read ({error})"
     return None
 

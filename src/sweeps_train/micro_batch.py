@@ -13,6 +13,7 @@ from sweeps_train.data.sampler import Batch
 from sweeps_train.device import counts_memory, empty_cache, is_accelerator, peak_memory, reset_peak_memory
 from sweeps_train.device_memory import usable_memory
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.measurement import Measurement
 from sweeps_train.micro_batch_cache import recall, remember, remember_halved
 from sweeps_train.probe_step import probe_step, restored_state
 from sweeps_train.strategies import Strategy
@@ -83,7 +84,8 @@ def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int
     """The largest micro batch that fits into the memory of every worker's device. Every worker must call it.
 
     Every sample adds the same amount of activations, so the memory for one and for two samples gives that for any
-    number. The result is cached on disk for all trainings of such a model on such a device.
+    number. The result is cached on disk for all trainings of such a model on such a device. Where it cannot be measured
+    the size is 1.
 
     Args:
         config: The training.
@@ -104,41 +106,60 @@ def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
     workers, samples = strategy.workers, strategy.task.train_samples
     searched = range(min(len(samples), _SAMPLES_SEARCHED))
     longest = sorted(searched, key=lambda index: samples.size([index]))[-2:]
-    one = _largest_need(config, strategy, samples.batch(longest[-1:]))
-    if one is None:
-        raise torch.OutOfMemoryError(f"train.micro_batch_size=auto: one sample does not fit; {ADVICE}")
-    two = _largest_need(config, strategy, samples.batch(longest))
+    measurement = Measurement("the memory of a step (train.micro_batch_size=auto)")
+    try:
+        one = _largest_need(config, strategy, samples.batch(longest[-1:]), measurement)
+        if one is None:
+            raise torch.OutOfMemoryError(f"train.micro_batch_size=auto: one sample does not fit; {ADVICE}")
+        two = _largest_need(config, strategy, samples.batch(longest), measurement)
+    except _UnmeasuredError:
+        return 1
     if two is None:
         return 1
-    most = (_memory_limit(config, strategy) - one) // max(two - one, 1) + 1
+    most = 1.0
+    with measurement.attempt():
+        most = (_memory_limit(config, strategy) - one) // max(two - one, 1) + 1
     size = max(1, int(-workers.max([-most])[0]))
-    if workers.rank == 0:
+    if workers.rank == 0 and size > 1:  # 1 may be that of a worker which cannot tell
         remember(config, strategy, size)
     return size
 
 
-def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch) -> int | None:
+class _UnmeasuredError(Exception):
+    """Some worker could not measure its memory; raised on all of them."""
+
+
+def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, measurement: Measurement) -> int | None:
     """Largest peak memory of any worker in a step with one micro batch, in bytes; None if some worker's is too small.
 
     Raises:
         RuntimeError: This worker's memory is too small, while others wait for it in a layer: ``MicroBatchHalved`` if
             the batch can be halved.
+        _UnmeasuredError: The step has failed otherwise; if it does in the training, too, the user sees it there.
     """
     needed = math.inf
     try:
         needed = _memory(strategy, batch)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
+    except Exception as error:
+        if is_out_of_memory(error):
+            _raise_if_others_wait(config, strategy, num_rows(batch), error)
+        elif strategy.capabilities.can_retry_oom:
+            measurement.fail(error)
+        else:  # others wait in a layer
             raise
-        rows = num_rows(batch)
-        if rows > 1:
-            remember_halved(config, strategy, 1)
-        if not strategy.capabilities.can_retry_oom:
-            message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
-            raise (MicroBatchHalved(rows, 1) if rows > 1 else torch.OutOfMemoryError(message)) from error
     empty_cache(strategy.workers.device)
-    (largest,) = strategy.workers.max([needed])
+    largest, failed = strategy.workers.max([needed, measurement.failed])
+    if failed:
+        raise _UnmeasuredError
     return None if math.isinf(largest) else int(largest)
+
+
+def _raise_if_others_wait(config: TrainingConfig, strategy: Strategy, rows: int, error: Exception) -> None:
+    if rows > 1:
+        remember_halved(config, strategy, 1)
+    if not strategy.capabilities.can_retry_oom:
+        message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
+        raise (MicroBatchHalved(rows, 1) if rows > 1 else torch.OutOfMemoryError(message)) from error
 
 
 def _memory(strategy: Strategy, batch: Batch) -> int:

@@ -17,6 +17,7 @@ from sweeps_train.cache_folder import cache_folder
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.device import counts_memory, is_accelerator, name_of
 from sweeps_train.device_memory import is_crowded, usable_memory
+from sweeps_train.measurement import Measurement
 from sweeps_train.strategies import Strategy
 
 MAX_AGE_S = 30 * 24 * 3600.0
@@ -26,7 +27,7 @@ MAX_AGE_S = 30 * 24 * 3600.0
 def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
     """The cached micro batch size of such a model on such a device, found or halved to; None if there is none that is
     younger than ``MAX_AGE_S``."""
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(Exception):
         found: int | None = _entries(_file()).get(_key(config, strategy), {}).get("size")
         return found
     return None
@@ -34,7 +35,7 @@ def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
 
 def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
     """Cache a micro batch size; without a writable cache it is found anew every time."""
-    with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
+    with contextlib.suppress(Exception):
         file = _file()
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")), atomic_write(file) as temporary:
@@ -45,9 +46,10 @@ def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
 
 def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> None:
     """Cache a size to which running out of memory has led, unless other processes had filled the GPU."""
-    device = strategy.workers.device
-    if not is_crowded(device) if counts_memory(device) else config.train.micro_batch_size == "auto":
-        remember(config, strategy, size)
+    with Measurement("how full the GPU is").attempt():  # the training goes on with smaller micro batches
+        device = strategy.workers.device
+        if not is_crowded(device) if counts_memory(device) else config.train.micro_batch_size == "auto":
+            remember(config, strategy, size)
 
 
 def _entries(file: Path) -> dict[str, dict[str, Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import psutil
 import torch
 
 from sweeps_train.device import counts_memory, peak_memory, peak_reserved_memory, reset_peak_memory
 from sweeps_train.device_memory import usable_memory
+from sweeps_train.measurement import Measurement
 
 MIB = 2**20
 
@@ -29,8 +31,16 @@ class _ProcessorUse:
         return percent
 
 
+class _Measurements(dict[str, Measurement]):
+    """Measurements of this process by name, each of which tells its failure once."""
+
+    def __missing__(self, name: str) -> Measurement:
+        return self.setdefault(name, Measurement(name))
+
+
 _process = psutil.Process()
 _processors = _ProcessorUse()
+_measurements = _Measurements()
 
 MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
 """Metrics of memory, which is compared with what one worker may use."""
@@ -39,12 +49,13 @@ MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reser
 def memory_limit(device: torch.device) -> tuple[str, float]:
     """Metric of the memory that this worker may use, and its value in MiB: of its GPU, or else of its machine."""
     name = "system/gpu_memory_limit_mib" if counts_memory(device) else "system/memory_limit_mib"
-    return name, usable_memory(device) / MIB
+    return name, _read(name, lambda: usable_memory(device) / MIB)
 
 
 def begin_measurement(device: torch.device) -> None:
     """Forget the peak of GPU memory of earlier trainings in this process."""
-    reset_peak_memory(device)
+    with _measurements["the peak of GPU memory"].attempt():
+        reset_peak_memory(device)
 
 
 def system_metrics(device: torch.device) -> dict[str, float]:
@@ -53,17 +64,26 @@ def system_metrics(device: torch.device) -> dict[str, float]:
     Returns:
         CPU use since the last call (percent of one core); resident memory (MiB); peaks of GPU memory since
         ``begin_measurement``, of tensors and of all that torch has reserved (MiB); and the load of its GPU (percent;
-        NaN without the extra ``gpu``).
+        NaN without the extra ``gpu``). NaN for what cannot be measured.
     """
-    metrics = {
-        "system/cpu_percent": _processors.percent(),
-        "system/memory_mib": _process.memory_info().rss / MIB,
+    readings: dict[str, Callable[[], float]] = {
+        "system/cpu_percent": _processors.percent,
+        "system/memory_mib": lambda: _process.memory_info().rss / MIB,
     }
     if counts_memory(device):
-        metrics["system/gpu_memory_mib"] = peak_memory(device) / MIB
-        metrics["system/gpu_memory_reserved_mib"] = peak_reserved_memory(device) / MIB
-        metrics["system/gpu_percent"] = _gpu_percent(device)
-    return metrics
+        readings |= {
+            "system/gpu_memory_mib": lambda: peak_memory(device) / MIB,
+            "system/gpu_memory_reserved_mib": lambda: peak_reserved_memory(device) / MIB,
+            "system/gpu_percent": lambda: _gpu_percent(device),
+        }
+    return {name: _read(name, reading) for name, reading in readings.items()}
+
+
+def _read(name: str, reading: Callable[[], float]) -> float:
+    """Value of a metric; NaN if it cannot be read."""
+    with _measurements[name].attempt():
+        return reading()
+    return math.nan
 
 
 def total_name(metric: str) -> str:

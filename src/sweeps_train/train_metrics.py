@@ -11,7 +11,7 @@ import torch
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.device import sum_type
 from sweeps_train.distributed import Workers
-from sweeps_train.flops import FlopMeter
+from sweeps_train.flops import FlopMeter, utilization
 from sweeps_train.slow_workers import SlowWorkers, busy_parts
 from sweeps_train.system import MEMORY, memory_limit, system_metrics, total_name
 from sweeps_train.tasks import Task
@@ -26,8 +26,9 @@ MOST_WORKERS_APART = 16
 """Largest number of workers whose use of their machines is reported one by one."""
 
 
-LOSS, HALVED, WAITED, SECONDS = range(4)
-"""Places of the loss, the halvings, the wait for data and the steps' seconds in what workers exchange; votes follow."""
+LOSS, HALVED, WAITED, SECONDS, FLOPS, PEAK, VOTES = range(7)
+"""Places of the loss, the halvings, the wait for data, the steps' seconds, the FLOPs and the peak of the devices in
+what workers exchange; votes follow."""
 
 
 class TrainMetrics:
@@ -86,7 +87,7 @@ class TrainMetrics:
             votes: Numbers of this worker that are summed along.
             halvings: How often this worker has halved its micro batches.
             communication: Its measurements are taken, if there are any.
-            flops: Computes the utilisation from the speed.
+            flops: The utilisation follows from its counts and the speed.
             per_worker: Include the memory that a worker may use, and each worker's use of its machine unless there are
                 many.
 
@@ -98,30 +99,34 @@ class TrainMetrics:
         limit = dict([memory_limit(self._workers.device)] if per_worker else [])
         loss = self._loss.item()  # waits for the device
         seconds = time.perf_counter() - self._started
-        own = [loss, halvings, self._data_wait, seconds, *votes, *shares, *system.values(), *limit.values()]
+        own = [loss, halvings, self._data_wait, seconds, *flops.own(), *votes, *shares]
+        own += [*system.values(), *limit.values()]
         # One exchange for all: in a small model's training each costs a noticeable part of the steps between two logs.
         by_worker = self._workers.all_gather(own)
         sums = [sum(values) for values in zip(*by_worker, strict=True)]
-        share = SECONDS + 1 + len(votes)
+        share = VOTES + len(votes)
         number, seconds = self._workers.size, max(row[SECONDS] for row in by_worker)
         per_second = self._size / seconds
         mean_loss = sums[LOSS] / self._units if self._units else math.nan  # all of these steps were left out
         metrics = {"train/loss": mean_loss, f"train/{task.unit}_per_second": per_second}
         metrics[DATA_WAIT] = sums[WAITED] / number / seconds
-        metrics |= flops.metrics(per_second)
+        metrics |= utilization(sums[FLOPS], sums[PEAK], per_second)
         if sums[HALVED]:
             metrics[HALVINGS] = sums[HALVED]
         if shares:
-            metrics[COMMUNICATION] = sums[share] / number
             communication.schedule_next(sums[share + 1] / number)
+        if shares and not math.isnan(sums[share]):
+            metrics[COMMUNICATION] = sums[share] / number
             self._slow.observe(
                 busy_parts([row[share] for row in by_worker], [row[WAITED] / row[SECONDS] for row in by_worker])
             )
         machines = [dict(zip([*system, *limit], row[-len(system) - len(limit) :], strict=True)) for row in by_worker]
         metrics |= _machine_metrics(machines, list(system), per_worker=per_worker and 1 < number <= MOST_WORKERS_APART)
-        metrics |= {name: min(each[name] for each in machines) for name in limit}
+        for name in limit:
+            if not any(math.isnan(each[name]) for each in machines):
+                metrics[name] = min(each[name] for each in machines)
         self._reset()
-        return metrics, seconds, sums[SECONDS + 1 : share]
+        return metrics, seconds, sums[VOTES:share]
 
 
 def _machine_metrics(
@@ -137,9 +142,10 @@ def _machine_metrics(
     metrics = {}
     for name in names:
         values = [each[name] for each in machines]
-        metrics[total_name(name) if name in MEMORY else name] = sum(values)
-        if name in MEMORY:
-            metrics[name] = max(values)
         if per_worker:
             metrics |= {name.replace("/", f"/worker_{rank}/"): value for rank, value in enumerate(values)}
+        total = sum(values)
+        metrics[total_name(name) if name in MEMORY else name] = total
+        if name in MEMORY and not math.isnan(total):
+            metrics[name] = max(values)
     return {name: value for name, value in metrics.items() if not math.isnan(value)}

@@ -20,6 +20,7 @@ from sweeps_train.data.global_batches import GlobalBatches
 from sweeps_train.distributed import Workers
 from sweeps_train.divergence import DivergenceGuard
 from sweeps_train.flops import FlopMeter
+from sweeps_train.measurement import Measurement
 from sweeps_train.micro_batch import choose_micro_batch_size
 from sweeps_train.models.float8 import check_float8, convert_to_float8
 from sweeps_train.optimizer import build_optimizer, learning_rate, named_in_errors
@@ -116,8 +117,8 @@ class Trainer:
         self._schedule = SaveSchedule(config.checkpoint, config.train.eval_every, failures, self.progress.step)
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self._corruption = CorruptionCheck(self.strategy, config.train.corruption_check_every, config.seed)
-        self.communication = CommunicationMeter(self.workers, config.train.communication_every)
-        self.flops = FlopMeter(self.workers, config.train.peak_tflops or self._peak())
+        self.communication = CommunicationMeter(self.workers, config.train.communication_every, self.reporter.note)
+        self.flops = FlopMeter(config.train.peak_tflops or self._peak(), self.reporter.note)
         self.measured = TrainMetrics(self.workers, self.reporter.note)
         self.divergence = DivergenceGuard(config.train, self.reporter.note)
         self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
@@ -154,7 +155,9 @@ class Trainer:
     def _peak(self) -> float | None:
         """Peak performance of the device in 10^12 operations per second, if that is known."""
         is_float8 = self.config.train.precision == "fp8"
-        return peak_of(self.workers.device, self.precision.type, float8=is_float8)
+        with Measurement("the peak performance of the device", self.reporter.note).attempt():
+            return peak_of(self.workers.device, self.precision.type, float8=is_float8)
+        return None
 
     def _read(self, micro_batch_size: int) -> None:
         """Read the batches of all remaining steps."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import traceback
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sweeps.errors import Undelivered
+from sweeps.errors import DriverFailed, Undelivered
+from sweeps.folder import ERROR_FILE
 from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.tracking.reader import load_sweep
@@ -37,6 +41,17 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
             f"record: {left.points} points of metrics and {left.artifacts} artifacts wait in {plan.folder}; "
             f"`python -m sweeps resume {plan.name}` delivers them"
         )
+
+
+def kept_error(plan: Plan, error: Exception) -> DriverFailed:
+    """Write the traceback of an unexpected error into the sweep's folder, and return the error that names it."""
+    file = plan.folder / ERROR_FILE
+    with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as log:
+        log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')}\n{''.join(traceback.format_exception(error))}\n")
+    while (cause := error.__cause__ or error.__context__) is not None and isinstance(cause, Exception):
+        error = cause  # Tune wraps what is raised in its loop
+    first_line = str(error).strip().partition("\n")[0]
+    return DriverFailed(plan.name, f"{type(error).__name__}: {first_line}", str(file))
 
 
 def finish(plan: Plan) -> SweepRecord:

@@ -11,7 +11,7 @@ from sweeps.constants import LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, TRIAL
 from sweeps.driver.confirmation import Confirmer, Repeat, record
 from sweeps.driver.retries import AlikeFailures, failure_reason
 from sweeps.driver.session import Session
-from sweeps.errors import StorageFull, mentions_full_disk
+from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.search.not_pickled import NotPickled
 from sweeps.tracking.confirmation import Confirmation, Contender
 
@@ -92,8 +92,8 @@ class RepeatSearcher(NotPickled, Searcher):
         self._live.discard(trial_id)
         if state.pools is not None:
             state.pools.release(trial_id)
-        if error and trial is not None and mentions_full_disk(reason := failure_reason(trial)):
-            state.shutdown.storage_is_full(StorageFull(state.folder, reason))
+        if error and trial is not None and mentions_storage_failure(reason := failure_reason(trial), state.folder):
+            state.shutdown.storage_has_failed(StorageFailed(state.folder, reason))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Do nothing: the session records reports."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sweeps.constants import TAG_ENDED
 from sweeps.driver.cluster import joined_cluster
-from sweeps.driver.finish import close_record, finish
+from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.holding import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.provenance import record_provenance
@@ -30,7 +30,7 @@ from sweeps.driver.startup import (
     place,
 )
 from sweeps.driver.state import SweepState, View
-from sweeps.errors import StorageFull, Undelivered, UserError, is_disk_full
+from sweeps.errors import StorageFailed, SweepsError, Undelivered, UserError, is_storage_failure
 from sweeps.plan.memory import questions_worth_asking
 from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
@@ -97,7 +97,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     except UserError:
         remove_folder(plan)
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception):
         if not Journal.is_in(plan.folder):  # MLflow has no record of the sweep
             remove_folder(plan)
         raise
@@ -147,29 +147,30 @@ def _search_and_record(
     """Search, and record how the sweep ended, however it ended.
 
     Raises:
-        StorageFull: The disk of the sweep's folder is full.
+        StorageFailed: The sweep's folder cannot be written.
+        DriverFailed: An error that nobody foresaw.
         Undelivered: The tracking server has not taken all of the record.
     """
-    status, disk_full = "failed", False
+    status, failed = "interrupted", True
     try:
         session = _open_session(plan, recorder, view, trials, memory, earlier)
         _announce_search(plan, session.state, trials, began, warnings)
         status = _search(plan, session)
+        failed = False
     except KeyboardInterrupt:
-        status = "interrupted"
+        failed = False
+        raise
+    except SweepsError:
         raise
     except Exception as error:
-        if not is_disk_full(error):
-            raise
-        status, disk_full = "interrupted", True
-        if isinstance(error, StorageFull):
-            raise
-        raise StorageFull(plan.folder, first_cause(error)) from error
+        if is_storage_failure(error):
+            raise StorageFailed(plan.folder, first_cause(error)) from error
+        raise kept_error(plan, error) from error
     finally:
         if provenance is not None:
             provenance.join(PROVENANCE_WITHIN_S)
-        # `resume`, which the message of a full disk names, also delivers what the disk has kept from MLflow.
-        with contextlib.suppress(Undelivered) if disk_full else contextlib.nullcontext():
+        # `resume`, which the message of the error names, also delivers what MLflow has not taken.
+        with contextlib.suppress(Undelivered) if failed else contextlib.nullcontext():
             close_record(plan, recorder, status)
 
 
@@ -238,8 +239,7 @@ def _search(plan: Plan, session: Session) -> str:
         plan.config.cluster.node_timeout_s if state.awaits else 0.0,
     )
     signals = ShutdownSignals(state)
-    session.start()
-    try:
+    with _recorded(session):
         while True:
             begin_unconfirmed(plan, session)
             extended, ended_because = _train_stages(plan, session, signals, context)
@@ -263,11 +263,8 @@ def _search(plan: Plan, session: Session) -> str:
                 break
             plan = extended
             state.resume_within_budget()  # not before: trials that the budget has stopped must stay unfinished
-    finally:
-        session.lifecycle.all_ended()
-        session.close()
-    if shutdown.storage_full is not None:
-        raise shutdown.storage_full
+    if shutdown.storage_failure is not None:
+        raise shutdown.storage_failure
     if shutdown.status is not None:
         return shutdown.status
     if (ended_because := shutdown.budget_spent or ended_because) is not None:
@@ -275,6 +272,21 @@ def _search(plan: Plan, session: Session) -> str:
         if state.ended_count() < state.num_trials:
             state.announce(ended_because)
     return "finished" if state.counts()["finished"] else "failed"
+
+
+@contextlib.contextmanager
+def _recorded(session: Session) -> Iterator[None]:
+    """Record what trials report, and in the end the ends of those that Tune has not told of: after an error as stopped,
+    so that they go on when the sweep is resumed."""
+    session.start()
+    try:
+        yield
+    except BaseException:
+        session.state.shutdown.driver_fails = True
+        raise
+    finally:
+        session.lifecycle.all_ended()
+        session.close()
 
 
 def _train_stages(

@@ -11,7 +11,7 @@ from sweeps.constants import LAST_DELIVERED, NUMBER, ORIGIN, ORIGIN_PREFIX, PARA
 from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.retries import AlikeFailures, failure_reason
 from sweeps.driver.session import Session
-from sweeps.errors import StorageFull, mentions_full_disk
+from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.plan.stage import PlannedStage
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.not_pickled import NotPickled
@@ -104,9 +104,9 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         )
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        shutdown = self._session.state.shutdown
-        if error and mentions_full_disk(reason := self.why_failed(trial_id)):
-            shutdown.storage_is_full(StorageFull(self._session.state.folder, reason))
+        shutdown, folder = self._session.state.shutdown, self._session.state.folder
+        if error and mentions_storage_failure(reason := self.why_failed(trial_id), folder):
+            shutdown.storage_has_failed(StorageFailed(folder, reason))
         if (pools := self._session.state.pools) is not None:
             pools.release(trial_id)
         self.interrupted = shutdown.interrupts_trials()

@@ -14,7 +14,7 @@ from sweeps.driver.node_watch import NodeWatch
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_lifecycle import TrialLifecycle
 from sweeps.driver.worker_events import WorkerEvents
-from sweeps.errors import StorageFull
+from sweeps.errors import StorageFailed
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
@@ -56,7 +56,7 @@ class Session:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        with self._ended_by_full_storage():
+        with self._ended_by_failed_storage():
             self.lifecycle.process(self.lifecycle.queued())  # those that came after the cluster was gone
             self._publish()
 
@@ -86,32 +86,37 @@ class Session:
             # cannot miss an event.
             changes = self.lifecycle.queued()
             timeout = 0.01 if closing or changes else DRAIN_TIMEOUT_S
-            with self._ended_by_full_storage():  # the events are in the trials' report logs, too
+            with self._ended_by_failed_storage():  # the events are in the trials' report logs, too
                 try:
                     self.worker_events.take(ray.get(self.broker.drain.remote(timeout)))
                 except ray.exceptions.RayError:  # the cluster is gone; what was posted before has been taken
                     self._closed.set()
-            with self._ended_by_full_storage():
-                try:
-                    self.lifecycle.process(changes)
-                    if closing or time.monotonic() >= self._publish_at:
-                        with self.state.lock:
-                            self._publish()
-                    for look in self.looks:
-                        look()
-                except StorageFull:
-                    raise
-                except Exception:  # an error in what is shown must not end what is recorded
-                    logger.exception("the progress of the sweep could not be shown")
+            with self._ended_by_failed_storage():
+                self.lifecycle.process(changes)
+            with self._ended_by_failed_storage():
+                self._show(now=closing)
             if closing and self.lifecycle.is_idle:
                 return
 
+    def _show(self, *, now: bool) -> None:
+        """Publish what is due, or at once; an error in what is shown must not end what is recorded."""
+        try:
+            if now or time.monotonic() >= self._publish_at:
+                with self.state.lock:
+                    self._publish()
+            for look in self.looks:
+                look()
+        except StorageFailed:
+            raise
+        except Exception:
+            logger.exception("the progress of the sweep could not be shown")
+
     @contextmanager
-    def _ended_by_full_storage(self) -> Iterator[None]:
+    def _ended_by_failed_storage(self) -> Iterator[None]:
         try:
             yield
-        except StorageFull as error:
-            self.state.shutdown.storage_is_full(error)
+        except StorageFailed as error:
+            self.state.shutdown.storage_has_failed(error)
 
     def _publish(self) -> None:
         """Count what was used, and update the sweep's record and the view. The time that this takes grows with the

@@ -1,10 +1,10 @@
-"""Early end of a sweep: by a person, by a full disk, or by a spent budget. Its trials save their state and stop."""
+"""Early end of a sweep, by a person, an error, a failed disk or a spent budget: its trials save their state."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from sweeps.errors import StorageFull
+from sweeps.errors import StorageFailed
 
 EarlyEnd = Literal["interrupted", "stopped"]
 """Status of a sweep that a signal, or a request from another terminal, has ended."""
@@ -16,14 +16,16 @@ class Shutdown:
     def __init__(self, broker: Any):
         self._broker = broker
         self.status: EarlyEnd | None = None
-        """Status with which the sweep ends, once a person has asked for the end or a disk is full."""
-        self.storage_full: StorageFull | None = None
+        """Status with which the sweep ends, once a person has asked for the end or a disk has failed."""
+        self.storage_failure: StorageFailed | None = None
+        self.driver_fails = False
+        """Whether an error ends the driver."""
         self.budget_spent: str | None = None
         """The budget that is used up, in words."""
 
     def interrupts_trials(self) -> bool:
         """Whether trials that stop now will continue in another session."""
-        return self.status is not None or self.budget_spent is not None
+        return self.driver_fails or self.status is not None or self.budget_spent is not None
 
     def begin(self, status: EarlyEnd) -> bool:
         """Ask all trials to save their state and stop; False if that was done before."""
@@ -33,10 +35,10 @@ class Shutdown:
         self._broker.stop_all.remote()
         return True
 
-    def storage_is_full(self, error: StorageFull) -> None:
+    def storage_has_failed(self, error: StorageFailed) -> None:
         """End the sweep, so that nothing is measured that could not be recorded; all of it can be resumed."""
-        if self.storage_full is None:
-            self.storage_full = error
+        if self.storage_failure is None:
+            self.storage_failure = error
             self.status = self.status or "interrupted"
             self._broker.stop_all.remote()
 

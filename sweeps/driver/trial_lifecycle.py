@@ -218,7 +218,7 @@ class TrialLifecycle:
         """Show and record changes.
 
         Raises:
-            StorageFull: An end cannot be recorded.
+            StorageFailed: An end cannot be recorded.
         """
         for change in changes:
             match change:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
-from sweeps.errors import StorageFull, mentions_full_disk
+from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import read_report_log
@@ -41,7 +41,7 @@ class WorkerEvents:
     def take(self, events: Iterable[Event]) -> None:
         """
         Raises:
-            StorageFull: The events cannot be recorded.
+            StorageFailed: The events cannot be recorded.
         """
         with self._state.lock:
             for event in events:
@@ -135,8 +135,8 @@ class WorkerEvents:
                 if record is not None:
                     self._save(event.trial, flight_record_name(attempt, rank), record)
             status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
-            if mentions_full_disk(event.error):
-                self._state.shutdown.storage_is_full(StorageFull(self._state.folder, event.error))
+            if mentions_storage_failure(event.error, self._state.folder):
+                self._state.shutdown.storage_has_failed(StorageFailed(self._state.folder, event.error))
 
     def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> int:
         """Record that an attempt has failed or moved; returns its number."""

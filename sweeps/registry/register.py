@@ -79,14 +79,14 @@ def register(
         UserError: There is no checkpoint, its model does not load, or MLflow refuses it.
     """
     client = connect(record.mlflow.tracking_uri)
-    from mlflow.exceptions import MlflowException
-    from mlflow.models import Model
-
-    from sweeps.registry.flavours import flavour_of
-
     with TemporaryDirectory() as folder, _quiet(client):
         tell(f"fetching the checkpoint of trial {trial.trial}")
         checkpoint, scratch = fetch_checkpoint(record, trial, Path(folder, "checkpoint")), Path(folder, "model")
+        from mlflow.exceptions import MlflowException  # once there is a checkpoint: these take seconds
+        from mlflow.models import Model
+
+        from sweeps.registry.flavours import flavour_of
+
         scratch.mkdir()
         tell("loading its model" + (" and merging its adapters" if merged else ""))
         flavour = flavour_of(checkpoint, scratch, merged=merged)

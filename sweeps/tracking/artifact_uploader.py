@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_TAGS
-from sweeps.errors import StorageFull
+from sweeps.errors import StorageFailed
 from sweeps.files import replacing
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.storage.location import is_remote
@@ -111,7 +111,7 @@ class ArtifactUploader:
                 self._release(artifact)
         except GaveUp:
             pass
-        except StorageFull:  # reported by the driver; what waits is in the journal
+        except StorageFailed:  # reported by the driver; what waits is in the journal
             pass
 
     def _release(self, artifact: Artifact | None) -> None:

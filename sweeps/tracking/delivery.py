@@ -58,7 +58,7 @@ class Delivery:
         """Write an entry to the journal; it is delivered soon.
 
         Raises:
-            StorageFull: The disk of the journal is full.
+            StorageFailed: The journal cannot be written.
         """
         self._outbox.put(entry)
 
@@ -66,7 +66,7 @@ class Delivery:
         """Write artifacts to the journal, and upload them soon.
 
         Raises:
-            StorageFull: The disk of the journal is full.
+            StorageFailed: The journal cannot be written.
         """
         for artifact in artifacts:
             self._outbox.put(artifact)

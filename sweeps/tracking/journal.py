@@ -22,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from sweeps.errors import StorageFull, is_disk_full
+from sweeps.errors import FULL, StorageFailed
 from sweeps.files import FILE_MODE, replacing
 from sweeps.versions import check_not_newer, release
 
@@ -193,7 +193,7 @@ class Journal:
             copy: Copies the folder to where a driver on another machine reads it, and returns whether that succeeded.
 
         Raises:
-            StorageFull: The disk is full.
+            StorageFailed: It cannot be written.
             NewerVersion: A later release wrote it.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ class Journal:
         self.end = os.fstat(self._file).st_size
         """Size in bytes, of complete lines."""
         self._on_disk = 0
-        self._is_full = False
+        self._has_failed = False
         if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
             self._write(b"\n")  # a killed driver has left half a line
         if self._versions[-1][1] < JOURNAL_VERSION:
@@ -222,7 +222,7 @@ class Journal:
         """Write an entry at the end.
 
         Raises:
-            StorageFull: The disk is full, or was at an earlier call; nothing was written.
+            StorageFailed: It cannot be written, or could not at an earlier call; nothing was written.
         """
         with self._lock:
             self._write(_line(entry))
@@ -258,7 +258,7 @@ class Journal:
             Whether it is also where a driver on another machine reads it.
 
         Raises:
-            StorageFull: The disk is full, which some file systems report only now.
+            StorageFailed: It cannot be written, which some file systems report only now.
         """
         if self._on_disk < end:
             written = self.end
@@ -285,8 +285,8 @@ class Journal:
         os.close(file)
 
     def _write(self, line: bytes) -> None:
-        if self._is_full:  # a shorter line might fit still, and would follow from one that is missing
-            raise StorageFull(self._path.parent)
+        if self._has_failed:  # a shorter line might fit still, and would follow from one that is missing
+            raise StorageFailed(self._path.parent)
         written = 0
         try:
             while written < len(line):
@@ -297,9 +297,9 @@ class Journal:
             raise self._converted(error) from None
         self.end += len(line)
 
-    def _converted(self, error: OSError) -> Exception:
-        self._is_full |= is_disk_full(error)
-        return StorageFull(self._path.parent) if is_disk_full(error) else OSError(*error.args)
+    def _converted(self, error: OSError) -> StorageFailed:
+        self._has_failed = True
+        return StorageFailed(self._path.parent, "" if error.errno in FULL else str(error))
 
 
 def _position(folder: Path) -> int:

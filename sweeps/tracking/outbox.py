@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sweeps.errors import StorageFull
+from sweeps.errors import StorageFailed
 from sweeps.tracking.batch import MetricValue, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status, Tags
@@ -113,7 +113,7 @@ class Outbox:
         """Write an entry to the journal; it is delivered soon.
 
         Raises:
-            StorageFull: The disk of the journal is full.
+            StorageFailed: The journal cannot be written.
         """
         self._journal.append(entry)
         if isinstance(entry, Points):
@@ -167,7 +167,7 @@ class Outbox:
 
     def _run(self) -> None:
         # The driver reports a full disk; entries that are not delivered stay in the journal.
-        with suppress(GaveUp, StorageFull):
+        with suppress(GaveUp, StorageFailed):
             while not self._closing:
                 with self._condition:
                     self._condition.wait_for(

@@ -16,7 +16,7 @@ import yaml
 
 from sweeps import constants
 from sweeps.compose.dotted import find
-from sweeps.errors import StorageFull, TrackingUnreachable, UserError
+from sweeps.errors import StorageFailed, TrackingUnreachable, UserError
 from sweeps.provenance.code import git_commit
 from sweeps.redact import redact_uri
 from sweeps.tracking.client import connect
@@ -47,7 +47,7 @@ RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "interrupted": "KILLE
 class Recorder:
     """The record of one running sweep. ``open`` and ``close`` wait for MLflow, nothing else does.
 
-    Every method but those two raises ``StorageFull`` if the disk of the sweep's folder is full.
+    Every method but those two raises ``StorageFailed`` if the sweep's folder cannot be written.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Recorder:
         Raises:
             TrackingUnreachable: MLflow does not answer.
             UserError: A sweep of that name exists already, or with ``resume`` does not.
-            StorageFull: The disk of the sweep's folder is full.
+            StorageFailed: The sweep's folder cannot be written.
         """
         if resume and not Journal.is_in(sweep.folder):
             raise UserError(
@@ -151,11 +151,11 @@ class Recorder:
             What MLflow has not taken.
         """
         self._delivery.give_up_after(patience_s, total_s)
-        with suppress(StorageFull):  # at the end of a sweep on a full disk, which was reported before
+        with suppress(StorageFailed):  # at the end of a sweep on a full disk, which was reported before
             self._status.write_latest()
         self._delivery.flush()  # at once, as artifacts wait for the runs that it creates
         artifacts = self._delivery.finish_uploads()
-        with suppress(StorageFull):
+        with suppress(StorageFailed):
             self._delivery.put(Tags(PARENT, {constants.TAG_STATE: status}))
             self._delivery.put(Status(PARENT, RUN_STATUS[status], now_ms()))
         if self._delivery.flush():

@@ -38,7 +38,7 @@ LONGEST_ERROR = 1000
 
 
 class TrialRecorder:
-    """The trials of one sweep. No method waits for MLflow; each raises ``StorageFull`` if the sweep's disk is full."""
+    """The trials of one sweep. No method waits for MLflow; each raises ``StorageFailed``."""
 
     def __init__(
         self,

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from promises import listed, printed_json, unnamed
 from recording import record_small_sweep
+from service_databases import make_service_database
 from stores import RecordedStore
 from waiting import wait_until
 
@@ -35,6 +37,7 @@ class Serving:
 
     def __init__(self, uri: str) -> None:
         config = compose_service([f"tracking_uri={uri}", "port=0"], [])
+        make_service_database(config.database)
         self.service = AppContext(config)
         listener = listen(config)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -111,6 +114,12 @@ def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) 
         here = printed(capsys, *arguments)
         assert here
         assert printed(capsys, *arguments, "--server", serving.url) == here, arguments
+
+
+def test_json_has_the_keys_that_are_promised_and_a_new_one_is_listed(uri: str) -> None:
+    found, known = set(printed_json(uri, "digits-1", "digits-2")), listed("json")
+    assert unnamed(known - found) == [], "name them in docs/upgrading.md"
+    assert sorted(found - known) == [], "`python tests/promises.py` adds them"
 
 
 def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: Serving, capsys: Run) -> None:

@@ -123,6 +123,23 @@ def test_a_lost_machines_sweep_is_taken_over_after_a_silence(tmp_path: Path, oth
     assert not (tmp_path / DRIVER_FILE).exists()
 
 
+@pytest.mark.parametrize("content", ["", '{"id": "a", "mach', "[1]", '{"id": "a"}', "\0" * 40])
+def test_a_driver_whose_file_is_damaged_keeps_others_out_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.setattr(driver, "BEAT_S", 0.2)
+    monkeypatch.setattr(driver, "SILENCE_S", 1.0)
+    with only_driver(tmp_path, "mine", machine="far/1"):
+        blind(tmp_path)
+        (tmp_path / DRIVER_FILE).write_text(content)
+        with pytest.raises(UserError, match="already, on"), only_driver(tmp_path, "mine"):
+            pass
+    (tmp_path / DRIVER_FILE).write_text(content)  # as a power cut leaves it
+    began = time.monotonic()
+    with only_driver(tmp_path, "mine"):
+        assert time.monotonic() - began >= 1.0
+
+
 def test_who_was_killed_on_this_machine_is_known_to_be_dead_at_once(tmp_path: Path) -> None:
     assert not driver_was_killed(tmp_path)
     process = hold(tmp_path)

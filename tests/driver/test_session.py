@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 import ray
@@ -14,6 +17,7 @@ from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.state import SweepState
+from sweeps.errors import StorageFailed
 from sweeps.runtime.events import Ended, Log, Report, Saved, Started
 from sweeps.tracking.spans import Span
 from sweeps.worker_error import WorkerError
@@ -69,6 +73,44 @@ def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails()
     assert broker.stop_all.remote.called
     with pytest.raises(ValueError, match="a mistake of ours"):
         session.close()
+
+
+class _FailingRecorder(_Told):
+    """Its journal cannot be written when a trial ends."""
+
+    def end(self, *arguments: Any) -> None:
+        raise self.error
+
+    error: Exception
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE])
+def test_a_trials_end_that_cannot_be_written_ends_the_sweep_and_is_not_dropped(number: int) -> None:
+    told = _FailingRecorder()
+    told.error = StorageFailed(Path("outputs/s"), str(OSError(number, os.strerror(number))))
+    broker = MagicMock()
+    broker.drain.remote.side_effect = ray.exceptions.RayActorError
+    session = session_of(told, broker)
+    session.start()
+    session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
+    session.close()
+    assert session.state.shutdown.storage_failure is told.error
+    assert os.strerror(number) in str(told.error)
+    assert "python -m sweeps resume s" in str(told.error)
+
+
+def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() -> None:
+    told = _FailingRecorder()
+    told.error = TypeError("a mistake of ours")
+    session = session_of(told, broker := MagicMock())
+    broker.drain.remote.return_value = []
+    session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
+    with patch("ray.get", lambda found: found):
+        session.start()
+        session._thread.join(30)
+    with pytest.raises(TypeError, match="a mistake of ours"):
+        session.close()
+    assert session.state.shutdown.interrupts_trials()
 
 
 def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from guarded_app import HERE, Stopped, client, make_app, token_of
+from service_databases import make_service_database
 from sqlalchemy import Engine
 
 from sweeps.service.auth import tokens
@@ -17,7 +18,7 @@ ELSEWHERE = "https://sweeps.example.org"
 
 @pytest.fixture
 def service_database(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'service.db'}"
+    return make_service_database(f"sqlite:///{tmp_path / 'service.db'}")
 
 
 @pytest.fixture

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from postgres import on_both_databases
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import Engine, select
 
 from sweeps.config.service import Queue
 from sweeps.service.database import tables
-from sweeps.service.database.engine import writing
+from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
@@ -27,6 +30,7 @@ def reason(engine: Engine, due: str) -> str:
         return str(connection.execute(asked).scalar_one())
 
 
+@on_both_databases
 def test_a_firing_becomes_one_job_however_often_it_is_looked_at(engine: Engine) -> None:
     nightly = defined()
     for time in ("2026-01-01 12:00", "2026-01-02 01:59", "2026-01-02 02:00", "2026-01-02 02:00", "2026-01-02 02:01"):
@@ -150,6 +154,24 @@ def test_a_firing_may_wait_for_the_last_sweep(engine: Engine) -> None:
     assert sweeps(engine, "queued") == ["nightly-20260102-020000", "nightly-20260103-020000"]
 
 
+@on_both_databases
+def test_a_firing_becomes_one_job_though_several_services_look_at_once(engine: Engine, service_database: str) -> None:
+    decide(engine, defined(), at("2026-01-01 12:00"))
+    go = threading.Barrier(4)
+
+    def look() -> None:
+        own = open_database(service_database)
+        go.wait(60)
+        decide(own, defined(), at("2026-01-02 02:00"))
+        own.dispose()
+
+    with ThreadPoolExecutor(4) as services:
+        for looked in [services.submit(look) for _ in range(4)]:
+            looked.result(60)
+    assert sweeps(engine) == ["nightly-20260102-020000"]
+
+
+@on_both_databases
 def test_a_firing_may_take_the_place_of_sweeps_that_run_and_wait(engine: Engine) -> None:
     nightly = defined(overlap="stop_old")
     for day in (1, 2):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres import on_both_databases
 from serving import API, Api
 from sqlalchemy import Engine, event, insert, select
 
@@ -157,6 +158,7 @@ def test_pages_by_number_hold_every_job_once(api: Api) -> None:
     assert seen == list(range(COUNT + 3, 0, -1))
 
 
+@on_both_databases
 def test_listing_equals_a_plain_look_at_all_jobs(engine: Engine) -> None:
     fill(engine, 120)
     with engine.connect() as connection:
@@ -227,6 +229,7 @@ def test_a_clock_that_is_ahead_makes_nothing_old(api: Api, monkeypatch: pytest.M
         assert len(jobs.query(connection)) == COUNT + 3
 
 
+@on_both_databases
 def test_services_that_were_silent_for_long_are_forgotten_unless_their_jobs_run(engine: Engine) -> None:
     with writing(engine) as connection:
         for name, beat in (("old", 1.0), ("holds", 1.0), ("new", 99.0)):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from mailboxes import Mailbox, mail_server, webhook
+from postgres import on_both_databases
 from pydantic import TypeAdapter, ValidationError
 from recording import open_recorder, record_small_sweep
 from rich.console import Console
@@ -107,6 +108,7 @@ def test_apprise_sends_to_all_that_it_knows(engine: Engine, uri: str, box: Mailb
     assert b"eval/loss 0.2" in text
 
 
+@on_both_databases
 def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, uri: str, box: Mailbox) -> None:
     record_small_sweep(uri)
     add_job(engine, "digits-1")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from postgres import on_both_databases
 from recording import open_recorder
 from sqlalchemy import Engine, event
 
@@ -313,6 +314,7 @@ def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str
     assert (night(engine, "night-1").verdict, night(engine, "night-1").reason) == ("failed", "It left no record.")
 
 
+@on_both_databases
 def test_a_night_is_judged_by_one_service_until_that_one_dies(engine: Engine, uri: str, judge: PromotionWorker) -> None:
     night_of(engine, uri, 1, Nights(), [(at(0.01), 0.95)])
     first, second = Heartbeat(engine, WallClock(), 30), judge

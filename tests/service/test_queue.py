@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from postgres import on_both_databases
 from sqlalchemy import Engine, insert
 
 from sweeps.config.service import Queue
@@ -42,6 +43,7 @@ def test_the_higher_priority_starts_first_and_equals_in_their_order(engine: Engi
     assert [claim(engine) for _ in range(5)] == ["b", "d", "a", "c", None]
 
 
+@on_both_databases
 def test_among_equals_who_has_fewest_running_and_started_longest_ago_is_next(engine: Engine) -> None:
     for sweep in ("a1", "a2", "a3"):
         submit(engine, sweep, "ada")
@@ -70,6 +72,7 @@ def test_no_more_run_than_the_limits_of_machine_user_and_project_allow(engine: E
     assert claim(engine, limits) == "a2"
 
 
+@on_both_databases
 def test_a_sweep_is_run_by_one_job_at_a_time(engine: Engine) -> None:
     submit(engine, "a")
     submit(engine, "a", request=Resume(sweep="a"))
@@ -78,6 +81,7 @@ def test_a_sweep_is_run_by_one_job_at_a_time(engine: Engine) -> None:
     assert claim(engine) == "a"
 
 
+@on_both_databases
 def test_two_sweeps_of_one_schedule_never_run_at_once(engine: Engine) -> None:
     for sweep, schedule in (("n1", "nightly"), ("n2", "nightly"), ("h1", "hourly"), ("a", None)):
         submit(engine, sweep, schedule=schedule)
@@ -95,6 +99,7 @@ def test_what_must_have_ended_by_now_starts_no_more(engine: Engine) -> None:
         assert jobs.find(connection, early.id).state == "running"
 
 
+@on_both_databases
 def test_many_who_claim_at_once_get_each_job_once(engine: Engine, service_database: str) -> None:
     for number in range(20):
         submit(engine, f"s{number}")
@@ -114,6 +119,7 @@ def test_many_who_claim_at_once_get_each_job_once(engine: Engine, service_databa
     assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
 
 
+@on_both_databases
 def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_it_any_more(engine: Engine) -> None:
     submit(engine, "a")
     submit(engine, "b")
@@ -132,6 +138,7 @@ def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_
         assert jobs.find(connection, job.id).state == "running"
 
 
+@on_both_databases
 def test_what_a_lost_machine_ran_is_inherited_once(engine: Engine) -> None:
     submit(engine, "a")
     with writing(engine) as connection:

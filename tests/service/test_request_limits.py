@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from guarded_app import Stopped, client, make_app, token_of
+from service_databases import make_service_database
 from sqlalchemy import Engine
 
 from sweeps.service.auth import tokens
@@ -17,7 +18,7 @@ from sweeps.service.database.engine import writing
 
 @pytest.fixture
 def service_database(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'service.db'}"
+    return make_service_database(f"sqlite:///{tmp_path / 'service.db'}")
 
 
 @pytest.fixture

@@ -191,9 +191,8 @@ def test_every_version_has_its_migration_and_together_they_make_the_tables_of_th
     engine.dispose()
 
 
-@pytest.mark.slow
 def test_a_postgresql_from_before_versions_is_brought_forward_in_one_transaction(postgres: Postgres) -> None:
-    url = postgres.database("earlier")
+    url = postgres.database()
     engine = create_engine(url)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))

@@ -6,17 +6,20 @@ import json
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from service_databases import make_service_database
 from sqlalchemy import Engine, select
 
+from sweeps.cli import run_command
+from sweeps.config.service import Service
 from sweeps.errors import ConfigError, UnknownName
+from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import Principal, project_of, visible
 from sweeps.service.database import tables
-from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.engine import writing
 
 
 class Job:
@@ -25,10 +28,8 @@ class Job:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
-    yield engine
-    engine.dispose()
+def service_database(tmp_path: Path) -> str:
+    return make_service_database(f"sqlite:///{tmp_path / 'service.db'}")
 
 
 def test_a_token_is_known_by_its_digest_and_kept_nowhere(engine: Engine, tmp_path: Path) -> None:
@@ -92,23 +93,20 @@ def test_nobody_submits_into_a_project_that_is_not_theirs() -> None:
         project_of(ada, "robotics")
 
 
-def sweeps(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sweeps", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_a_token_is_made_listed_and_revoked_on_the_command_line(tmp_path: Path) -> None:
-    made = sweeps("token", "create", "--user", "ada", "--role", "run", "--expires", "90d", folder=tmp_path)
+def test_a_token_is_made_listed_and_revoked_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    create = [sys.executable, "-m", "sweeps", "token", "create", "--user", "ada", "--role", "run", "--expires", "90d"]
+    made = subprocess.run(create, capture_output=True, text=True, timeout=120, check=True)
     secret = made.stdout.strip()
     assert tokens.PATTERN.fullmatch(secret)
     assert secret not in made.stderr
-    into = sweeps("token", "create", "--user", "eve", "--role", "admin", "--file", "t", folder=tmp_path)
-    assert into.stdout == ""
-    assert tokens.PATTERN.fullmatch((tmp_path / "t").read_text().strip())
-    assert stat.S_IMODE((tmp_path / "t").stat().st_mode) == 0o600
-    assert sweeps("token", "revoke", "1", folder=tmp_path).returncode == 0
-    listed = sweeps("token", "list", "--json", folder=tmp_path)
-    first, second = json.loads(listed.stdout)
+    assert run_command(["token", "create", "--user", "eve", "--role", "admin", "--file", "t"]) == (0, None)
+    assert capsys.readouterr().out == ""
+    assert tokens.PATTERN.fullmatch(Path("t").read_text().strip())
+    assert stat.S_IMODE(Path("t").stat().st_mode) == 0o600
+    assert run_command(["token", "revoke", "1"]) == (0, None)
+    capsys.readouterr()
+    assert run_command(["token", "list", "--json"]) == (0, None)
+    first, second = json.loads(capsys.readouterr().out)
     assert (first["user"], first["role"], second["user"]) == ("ada", "run", "eve")
     assert first["expires"] - first["created"] == 90 * 86400
     assert first["revoked"] is not None
@@ -120,14 +118,14 @@ def test_a_token_is_made_listed_and_revoked_on_the_command_line(tmp_path: Path) 
         ["revoke", "17"],
         ["list", "database=nothing://x"],
     ):
-        refused = sweeps("token", *wrong, folder=tmp_path)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr.startswith("sweeps: ")
-        assert "Traceback" not in refused.stderr
+        assert run_command(["token", *wrong])[0] == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("sweeps: ")
+        assert "Traceback" not in printed.err
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", *(pytest.param(each, marks=pytest.mark.slow) for each in ("::", "0"))])
-def test_beyond_this_machine_nothing_is_served_without_an_admin(tmp_path: Path, host: str) -> None:
-    refused = sweeps("serve", f"host='{host}'", "port=0", folder=tmp_path)
-    assert refused.returncode == 2
-    assert "make it with `python -m sweeps token create --user YOU --role admin`" in refused.stderr
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
+def test_beyond_this_machine_nothing_is_served_without_an_admin(host: str) -> None:
+    with pytest.raises(ConfigError, match="make it with `python -m sweeps token create --user YOU --role admin`"):
+        AppContext(Service(host=host))

@@ -15,7 +15,7 @@ from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6
 
 import sweeps_train
 from sweeps_train.checkpoint import best_checkpoint, newest_intact, remove_superseded
-from sweeps_train.integrity import find_damage
+from sweeps_train.integrity import SEAL_FILE, find_damage, seal
 from sweeps_train.training_state import STATE_FILES, TENSORS_FILE
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
@@ -142,7 +142,8 @@ def test_a_checkpoint_of_an_older_version_lacks_some_counts(tmp_path: Path) -> N
         state["optimizer"].setdefault(parameter, {})[key] = each
     file.with_suffix(".safetensors").unlink()
     torch.save(state, file)
-    (file.parent / "files.json").unlink()
+    (file.parent / SEAL_FILE).unlink()
+    seal(file.parent)
     first, last = run(config, tmp_path).progress
     assert (first.step, first.samples, first.epochs, first.seconds) == (4, 1600, 1600 / 1707, 0.0)
     assert last.step == 8
@@ -350,6 +351,20 @@ def test_weights_and_state_are_not_read_again_to_be_sealed(
         assert find_damage(checkpoint) == f"{name} is not what was written"
         content[len(content) // 2] ^= 1
         (checkpoint / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"model.safetensors": 3}', '{"model.safetensors": [1]}'])
+def test_a_checkpoint_whose_list_of_files_is_missing_or_damaged_is_damaged(tmp_path: Path, content: str | None) -> None:
+    checkpoint = tmp_path / "step-00000001"
+    checkpoint.mkdir()
+    (checkpoint / "model.safetensors").write_bytes(b"1234")
+    if content is not None:
+        (checkpoint / SEAL_FILE).write_text(content)
+    newest, damages = newest_intact(tmp_path)
+    assert newest is None
+    assert len(damages) == 1
+    assert "its checkpoint step-00000001 is damaged, and set aside" in damages[0]
+    assert (tmp_path / "step-00000001.damaged/model.safetensors").exists()
 
 
 def test_the_weights_of_an_image_model_are_not_read_again_either(

@@ -98,7 +98,7 @@ def test_overlapping_spans_are_counted_once() -> None:
 
 
 def test_watching_takes_three_thousandths_of_the_time_at_most() -> None:
-    meter = CommunicationMeter(Workers(rank=0, size=2, device=torch.device("cpu")), "auto")
+    meter = CommunicationMeter(Workers(rank=0, size=2, device=torch.device("cpu")), "auto", print)
 
     def steps_until_watched(cost: float) -> int:
         for step in itertools.count():
@@ -140,7 +140,7 @@ def test_a_log_is_one_exchange_between_the_workers() -> None:
     measured.start()
     measured.add_step(torch.tensor(3.0), 4, 8, 0.0)
     task: Any = SimpleNamespace(unit="samples")
-    meters = CommunicationMeter(workers, None), FlopMeter(workers, None)
+    meters = CommunicationMeter(workers, None, print), FlopMeter(None, print)
     metrics, _, votes = measured.take(task, [1.0, 0.0], 0, *meters, per_worker=True)
     assert len(TwoAlike.exchanges) == 1
     assert (metrics["train/loss"], votes) == (1.5, [2.0, 0.0])

@@ -22,6 +22,7 @@ from sweeps_train import load_model
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import FSDP
 from sweeps_train.distributed import Workers
+from sweeps_train.integrity import SEAL_FILE, seal
 from sweeps_train.precision import Precision
 from sweeps_train.strategies import Strategy, build_strategy, fsdp, tensor_parallel
 from sweeps_train.strategies.strategy import Capabilities
@@ -91,7 +92,8 @@ def test_the_model_is_stored_in_16_bits_and_a_resumed_training_ends_with_the_sam
     run(whole(), working_folder / "rounded", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
     file = working_folder / "rounded" / "step-00000004" / TENSORS_FILE
     save_file({name: each for name, each in load_file(file).items() if not name.startswith("trained weight:")}, file)
-    (file.parent / "files.json").unlink()  # its checksums
+    (file.parent / SEAL_FILE).unlink()
+    seal(file.parent)
     assert metrics_of(run(whole(), working_folder / "rounded", resume=True).final) != before
 
 

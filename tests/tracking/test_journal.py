@@ -18,7 +18,7 @@ import pytest
 from recording import CONFIG, POINT, artifact_files, history, open_recorder
 
 from sweeps import constants
-from sweeps.errors import StorageFull, UserError
+from sweeps.errors import StorageFailed, UserError
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     POSITION_FILE,
@@ -139,10 +139,10 @@ def test_a_full_disk_is_named_and_leaves_whole_lines(small_disk: Callable[[int],
             journal.append(Points("0", written, 0, {"eval/loss": 1.0}))
             written += 1
 
-    with pytest.raises(StorageFull, match=rf"disk is full that holds {folder};.*resume disk-0"):
+    with pytest.raises(StorageFailed, match=rf"disk is full that holds {folder};.*resume disk-0"):
         fill()
     assert written > 100
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageFailed):
         journal.append(Tags("", {}))  # shorter: it may fit, but nothing may follow what did not
     journal.advance(0)  # there is no room for that either, and none is needed
     assert [entry.step for entry in journal.entries() if isinstance(entry, Points)] == list(range(written))

@@ -10,7 +10,7 @@ import time
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from sweeps.errors import is_disk_full
+from sweeps.errors import is_storage_failure
 
 RETRY_AFTER_S = 5
 """Seconds after which a client may ask again."""
@@ -34,7 +34,7 @@ def is_unavailable(error: BaseException) -> bool:
         if isinstance(error.orig, sqlite3.Error):
             return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE
         return isinstance(error, OperationalError | InterfaceError)
-    return isinstance(error, PoolTimeoutError) or is_disk_full(error)
+    return isinstance(error, PoolTimeoutError) or is_storage_failure(error)
 
 
 def first_line(error: BaseException) -> str:

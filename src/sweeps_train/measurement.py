@@ -1,0 +1,63 @@
+"""Measurements that may fail: that is said once, and the training goes on without them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TypeVar
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Measurement:
+    """Something that is measured, and left out if a library raises an exception meanwhile.
+
+    Workers exchange their measurements, so one that has failed on a worker takes part as NaN.
+    """
+
+    def __init__(self, name: str, note: Callable[[str], None] | None = None):
+        """
+        Args:
+            name: Of a metric, or a few words.
+            note: Tells the user something; the log is told in any case.
+        """
+        self._name, self._note = name, note
+        self.failed = False
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Context of code that measures, which ends at its first exception.
+
+        >>> with Measurement("the weather").attempt():
+        ...     raise OSError("no window")
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, training must continue
+            self.fail(error)
+
+    @contextmanager
+    def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:
+        """Context of code that is measured: it runs all the same if the context manager that ``measuring`` makes cannot
+        be made, entered or left, and its own exceptions pass."""
+        stack, entered = ExitStack(), None
+        with self.attempt():
+            entered = stack.enter_context(measuring())
+        try:
+            yield entered
+        finally:
+            with self.attempt():
+                stack.close()
+
+    def fail(self, error: Exception) -> None:
+        """Say once what could not be measured, and why."""
+        if self.failed:
+            return
+        self.failed = True
+        text = f"{self._name} cannot be measured and is left out ({type(error).__name__}: {error})"
+        _log.warning(text)
+        if self._note is not None:
+            self._note(text)

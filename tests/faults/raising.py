@@ -1,0 +1,37 @@
+"""Runs the command line with an error at the n-th call of one function of the driver.
+
+python raising.py MODULE:FUNCTION N run conf=digits ...
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import os
+import sys
+from typing import Any
+
+
+def main() -> None:
+    place, number, *arguments = sys.argv[1:]
+    module, _, name = place.partition(":")
+    *path, last = name.split(".")
+    owner: Any = functools.reduce(getattr, path, importlib.import_module(module))
+    called, calls, driver = getattr(owner, last), itertools.count(1), os.getpid()
+
+    @functools.wraps(called)
+    def raising(*values: Any, **named: Any) -> Any:
+        if os.getpid() == driver and next(calls) == int(number):
+            raise RuntimeError("nobody foresaw this")
+        return called(*values, **named)
+
+    setattr(owner, last, raising)
+    sys.argv = ["sweeps", *arguments]
+    from sweeps.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()
