@@ -133,7 +133,9 @@ class Driver:
         self.exploits: list[Exploit] = []
         session: Any = SimpleNamespace(
             state=SimpleNamespace(
-                shutdown=SimpleNamespace(interrupts_trials=lambda: self.interrupted, status=None), pools=None
+                shutdown=SimpleNamespace(interrupts_trials=lambda: self.interrupted, status=None),
+                folder=disk.folder,
+                pools=None,
             ),
             worker_events=SimpleNamespace(exploited=self.exploits.append),
         )

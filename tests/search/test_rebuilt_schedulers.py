@@ -105,7 +105,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int]
 
     @functools.cache
     def searched(scheduler: str, places: int) -> Disk:
-        disk = Disk(tmp_path_factory.mktemp(scheduler))
+        disk = Disk(tmp_path_factory.mktemp(scheduler) / "undisturbed")
         driver(disk, scheduler, places).run()
         return disk
 

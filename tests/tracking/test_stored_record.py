@@ -98,4 +98,4 @@ def test_nothing_is_delivered_that_the_store_does_not_have(
         recorder.trials.end("0000", "finished", 1, 1)
         recorder.trials.log("0000", 7, {"eval/loss": 0.1}, 1000)
         assert recorder.close("interrupted", patience_s=2.0, total_s=2.0)
-    assert all(trial.state == "running" for trial in load_sweep(uri, "first").trials)
+    assert {trial.state for trial in load_sweep(uri, "first").trials} == {"running"}
