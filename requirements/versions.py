@@ -27,7 +27,7 @@ from sources import uv_settings
 FOLDER = Path(__file__).resolve().parent
 CHECKOUT = FOLDER.parent
 TABLE = CHECKOUT / "docs" / "versions.md"
-TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist")
+TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist", "lightning")
 SHOWN = ("ray", "torch", "transformers", "peft", "optuna", "mlflow-skinny", "numpy")
 """Packages whose installed version stands in the table."""
 LEFT_TO_UV = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)$")
@@ -164,7 +164,7 @@ class Environment:
             except subprocess.TimeoutExpired:
                 status = f"not ended within {within_s:.0f} s"
         text = logged.read_text(encoding="utf-8", errors="replace")
-        print(text[-6000:], status, flush=True)
+        print(text, status, flush=True)
         return f"{text}\n{status}"
 
     def _call(self, command: list[str]) -> str:
