@@ -212,12 +212,12 @@ def losses(recorder: Recorder) -> dict[tuple[int, str], float]:
 
 
 def test_one_process_resumes_from_a_checkpoint_of_a_pipeline(
-    quick: Results, folder: Path, alone: dict[str, Recorder], monkeypatch: pytest.MonkeyPatch
+    quick: Results, folder: Path, alone: Callable[[str], Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     shutil.copytree("2 1f1b lora", "alone")
     resumed = run(TRAININGS["lora"], Path("alone"))
-    assert resumed.final["eval/loss"] == pytest.approx(alone["lora"].final["eval/loss"], rel=1e-4)
+    assert resumed.final["eval/loss"] == pytest.approx(alone("lora").final["eval/loss"], rel=1e-4)
 
 
 def on_gpus() -> dict[str, Recorder]:
