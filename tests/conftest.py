@@ -68,10 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _imported_stays() -> None:
-    """What all tests have imported is millions of objects: to look through them for garbage takes a second, which a
-    training does for each new base model. So it does not look there."""
+def pytest_collection_finish() -> None:
+    """Leave what the tests have imported out of collections, which would search half a million objects for a second."""
+    gc.collect()
     gc.freeze()
 
 

@@ -27,8 +27,9 @@ class Cycle:
 @pytest.fixture(autouse=True)
 def nothing_stays_frozen() -> Iterator[None]:
     gc.disable()  # only what is asked for
-    yield
     gc.unfreeze()
+    yield
+    gc.freeze()  # again, as the tests before
     gc.enable()
 
 
