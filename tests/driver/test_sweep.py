@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ from mlflow import artifacts
 from processes import outputs
 from running import SHORT, Done, run, start
 
+from sweeps.cli import run_command
 from sweeps.tracking.reader import load_sweep
 from sweeps_train import load_model
 
@@ -215,7 +217,7 @@ def test_progress_is_one_plain_line_an_event_and_nothing_else(digits: Done) -> N
     assert sum(re.search(r"trial \d{4} started", line) is not None for line in lines) == 4
 
 
-def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done) -> None:
+def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done, capsys: pytest.CaptureFixture[str]) -> None:
     def out(*arguments: str) -> str:
         process = start(digits.folder, *arguments)
         printed, err = outputs(process, 60)
@@ -225,9 +227,15 @@ def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done) -> None:
     assert json.loads(out("show", "first", "--json")) == digits.document
     assert json.loads(out("best", "first", "--json")) == digits.document["best"]
     assert json.loads(out("list", "--json"))[0]["sweep"] == "first"
-    assert "first" in out("list")
-    assert "pruned" in out("show", "first")
-    assert digits.document["best"]["run_id"] in out("best", "first")
+
+    def shown(*arguments: str) -> str:
+        with contextlib.chdir(digits.folder):
+            assert run_command([*arguments])[0] == 0
+        return capsys.readouterr().out
+
+    assert "first" in shown("list")
+    assert "pruned" in shown("show", "first")
+    assert digits.document["best"]["run_id"] in shown("best", "first")
 
 
 def test_a_name_that_is_taken_is_refused(digits: Done) -> None:

@@ -39,14 +39,20 @@ def call(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
     return out, err
 
 
-def refused(folder: Path, *arguments: str) -> str:
-    """The message of a verb that ends before it starts anything; run in this process."""
-    printed = io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stderr(printed):
+def called_here(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """The same in this process, of a verb that trains nothing: its status, output and messages."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status, _ = run_command([*arguments])
+    assert "Traceback" not in err.getvalue()
+    return status, out.getvalue(), err.getvalue()
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    """The message of a verb that ends before it starts anything."""
+    status, _, err = called_here(folder, *arguments)
     assert status == 2
-    assert "Traceback" not in printed.getvalue()
-    return printed.getvalue()
+    return err
 
 
 def curve(done: Done, run_id: str, metric: str) -> list[tuple[int, float]]:
@@ -72,7 +78,8 @@ def test_the_exported_best_trial_runs_as_it_is_and_gives_the_same_loss(digits: D
 
 
 def test_any_trial_can_be_shown_and_exported_and_mistakes_are_named(digits: Done) -> None:
-    out, _ = call(digits.folder, "best", "first", "--trial=1", "--export=second.yaml", "--json")
+    status, out, err = called_here(digits.folder, "best", "first", "--trial=1", "--export=second.yaml", "--json")
+    assert status == 0, err
     assert json.loads(out)["trial"] == "0001"
     written = yaml.safe_load((digits.folder / "second.yaml").read_text(encoding="utf-8"))
     params: dict[str, Any] = digits.document["trials"][1]["params"]
@@ -241,7 +248,9 @@ def test_a_trial_is_registered_from_its_page(digits: Done, tmp_path: Path) -> No
 
 
 def test_a_retrained_trial_takes_another_option_of_a_group(digits: Done) -> None:
-    out, _ = call(digits.folder, "retrain", "first", "model=vision_transformer", "--dry-run", "--json")
+    tokens = ("retrain", "first", "model=vision_transformer", "--dry-run", "--json")
+    status, out, err = called_here(digits.folder, *tokens)
+    assert status == 0, err
     config = json.loads(out)["config"]
     assert config["model"]["kind"] == "vision_transformer"
     assert config["train"]["lr"] == digits.document["best"]["params"]["train.lr"]

@@ -103,7 +103,8 @@ def test_where_early_values_tell_nothing_several_times_as_many_trials_go_on() ->
     assert nothing > 3 * everything
 
 
-@pytest.mark.parametrize("is_of_point", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_of_point", [True, False])
 def test_where_early_values_tell_nothing_a_search_usually_finds_what_full_trainings_at_the_same_cost_do(
     is_of_point: bool,
 ) -> None:

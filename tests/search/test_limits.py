@@ -43,9 +43,13 @@ class Memory:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "kind"), [("tpe", "asha"), ("tpe", "hyperband"), ("tpe", "median"), ("curves", "freeze_thaw")]
+    ("sampler", "kind", "seed"),
+    [
+        *(("tpe", kind, seed) for kind in ("asha", "hyperband", "median") for seed in range(3)),
+        ("curves", "freeze_thaw", 0),
+        *(pytest.param("curves", "freeze_thaw", seed, marks=pytest.mark.slow) for seed in (1, 2)),
+    ],
 )
-@pytest.mark.parametrize("seed", range(3))
 def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_finished(
     sampler: str, kind: str, seed: int
 ) -> None:

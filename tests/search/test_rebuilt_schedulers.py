@@ -3,6 +3,7 @@ uninterrupted search makes."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +81,7 @@ SCHEDULERS = {
     "pb2": pb2,
 }
 LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "pb2": 4}
-QUICK = {"pb2": 29, "pbt": 7, "freeze_thaw": 17}
+QUICK = {"pb2": 29, "pbt": 11, "freeze_thaw": 17}
 SLOW = {"pb2": 5}
 """Number of writes between two deaths. PB2 and freeze-thaw fit models, which takes time."""
 with_places = pytest.mark.parametrize(
@@ -98,10 +99,17 @@ def driver(disk: Disk, scheduler: str, places: int) -> Driver:
     return Driver(disk, build, trials=TRIALS, length=LENGTH[scheduler], places=places)
 
 
-def undisturbed(folder: Path, scheduler: str, places: int) -> Disk:
-    disk = Disk(folder)
-    driver(disk, scheduler, places).run()
-    return disk
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Disk]:
+    """What an uninterrupted search has written; each is made once."""
+
+    @functools.cache
+    def searched(scheduler: str, places: int) -> Disk:
+        disk = Disk(tmp_path_factory.mktemp(scheduler))
+        driver(disk, scheduler, places).run()
+        return disk
+
+    return searched
 
 
 def decides(scheduler: str, decisions: list[tuple[str, dict[str, Any]]]) -> bool:
@@ -119,12 +127,12 @@ def decides(scheduler: str, decisions: list[tuple[str, dict[str, Any]]]) -> bool
 )
 @with_places
 def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
-    scheduler: str, places: int, stride: dict[str, int], tmp_path: Path
+    undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, stride: dict[str, int], tmp_path: Path
 ) -> None:
-    whole = undisturbed(tmp_path / "undisturbed", scheduler, places)
+    whole = undisturbed(scheduler, places)
     expected = outcome(whole)
     assert decides(scheduler, expected[0])
-    between = stride.get(scheduler, 3 if stride is QUICK else 1)
+    between = stride.get(scheduler, 5 if stride is QUICK else 1)
     for point in range(1, whole.writes + 1, between):
         disk = Disk(tmp_path / str(point))
         disk.dies_at = point
@@ -136,10 +144,10 @@ def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
 
 @with_places
 def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
-    scheduler: str, places: int, tmp_path: Path
+    undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, tmp_path: Path
 ) -> None:
-    expected = outcome(undisturbed(tmp_path / "undisturbed", scheduler, places))
-    for every in (31,) if scheduler == "pb2" else (7, 12, 31):
+    expected = outcome(undisturbed(scheduler, places))
+    for every in (31,) if scheduler == "pb2" else (7, 31):
         disk = Disk(tmp_path / str(every))
         for _ in itertools.count():
             disk.dies_at = disk.writes + every
@@ -153,10 +161,10 @@ def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
 
 @with_places
 def test_a_search_that_is_interrupted_after_any_report_decides_as_if_it_had_not_been(
-    scheduler: str, places: int, tmp_path: Path
+    undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, tmp_path: Path
 ) -> None:
-    expected = outcome(undisturbed(tmp_path / "undisturbed", scheduler, places))
-    for events in range(0, 40, QUICK.get(scheduler, 3)):
+    expected = outcome(undisturbed(scheduler, places))
+    for events in range(0, 40, QUICK.get(scheduler, 5)):
         disk = Disk(tmp_path / str(events))
         driver(disk, scheduler, places).run(stop_after=events)
         driver(disk, scheduler, places).run()
@@ -166,7 +174,7 @@ def test_a_search_that_is_interrupted_after_any_report_decides_as_if_it_had_not_
 @pytest.mark.parametrize("places", [1, 3])
 @pytest.mark.parametrize("scheduler", ["asha", "median"])
 def test_a_search_that_is_extended_decides_on_what_it_knows_of_the_trials_before(
-    scheduler: str, places: int, tmp_path: Path
+    undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, tmp_path: Path
 ) -> None:
     """One trial at a time gives the decisions of a search that had all trials from the beginning."""
     disk = Disk(tmp_path / "extended")
@@ -175,7 +183,7 @@ def test_a_search_that_is_extended_decides_on_what_it_knows_of_the_trials_before
         Driver(disk, build, trials=TRIALS, length=LENGTH[scheduler], places=places, num_trials=trials).run()
     decisions, trials_of_study = outcome(disk)
     if places == 1:
-        assert [decisions, trials_of_study] == outcome(undisturbed(tmp_path / "undisturbed", scheduler, 1))
+        assert [decisions, trials_of_study] == outcome(undisturbed(scheduler, 1))
     assert any(event["stops"] for name, event in decisions if name >= "0003")
 
 

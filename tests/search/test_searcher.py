@@ -244,7 +244,7 @@ def test_a_search_ends_when_it_is_enough() -> None:
 @pytest.mark.parametrize("kind", ["tpe", "random"])
 def test_every_point_of_a_finite_space_is_trained_once_and_then_it_is_over(kind: str, tmp_path: Path) -> None:
     sampler = TypeAdapter[Sampler](Sampler).validate_python({"kind": kind})
-    space = Space({name: SPACE[name] for name in ("layers", "kind", "width")})
+    space = Space({name: SPACE[name] for name in ("kind", "width")})
     points: list[Any] = []
     while True:
         search = stored(tmp_path, sampler=sampler, space=space)  # anew every time

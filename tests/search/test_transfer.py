@@ -173,7 +173,7 @@ def test_a_related_sweep_helps_on_any_scale_and_a_misleading_one_does_no_harm(ki
     assert opposite[:, -1].mean() < without[:, -1].mean() + 2 * noise
 
 
-@pytest.mark.parametrize("kind", ["gp", "bohb"])
+@pytest.mark.parametrize("kind", [pytest.param("gp", marks=pytest.mark.slow), "bohb"])
 def test_other_samplers_that_learn_are_helped_too(kind: str) -> None:
     function = Hartmann(6)
     earlier = earlier_of(function, 0)
