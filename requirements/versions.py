@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from sources import uv_settings
 FOLDER = Path(__file__).resolve().parent
 CHECKOUT = FOLDER.parent
 TABLE = CHECKOUT / "docs" / "versions.md"
-TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist")
+TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist", "lightning")
 SHOWN = ("ray", "torch", "transformers", "peft", "optuna", "mlflow-skinny", "numpy")
 """Packages whose installed version stands in the table."""
 LEFT_TO_UV = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)$")
@@ -164,7 +165,7 @@ class Environment:
             except subprocess.TimeoutExpired:
                 status = f"not ended within {within_s:.0f} s"
         text = logged.read_text(encoding="utf-8", errors="replace")
-        print(text[-6000:], status, flush=True)
+        print(text, status, flush=True)
         return f"{text}\n{status}"
 
     def _call(self, command: list[str]) -> str:
@@ -239,8 +240,8 @@ def written(rows: dict[str, list[str]]) -> str:
     return TITLE + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def tried(combination: Combination, parts: list[str]) -> list[str]:
-    """Try a combination, and return its row."""
+def tried(combination: Combination, parts: list[str]) -> Iterator[list[str]]:
+    """Try a combination; its row, again after each part."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="sweeps-versions-") as name:
         environment = Environment(combination, Path(name))
@@ -249,11 +250,18 @@ def tried(combination: Combination, parts: list[str]) -> list[str]:
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(error, file=sys.stderr, flush=True)
             missing = ["cannot be installed", *[NOT_RUN] * (len(COLUMNS) - 4)]
-            return [combination.name, today, combination.python, *missing]
+            yield [combination.name, today, combination.python, *missing]
+            return
         versions = environment.versions()
-        results = [environment.test(files) if part in parts else NOT_RUN for part, files in TESTS.items()]
-        results += [environment.sweep(arguments) if part in parts else NOT_RUN for part, arguments in SWEEPS.items()]
-        return [combination.name, today, combination.python, *(versions.get(each, "") for each in SHOWN), *results]
+        row = [combination.name, today, combination.python, *(versions.get(each, "") for each in SHOWN)]
+        known = rows_of(TABLE.read_text(encoding="utf-8") if TABLE.exists() else "").get(combination.name, [])
+        same = known[2 : len(row)] == row[2:]  # the same versions: other parts stay
+        row += known[len(row) :] if same else [NOT_RUN] * (len(COLUMNS) - len(row))
+        for index, part in enumerate([*TESTS, *SWEEPS], start=len(row) - len(TESTS) - len(SWEEPS)):
+            if part in parts:
+                row[index] = environment.test(TESTS[part]) if part in TESTS else environment.sweep(SWEEPS[part])
+                yield row
+        yield row
 
 
 def main() -> None:
@@ -267,10 +275,10 @@ def main() -> None:
         parser.error(f"{', '.join(unknown)}: there are {', '.join(by_name)}")
     for name in given.names or by_name:
         print(f"==> {name}", flush=True)
-        row = tried(by_name[name], given.parts.split(","))
-        print(" | ".join(row), flush=True)
-        rows = rows_of(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
-        TABLE.write_text(written({**rows, name: row}), encoding="utf-8")
+        for row in tried(by_name[name], given.parts.split(",")):
+            print(" | ".join(row), flush=True)
+            rows = rows_of(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+            TABLE.write_text(written({**rows, name: row}), encoding="utf-8")
 
 
 if __name__ == "__main__":

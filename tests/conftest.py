@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from allowed_skips import pytest_addoption, pytest_sessionfinish
 from postgres import pytest_configure, pytest_unconfigure
+from stores import SHARED
 
 # Fixtures import what they need: tests of the training library also run where there is neither Ray nor MLflow.
 if TYPE_CHECKING:
@@ -91,9 +92,14 @@ def _device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Not the cache of the person who runs the tests."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of this run of the tests, for all its processes; and not the cache of the person who runs them."""
     os.environ["SWEEPS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    os.environ[SHARED] = str(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -103,23 +109,20 @@ def checkout() -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_database(_cache: None) -> Path:
+def empty_database(shared_folder: Path) -> Path:
     from stores import empty_store
 
     return empty_store()
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory, _cache: None) -> Done:
+def digits(shared_folder: Path) -> Done:
     """The sweep ``first`` of four trials under ASHA, as a user's first one: it makes the store, runs the preflight and
     ends with a report. Tests may read it and what it left, and add sweeps to its store."""
     from running import SHORT, run_once
 
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # of this run of the tests, for all its processes
     tokens = ("conf=digits", "search.num_trials=4", *SHORT, "--name=first")
-    return run_once(folder / "digits", *tokens, report=True, new_store=True, within_s=800)
+    return run_once(shared_folder / "digits", *tokens, report=True, new_store=True, within_s=800)
 
 
 @pytest.fixture

@@ -146,6 +146,7 @@ RUN_ELSEWHERE = {
     r"python -m sweeps (show|report|run) .*": "tests/cli/test_server_option.py, for a sweep of a service",
     r"curl .*": "tests/service/test_api.py; that the route takes this body is checked here",
     r"python -m sweeps serve.*": "tests/service/test_serve.py",
+    r"python -m sweeps doctor .*": "tests/doctor/test_doctor.py",
     r"python -m sweeps ui .*": "tests/tracking/test_mlflow_pages.py",
     r"python -m sweeps stop .*": "tests/driver/test_stop.py",
     r"python -m sweeps schedule (run|pause|resume) .*": "tests/cli/test_schedule_verbs.py",

@@ -25,6 +25,7 @@ import click
 import griffe
 from recording import record_small_sweep
 from reference import config_keys, python_functions, routes, verbs
+from stores import SHARED
 
 from sweeps import constants
 from sweeps.cli import run_command
@@ -160,7 +161,7 @@ def main() -> None:
     for surface, names in SURFACES.items():
         add(surface, names())
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        os.environ["SWEEPS_CACHE"] = folder  # of an empty store
+        os.environ["SWEEPS_CACHE"] = os.environ[SHARED] = folder
         uri = f"sqlite:///{folder}/mlflow.db"
         for name in ("first", "second"):
             record_small_sweep(uri, name)

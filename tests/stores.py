@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+from filelock import FileLock
 
-@functools.cache
+SHARED = "SWEEPS_TESTS_SHARED"
+"""Environment variable with the folder that all processes of a run of the tests share."""
+
+
 def empty_store() -> Path:
-    """The file of an empty store; made once in each process, in the cache that conftest.py sets for a test run."""
+    """The file of an empty store."""
     from sweeps.tracking.client import connect
 
-    path = Path(os.environ["SWEEPS_CACHE"]) / "empty" / "mlflow.db"
-    path.parent.mkdir()
-    connect(f"sqlite:///{path}")
+    return made_once("empty-mlflow.db", lambda path: connect(f"sqlite:///{path}"))
+
+
+def made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """A file in the shared folder: the first process that asks makes it, and others wait."""
+    path = Path(os.environ[SHARED]) / name
+    if not path.exists():
+        with FileLock(path.with_suffix(".lock")):
+            if not path.exists():
+                unfinished = path.with_suffix(".unfinished")
+                make(unfinished)
+                unfinished.rename(path)
     return path
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from syntax import statements
 
 # "What is kept." and "Of a trial." answer a question that only the code asks; "Metrics to keep." stands alone.
 EVERYWHERE = {"What", "Of", "To", "Without"}
@@ -30,7 +31,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and text of every docstring: of modules, classes, functions, and of the attributes that precede one."""
-    for node in ast.walk(tree):
+    for node in (tree, *statements(tree)):
         if not isinstance(node, DOCUMENTED):
             continue
         body = node.body

@@ -82,14 +82,14 @@ def arm(title: str, tokens_per_second: float) -> dict[str, Any]:
     }
 
 
-def test_a_part_that_exceeds_its_limit_is_killed_and_what_it_wrote_is_kept(measure_sh: Run, tmp_path: Path) -> None:
+def test_a_part_that_exceeds_its_limit_is_ended_and_what_was_measured_is_kept(measure_sh: Run, tmp_path: Path) -> None:
     done = measure_sh("--tiny", "--parts", "snapshots", "--limit-factor", "0.0005")
     assert done.returncode == 1
     assert "snapshots limit" in done.stdout.splitlines()[-1]
     assert results(tmp_path, "machine")[0]["versions"]["torch"]
     (end,) = of(results(tmp_path, "snapshots"), "end")
     assert end["end"] == "limit"
-    assert end["seconds"] < 5
+    assert end["seconds"] < end["limit_s"] + 30
 
 
 def test_a_document_is_written_part_by_part_and_others_stay_as_they_are(

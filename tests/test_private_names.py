@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from syntax import statements
 
 COMPAT = ("sweeps/compat/", "src/sweeps_train/compat/")
 OURS = ("sweeps", "sweeps_train")
@@ -73,7 +74,7 @@ def test_no_class_of_ours_shares_a_private_name_with_a_library_class_above_it(fi
     found = [
         f"{file}:{node.lineno}: {node.name}.{name}, which {base.__module__}.{base.__qualname__} has, too"
         for file, tree in files
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.ClassDef) and node.bases and (names := _own_private_names(node))
         for base in _library_bases(file, tree, node)
         for name in sorted(names & _private_names(base))
@@ -82,7 +83,7 @@ def test_no_class_of_ours_shares_a_private_name_with_a_library_class_above_it(fi
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         match node:
             case ast.Import(names=names):
                 yield from ((node, alias.name) for alias in names)
@@ -158,7 +159,7 @@ def _library_bases(file: str, tree: ast.Module, node: ast.ClassDef) -> list[type
 def _imported(file: str, tree: ast.Module, name: str) -> object:
     """A name in a file: imported at its top or inside a function, or defined by the file itself."""
     first, *rest = name.split(".")
-    for node in ast.walk(tree):
+    for node in statements(tree):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 for alias in names:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import copy
 import functools
 import gc
-import importlib
 import json
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from fork_server import run_forked
+
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
@@ -28,18 +26,6 @@ from sweeps_train.reporter import Stop
 # The loop leaves the number of threads alone where it is given; Ray and torchrun give it, too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-PRELOADED = (
-    "pytest",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.pipelining",
-    "datasets",
-    "peft",
-    "transformers.models.llama.modeling_llama",
-    "sweeps_train.loop",
-    "sweeps_train.trainer",
-)
-"""Modules that nearly every training imports."""
 PROMPTS = "prompts.jsonl"
 
 IMAGES: dict[str, Any] = {
@@ -175,20 +161,18 @@ def exits_of_workers(
     number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo", *, is_fresh: bool = False
 ) -> tuple[list[int], list[Any]]:
     """Run a scenario as ``on_workers`` does; returns the exit statuses of all ranks, and the results of those that have
-    one. The workers are children of one process, unless they are fresh."""
+    one. The workers are forks of a process that has imported what trainings do, unless they are fresh."""
     meeting = Path(tempfile.mkdtemp(dir=folder))
-    work = pickle.dumps((scenario, folder, meeting, number, backend))
-    if is_fresh or backend != "gloo":
-        statuses = _run_workers(multiprocessing.get_context("spawn"), work, number)
-    else:
-        statuses = _run_forked(work, number)
+    workers = [functools.partial(_work, scenario, folder, meeting, number, backend, rank) for rank in range(number)]
+    statuses = _run_fresh(workers) if is_fresh or backend != "gloo" else run_forked(workers)
     files = [meeting / str(rank) for rank in range(number)]
     return statuses, [pickle.loads(file.read_bytes()) for file in files if file.exists()]
 
 
-def _run_workers(context: Any, work: bytes, number: int) -> list[int]:
+def _run_fresh(workers: list[Callable[[], None]]) -> list[int]:
     """Exit statuses of the processes."""
-    processes = [context.Process(target=_worker, args=(work, rank)) for rank in range(number)]
+    context: Any = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=worker) for worker in workers]
     for process in processes:
         process.start()
     for process in processes:
@@ -196,49 +180,10 @@ def _run_workers(context: Any, work: bytes, number: int) -> list[int]:
     return [process.exitcode for process in processes]
 
 
-def _run_forked(work: bytes, number: int) -> list[int]:
-    process, connection = _forker()
-    try:
-        connection.send((work, number, dict(os.environ), [*sys.path]))
-        statuses: list[int] = connection.recv()
-    except BaseException:  # such as the time limit of a test, whose workers may wait for each other for ever
-        os.killpg(process.pid, signal.SIGKILL)
-        _forker.cache_clear()
-        raise
-    return statuses
-
-
-@functools.cache
-def _forker() -> tuple[Any, Any]:
-    """A process that has imported what trainings do and forks the workers, and the connection to it. A worker then
-    starts at once; an interpreter of its own would import the libraries for seconds."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_fork_workers, args=(theirs,))
-    process.start()
-    theirs.close()
-    atexit.register(ours.close)  # ends it, before multiprocessing waits for it
-    return process, ours
-
-
-def _fork_workers(connection: Any) -> None:
-    os.setsid()
-    for module in PRELOADED:
-        importlib.import_module(module)
-    with contextlib.suppress(EOFError):
-        while True:
-            work, number, environment, path = connection.recv()
-            os.environ.clear()
-            os.environ.update(environment)
-            sys.path[:] = path
-            connection.send(_run_workers(multiprocessing.get_context("fork"), work, number))
-
-
-def _worker(work: bytes, rank: int) -> None:
+def _work(scenario: Callable[[], Any], folder: Path, meeting: Path, number: int, backend: str, rank: int) -> None:
     import torch
     import torch.distributed as dist
 
-    scenario, folder, meeting, number, backend = pickle.loads(work)
     os.chdir(folder)
     if backend == "nccl":
         torch.cuda.set_device(rank)

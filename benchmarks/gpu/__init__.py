@@ -1,1 +1,1 @@
-"""What one GPU is worth to Sweeps, in parts that each keep a limit of time. Nothing but the last one needs Ray."""
+"""Measurements on one GPU, in parts that each keep a limit of time. Only the last part needs Ray."""

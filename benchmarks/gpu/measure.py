@@ -26,6 +26,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("torch", "transformers", "peft", "accelerate", "ray")
 SILENCE_S = 5.0
 """Seconds without a line of a part after which its last one is repeated."""
+GRACE_S = 5.0
+"""Seconds between an interrupt at the limit and a kill."""
 TINY_FACTOR = 10
 """Longer limits with ``--tiny``, whose processors may be busy."""
 
@@ -128,12 +130,21 @@ def run(part: Part, out: Path, limit_s: float, *, tiny: bool) -> str:
         threading.Thread(target=_read, args=(stream, stream is process.stdout, lines), daemon=True).start()
     end = _follow(part.name, lines, began, limit_s)
     if end == "limit":
-        os.killpg(process.pid, signal.SIGKILL)
+        _stop(process)
     status = process.wait()
     end = end or ("done" if status == 0 else "failed")
     seconds = time.monotonic() - began
     Results(out / FILE, part.name).add("end", end=end, seconds=seconds, limit_s=limit_s)
     return end
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a part and what it has started: by an interrupt, after which it removes its files, or else by force."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(stream: IO[str], is_said: bool, lines: Lines) -> None:

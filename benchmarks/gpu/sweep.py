@@ -79,7 +79,7 @@ def _run(folder: Path, settings: list[str], results: Results, began: float) -> t
     command += [f"search.num_trials={TRIALS}", "search.max_concurrent=1", "space.train.global_batch_size=null"]
     command += ["space.model.lora.target_modules=null", *settings]
     ended = []
-    # This process's group is killed at the limit of time; Ray's processes then end by themselves.
+    # In this process's group, which is interrupted at the limit of time: the sweep then stops Ray.
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     output: list[str] = []
     assert process.stdout is not None

@@ -34,7 +34,7 @@ class FlopMeter:
         self._peak, self._measurement = peak, Measurement(UTILIZATION, note)
         self._steps = 0
         self._per_unit = math.nan
-        """Of this worker; NaN before it is counted, or if it cannot be."""
+        """This worker's count for each sample or token of all workers; NaN before it, or if it fails."""
 
     @contextmanager
     def counting(self, strategy: Strategy, size: int) -> Iterator[None]:

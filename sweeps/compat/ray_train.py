@@ -1,14 +1,16 @@
-"""Private names of Ray Train and Ray Data (2.60)."""
+"""Private names of Ray Train and Ray Data (2.60), and what differs in older releases."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import Any
 
 from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
     get_or_create_autoscaling_coordinator,
 )
+from ray.train import FailureConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
@@ -18,6 +20,14 @@ from ray.train.v2._internal.execution.controller import TrainController
 
 class ControllerHooks(ControllerCallback, WorkerGroupCallback):
     """Base of callbacks that Ray Train's controller calls when it and its worker group start and end."""
+
+
+def without_retries() -> FailureConfig:
+    """Configuration of a worker group that ends with the first failure, also with that of a node that leaves."""
+    limits = {"max_failures": 0}
+    if "max_preemption_failures" in {each.name for each in dataclasses.fields(FailureConfig)}:  # from Ray 2.58 on
+        limits["max_preemption_failures"] = 0
+    return FailureConfig(**limits)  # type: ignore[arg-type]  # typed by Ray as another class
 
 
 class LeanTorchTrainer(TorchTrainer):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from typing import Any
 
 import psutil
+
+from sweeps_train.measurement import Measurement
 
 GROWTH_MIB = 128.0
 """Growth since the last full collection that calls for another."""
@@ -25,21 +28,27 @@ class MemoryCleanup:
 
     def __init__(self) -> None:
         self._usual_mib = 0.0
+        self._measurement = Measurement("memory that trials leave in a worker")
 
     def run(self) -> float:
-        """Free what the trial has left; returns MiB in use afterwards."""
+        """Free what the trial has left; returns MiB in use afterwards, NaN if that is unknown."""
         gc.collect()
-        mib = _memory_mib()
+        mib = self._used_mib()
         if mib > self._usual_mib + GROWTH_MIB:
             gc.unfreeze()
             gc.collect()
-            mib = self._usual_mib = _memory_mib()
+            mib = self._usual_mib = self._used_mib()
         if len(gc.get_objects()) > MANY_OBJECTS:
             gc.freeze()
         for accelerator in _used_accelerators():
             accelerator.empty_cache()  # NCCL and other processes on this GPU need what torch only keeps in reserve
             accelerator.reset_peak_memory_stats()  # the next trial's own code may report its peak
         return mib
+
+    def _used_mib(self) -> float:
+        with self._measurement.attempt():
+            return _memory_mib()
+        return math.nan
 
 
 def _memory_mib() -> float:

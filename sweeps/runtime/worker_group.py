@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
 from ray.util import remove_placement_group
 
-from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer
+from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer, without_retries
 from sweeps.compat.ray_train_workers import execute, placement_group, worker_processes
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import ROOM_TIMEOUT
@@ -125,7 +125,7 @@ class Slot:
                 name=name,
                 storage_path=spec.storage_path,
                 # Retries are counted by trial, and get a new slot.
-                failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),  # type: ignore[call-arg]
+                failure_config=without_retries(),
                 callbacks=[_HandlesToBroker(name, broker, spec)],  # type: ignore[list-item]
                 worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,
             ),

@@ -148,19 +148,19 @@ class Commands:
         self, principal: Principal, sweep: str, model: str, *, trial: str | None, alias: str, merged: bool
     ) -> RegisteredModel:
         """Register a trial's checkpoint as a model version in MLflow."""
-        from sweeps.registry.register import register
-
         record = self._record(principal, sweep)
         chosen = choose(record, trial)
         check_registration(config_of(record, chosen), model, alias, merged=merged)
         self._check_model(principal, model)
+        from sweeps.registry.register import register  # torch, which takes seconds
+
         return register(record, chosen, model, alias, merged=merged)
 
     def make_report(self, principal: Principal, sweep: str) -> None:
         """Make a sweep's report, even while it runs."""
-        from sweeps.report.page.report import make_report
-
         record = self._records.sweep(principal, sweep)
+        from sweeps.report.page.report import make_report  # matplotlib and plotly, which take seconds
+
         make_report(record, report_folder(record))
 
     # --- the queue ----------------------------------------------------------------------------------------------

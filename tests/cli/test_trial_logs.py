@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from recording import CONFIG, open_recorder
+from stores import RecordedStore
 from test_server_option import Serving
 from waiting import wait_until
 
@@ -41,10 +41,8 @@ def write(trial: str, worker: int, text: str) -> None:
         file.write(text)
 
 
-@pytest.fixture
-def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def begin(uri: str) -> Recorder:
     """A sweep that runs, of which one trial has failed and another one trains."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     recorder = open_recorder(uri, "told")
     for trial in ("0003", "0004"):
         recorder.trials.start(trial, {"train.lr": 0.1}, CONFIG, 1)
@@ -58,22 +56,34 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     (log_of("0003", 0).parent / "attempt-1.traceback.txt").write_text("Traceback\nwhole")
     recorder.trials.end("0003", "failed", 5, 1, ERROR)
     recorder.trials.attach_logs("0003")
-    wait_until(lambda: [each.state for each in load_sweep(uri, "told").trials] == ["failed", "running"])
-    yield recorder
-    with contextlib.suppress(OSError):  # the test has closed it
-        recorder.close("stopped")
+    return recorder
 
 
-@pytest.fixture
-def ended(recorder: Recorder) -> None:
+def record_ended(uri: str) -> None:
+    """The same, when it has ended."""
+    recorder = begin(uri)
     recorder.trials.end("0004", "finished", 9, 1)
     recorder.trials.attach_logs("0004")
     assert not recorder.close("finished")
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedStore:
+    return RecordedStore(tmp_path_factory.mktemp("told"), record_ended)
+
+
 @pytest.fixture
-def serving(ended: None, uri: str) -> Iterator[Serving]:
-    serving = Serving(uri)
+def ended(recorded: RecordedStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URI of the store of a sweep that has ended, in whose folder the test works."""
+    monkeypatch.chdir(recorded.folder)
+    uri = recorded.restore()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return uri
+
+
+@pytest.fixture
+def serving(ended: str) -> Iterator[Serving]:
+    serving = Serving(ended)
     yield serving
     serving.stop()
 
@@ -86,7 +96,7 @@ def printed(capsys: Captured, *arguments: str) -> str:
 
 
 def test_logs_and_trials_are_shown_from_the_folder_and_from_mlflow_when_it_is_gone(
-    ended: None, capsys: Captured
+    ended: str, capsys: Captured
 ) -> None:
     shows_logs(capsys)
     shows_a_trial(capsys)
@@ -157,7 +167,7 @@ def test_a_server_shows_the_same(serving: Serving, capsys: Captured) -> None:
         assert (status, str(error)[:20]) == (here_status, str(here_error)[:20]) == (2, str(error)[:20])
 
 
-def test_what_is_not_there_is_named(ended: None) -> None:
+def test_what_is_not_there_is_named(ended: str) -> None:
     status, error = run_command(["logs", "told", "--trial", "3", "--worker", "7"])
     assert (status, error) == (2, "--worker=7: trial 0003 has logs of the workers 0, 1")
     assert run_command(["logs", "told", "--worker", "7"]) == (2, "--worker=7: told has logs of the workers 0, 1")
@@ -165,10 +175,17 @@ def test_what_is_not_there_is_named(ended: None) -> None:
     assert run_command(["show", "told", "--trial", "3", "--watch"])[0] == 2
 
 
-def test_follow_shows_what_comes_until_the_trial_has_ended(recorder: Recorder, capsys: Captured) -> None:
+def test_follow_shows_what_comes_until_the_trial_has_ended(
+    uri: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setattr("sweeps.cli.logs.POLL_EVERY_S", 0.2)
+    recorder = begin(uri)
+    wait_until(lambda: [each.state for each in load_sweep(uri, "told").trials] == ["failed", "running"])
+
     def goes_on() -> None:
         for line in range(3):
-            time.sleep(1)
+            time.sleep(0.4)
             write("0004", 0, f"line {line}\n")
         write("0004", 0, "without an end")
         recorder.trials.end("0004", "finished", 9, 1)
@@ -177,11 +194,12 @@ def test_follow_shows_what_comes_until_the_trial_has_ended(recorder: Recorder, c
     thread.start()
     text = printed(capsys, "logs", "told", "--trial", "4", "--worker", "0", "--follow")
     thread.join()
+    assert not recorder.close("finished")
     assert text.splitlines()[1:] == ["hello of 0004/0", "line 0", "line 1", "line 2", "without an end"]
 
 
-def test_a_log_is_read_in_parts_and_goes_on_where_it_was_cut_meanwhile(recorder: Recorder, uri: str) -> None:
-    record = load_sweep(uri, "told")
+def test_a_log_is_read_in_parts_and_goes_on_where_it_was_cut_meanwhile(ended: str) -> None:
+    record = load_sweep(ended, "told")
     trial = next(each for each in record.trials if each.trial == "0004")
     file = BoundedFile(str(log_of("0004", 5)))
     written, position, lines, count = 0, 0, list[str](), 0
@@ -213,7 +231,7 @@ def test_a_log_is_read_in_parts_and_goes_on_where_it_was_cut_meanwhile(recorder:
     file.close()
 
 
-def test_a_link_in_place_of_a_log_is_not_followed(recorder: Recorder, uri: str, tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_log_is_not_followed(ended: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of somebody else")
     log_of("0004", 9).symlink_to(secret)

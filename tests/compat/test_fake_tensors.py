@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.distributed as dist
+from packaging.version import Version
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -32,6 +34,10 @@ def test_memory_that_is_freed_or_resized_counts_no_more() -> None:
         assert memory.peak == 2 * GIB
 
 
+@pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.7"),
+    reason="torch 2.6 cannot do collectives of tensors without values: memory of several workers is not estimated",
+)
 def test_collectives_of_workers_that_do_not_exist_return() -> None:
     with fake_process_group(4):
         assert dist.get_world_size() == 4

@@ -15,7 +15,7 @@ from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.worker_group import WorkerGroup
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker
 
-from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer
+from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer, without_retries
 from sweeps.compat.ray_train_workers import health_check_error
 
 
@@ -60,3 +60,9 @@ def test_a_failed_health_check_carries_the_error_of_the_workers_actor() -> None:
     death = RuntimeError("dead")
     assert health_check_error(WorkerHealthCheckFailedError("not healthy", failure=death)) is death
     assert health_check_error(RuntimeError("another failure")) is None
+
+
+def test_a_worker_group_is_not_retried_by_ray_train() -> None:
+    limits = without_retries()
+    assert limits.max_failures == 0
+    assert getattr(limits, "max_preemption_failures", 0) == 0  # unlimited by default, from Ray 2.58 on

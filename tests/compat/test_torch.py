@@ -8,11 +8,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.distributed as dist
+from packaging.version import Version
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from sweeps_train.compat import torch as compat
+
+TORCH = Version(torch.__version__)
 
 
 @pytest.fixture
@@ -74,9 +77,16 @@ def test_a_profile_lists_spans_of_operations_by_name() -> None:
     assert spans[0][0] < spans[0][1], "start_ns() and end_ns() of an event"
 
 
-def test_the_store_of_the_default_group_and_the_flight_record_of_its_operations_can_be_read(one_worker: None) -> None:
+def test_the_store_of_the_default_group_can_be_read(one_worker: None) -> None:
     compat.default_store().set("key", "value")
     assert dist.distributed_c10d._get_default_store().get("key") == b"value", "_get_default_store"
+
+
+records_gloo = pytest.mark.skipif(Version("2.7") > TORCH, reason="torch 2.6 records no operations of gloo")
+
+
+@records_gloo
+def test_the_flight_record_of_its_operations_can_be_read(one_worker: None) -> None:
     dist.all_reduce(torch.ones(3))
     record = compat.flight_record()
     assert record is not None, "_dump_fr_trace_json"
@@ -84,6 +94,7 @@ def test_the_store_of_the_default_group_and_the_flight_record_of_its_operations_
     assert (last["profiling_name"], last["input_sizes"]) == ("gloo:all_reduce", [[3]])
 
 
+@records_gloo
 def test_the_flight_record_is_that_of_nccl_where_nccl_was_used(
     one_worker: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

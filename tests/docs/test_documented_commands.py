@@ -59,8 +59,8 @@ COMMANDS = list(
 ONE_LINERS = [(path.name, found) for path in DOCUMENTS for found in re.findall(r"`(conf=\w+ [^`]+)`", path.read_text())]
 EXAMPLE_NAMES = {"SWEEP": "first", "NAME": "nightly", "DIR": "folder", "HOST:PORT": "127.0.0.1:1"}
 NEED_A_MODEL = {"--register", "--export", "--save-model"}
-ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "submit", "ui", "token"}
-"""Verbs that train, draw, listen or change a database: their arguments are parsed here."""
+ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "submit", "ui", "token", "doctor"}
+"""Verbs that train, measure, draw, listen or change a database: their arguments are parsed here."""
 PRINTED_OR_PLANNED = {"submit", "serve"}
 CHANGES_OF_SCHEDULES = (["run"], ["pause"], ["resume"])
 WITH_VALUE = {"--config-dir", "--name", "--server", "--simulate", "--workers", "--seeds", "--between"}

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from re import _parser  # type: ignore[attr-defined]  # the only way to see what a pattern is made of
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
+from syntax import statements
 
 from sweeps.compose.overrides import written_override
 from sweeps.provenance.secrets import redacted
@@ -22,7 +23,7 @@ from sweeps.service.auth.middleware import check_json
 from sweeps.suggestions import did_you_mean
 
 SHORTEST, LONGEST = 250, 32_000
-USES = {f"re.{name}" for name in ("compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer")}
+USES = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer"}
 TELLING_S = 0.02
 """Minimum seconds: a shorter time says nothing about growth."""
 SHORTER, MOST = 4, 9.0
@@ -62,17 +63,24 @@ def patterns(checkout: Path) -> Iterator[tuple[str, str, int, str]]:
         tree = ast.parse(text) if "re." in text else ast.Module([], [])
         names = {
             node.targets[0].id: node.value
-            for node in ast.walk(tree)
+            for node in statements(tree)
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         }
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in USES:
+            if isinstance(node, ast.Call) and node.args and is_use(node.func):
                 found = plain(node.args[0], names)
                 owner = next((name for name, value in names.items() if value is node), "-")
                 used = re.findall(rf"\b{owner}\.(match|fullmatch)\(", text)
-                method = used[0] if used else ast.unparse(node.func).removeprefix("re.")
+                method = used[0] if used else node.func.attr
                 if found is not None:  # else it is made of an escaped text
                     yield f"{path.relative_to(checkout)}:{node.lineno}", found, flags_of(node), method
+
+
+def is_use(function: ast.expr) -> TypeGuard[ast.Attribute]:
+    match function:
+        case ast.Attribute(value=ast.Name(id="re"), attr=name):
+            return name in USES
+    return False
 
 
 def flags_of(node: ast.Call) -> int:

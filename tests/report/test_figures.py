@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,38 +106,43 @@ def test_a_trial_is_called_the_best_only_where_it_is() -> None:
     assert printed("loss", label="trial") == "trial 0000 (finished after 1 step)"
 
 
+ODD_VALUES: dict[str, list[float | None]] = {
+    "one trial": [0.5],
+    "all equal": [0.5] * 12,
+    "a single one far away": [-2.0] * 11 + [-1e12],
+    "values that are no numbers": [0.5, math.nan, math.inf, None] * 4,
+    "no values": [None] * 3,
+    "all different": [float(number) for number in range(12)],
+}
+ODD_PARAMS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "mixed": lambda number: {"lr": 0.1 * (1 + number), "depth": number % 5, "kind": "ab"[number % 2]},
+    "choices": lambda number: {"kind": ["a", {"b": [number % 3]}], "flag": number % 2 == 0},
+    "never together": lambda number: {"a.lr": 0.1} if number % 2 else {"b.lr": None},
+    "on a line": lambda number: {"lr": 0.1 + number, "width": 1.0 + 2 * number},
+    "no parameters": lambda number: {},
+}
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("values", "params"),
     [
-        pytest.param([0.5], id="one trial"),
-        pytest.param([0.5] * 12, id="all equal"),
-        pytest.param([-2.0] * 11 + [-1e12], id="a single one far away"),
-        pytest.param([0.5, math.nan, math.inf, None] * 4, id="values that are no numbers"),
-        pytest.param([None] * 3, id="no values"),
-        pytest.param([float(number) for number in range(12)], id="all different"),
+        # Each odd thing once; all of them together are the slow ones.
+        pytest.param(values, params, marks=[] if "mixed" in params or "different" in values else pytest.mark.slow)
+        for values in ODD_VALUES
+        for params in ODD_PARAMS
     ],
 )
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param(
-            lambda number: {"lr": 0.1 * (1 + number), "depth": number % 5, "kind": "ab"[number % 2]}, id="mixed"
-        ),
-        pytest.param(lambda number: {"kind": ["a", {"b": [number % 3]}], "flag": number % 2 == 0}, id="choices"),
-        pytest.param(lambda number: {"a.lr": 0.1} if number % 2 else {"b.lr": None}, id="never together"),
-        pytest.param(lambda number: {"lr": 0.1 + number, "width": 1.0 + 2 * number}, id="on a line"),
-        pytest.param(lambda number: {}, id="no parameters"),
-    ],
-)
-def test_odd_sweeps_have_reports_too(values: list[float | None], params: Any, tmp_path: Path) -> None:
-    trials = [trial(number, value, params=params(number)) for number, value in enumerate(values)]
+def test_odd_sweeps_have_reports_too(values: str, params: str, tmp_path: Path) -> None:
+    trials = [
+        trial(number, value, params=ODD_PARAMS[params](number)) for number, value in enumerate(ODD_VALUES[values])
+    ]
     made = report_data(trials)
     found = [importances(made, 0)]
     sections = make_sections(made, found)
     page = Page(render(made, sections))
     assert len(page.data["rows"]["rows"]) == len(trials)
     images = write_images(sections, tmp_path, "s")
-    assert bool(images) is any(value is not None for value in values)
+    assert bool(images) is any(value is not None for value in ODD_VALUES[values])
 
 
 def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:

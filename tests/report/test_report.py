@@ -17,6 +17,7 @@ import pytest
 from recording import open_recorder
 from report_page import Page
 
+from sweeps.cli import run_command
 from sweeps.config.objectives import Objectives
 from sweeps.driver.finish import finish
 from sweeps.report.folder import report_folder
@@ -78,6 +79,7 @@ def page(uri: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     parsed = Page(text)
+    assert parsed.addresses
     assert all(address.startswith("#") or address == "data:," for address in parsed.addresses)
     assert "@import" not in text
     assert not re.search(r"url\(", text)
@@ -109,13 +111,17 @@ def test_no_text_of_a_trial_can_end_the_pages_script(page: Path) -> None:
     assert HOSTILE not in page.read_text(encoding="utf-8")
 
 
-def test_the_report_is_among_the_artifacts_of_the_sweeps_run_and_its_description_leads_there(
+def test_the_verb_writes_where_it_is_told_and_says_where_and_the_sweeps_run_has_the_report_once(
     page: Path, uri: str, tmp_path: Path
 ) -> None:
     from mlflow import MlflowClient
 
+    command = [sys.executable, "-m", "sweeps", "report", "s", "--tracking-uri", uri, "--output", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/out/report.html\n"
+    assert (tmp_path / "out" / "report.html").exists()
+    assert done.stderr == ""
     record, client = load_sweep(uri, "s"), MlflowClient(uri)
-    make_report(record, tmp_path / "again")
     attached = {Path(file.path).name for file in client.list_artifacts(record.mlflow.run_id, "report")}
     assert attached == {path.name for path in page.parent.iterdir()}
     description = client.get_run(record.mlflow.run_id).data.tags["mlflow.note.content"]
@@ -136,19 +142,9 @@ def test_a_sweep_with_several_objectives_has_its_front(tmp_path: Path) -> None:
     assert (page.parent / "pareto_front.png").exists()
 
 
-def test_the_verb_writes_where_it_is_told_and_says_where(page: Path, uri: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sweeps", "report", "s", "--tracking-uri", uri, "--output", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{tmp_path}/out/report.html\n"
-    assert (tmp_path / "out" / "report.html").exists()
-    assert done.stderr == ""
-
-
 def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> None:
-    command = [sys.executable, "-m", "sweeps", "report", "t", "--tracking-uri", uri]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no sweep 't'" in done.stderr
+    status, error = run_command(["report", "t", "--tracking-uri", uri])
+    assert (status, "there is no sweep 't'" in str(error)) == (2, True)
 
 
 def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:

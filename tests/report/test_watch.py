@@ -14,9 +14,9 @@ import pytest
 from processes import outputs
 from recording import open_recorder
 from rich.console import Console
-from running import start
 from waiting import wait_until
 
+from sweeps.cli import run_command
 from sweeps.config.objectives import Objectives
 from sweeps.errors import TrackingUnreachable
 from sweeps.report import watch as watching
@@ -86,7 +86,9 @@ def test_without_a_terminal_there_is_a_line_for_each_change(running: Recorder, w
     ]
 
 
-def test_ctrl_c_leaves_the_watch_and_not_the_sweep(running: Recorder, working_folder: Path) -> None:
+def test_ctrl_c_leaves_the_watch_and_not_the_sweep(
+    running: Recorder, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "sweeps", "show", "s", "--watch"],
         cwd=working_folder,
@@ -104,18 +106,20 @@ def test_ctrl_c_leaves_the_watch_and_not_the_sweep(running: Recorder, working_fo
     assert "s running" in out
     assert load(working_folder).status == "running"
     running.close("stopped")
-    ended = start(working_folder, "show", "s", "--watch")
-    assert "s stopped" in outputs(ended, 30)[0]
-    refused = start(working_folder, "show", "s", "--watch", "--json")
-    assert "--watch has no JSON" in outputs(refused, 30)[1]
-    assert refused.returncode == 2
+    assert run_command(["show", "s", "--watch"]) == (0, None)
+    assert "s stopped" in capsys.readouterr().out
+    status, error = run_command(["show", "s", "--watch", "--json"])
+    assert (status, "--watch has no JSON" in str(error)) == (2, True)
 
 
-def test_the_tables_of_show_and_list_name_what_was_searched(running: Recorder, working_folder: Path) -> None:
+def test_the_tables_of_show_and_list_name_what_was_searched(
+    running: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
     running.close("finished")
-    out = outputs(start(working_folder, "show", "s"), 30)[0]
-    header = next(line for line in out.splitlines() if line.startswith("trial"))
+    assert run_command(["show", "s"]) == (0, None)
+    header = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("trial"))
     assert header.split() == ["trial", "state", "eval/loss", "step", "took", "a_long_name_that_fills_the_line", "lr"]
-    listed = outputs(start(working_folder, "list"), 30)[0].splitlines()
+    assert run_command(["list"]) == (0, None)
+    listed = capsys.readouterr().out.splitlines()
     assert listed[0].split() == ["sweep", "conf", "status", "trials", "best", "metric", "started", "took"]
     assert listed[1].split()[:5] == ["s", "digits", "finished", "2", "0.1"]

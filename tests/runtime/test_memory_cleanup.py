@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -26,8 +27,9 @@ class Cycle:
 @pytest.fixture(autouse=True)
 def nothing_stays_frozen() -> Iterator[None]:
     gc.disable()  # only what is asked for
-    yield
     gc.unfreeze()
+    yield
+    gc.freeze()  # again, as the tests before
     gc.enable()
 
 
@@ -38,6 +40,16 @@ def test_a_trial_s_reference_cycles_are_freed_also_once_libraries_are_frozen() -
     left = weakref.ref(Cycle())
     assert left() is not None
     worker.run()
+    assert left() is None
+
+
+def test_a_worker_whose_memory_is_unknown_is_cleaned_up_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> float:
+        raise PermissionError("/proc is hidden")
+
+    monkeypatch.setattr(memory_cleanup, "_memory_mib", fail)
+    left = weakref.ref(Cycle())
+    assert math.isnan(MemoryCleanup().run())
     assert left() is None
 
 

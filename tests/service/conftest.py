@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,9 +13,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The system's Chromium."""
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """The system's Chromium for all tests of this process, and the event loop of Playwright."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium")
@@ -22,5 +23,17 @@ def browser() -> Iterator[Browser]:
         pytest.skip("needs Chromium: apt-get install -y chromium")
     with sync_playwright() as play:
         started = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        yield started, loop
+        asyncio._set_running_loop(loop)
         started.close()
+
+
+@pytest.fixture(scope="module")
+def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """The system's Chromium."""
+    started, loop = _chromium
+    asyncio._set_running_loop(loop)  # Playwright leaves its loop marked as running: elsewhere no other one could run
+    yield started
+    asyncio._set_running_loop(None)

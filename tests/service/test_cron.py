@@ -37,6 +37,9 @@ CHANGES = {
     "UTC": ["2026-03-29"],
 }
 MOST_USED = (BERLIN, "America/New_York", "UTC")
+ZONES = pytest.mark.parametrize(
+    "zone", [zone if zone in MOST_USED else pytest.param(zone, marks=pytest.mark.slow) for zone in CHANGES]
+)
 
 
 def at(shown: str, zone: str, fold: int = 0) -> float:
@@ -52,9 +55,7 @@ def shown(line: str, zone: str, after: str, count: int) -> list[str]:
     return [datetime.fromtimestamp(time, ZoneInfo(zone)).isoformat(" ", "minutes") for time in times]
 
 
-@pytest.mark.parametrize(
-    "zone", [zone if zone in MOST_USED else pytest.param(zone, marks=pytest.mark.slow) for zone in CHANGES]
-)
+@ZONES
 def test_around_a_change_of_clocks_every_line_fires_when_an_enumeration_says(zone: str) -> None:
     for day in CHANGES[zone]:
         middle = at(f"{day} 00:00", "UTC")
@@ -63,7 +64,7 @@ def test_around_a_change_of_clocks_every_line_fires_when_an_enumeration_says(zon
             assert firings(line, zone, start, end) == every_firing(line, zone, start, end), (line, day)
 
 
-@pytest.mark.parametrize("zone", CHANGES)
+@ZONES
 def test_what_is_asked_first_changes_no_answer(zone: str) -> None:
     for day in CHANGES[zone]:
         middle = at(f"{day} 00:00", "UTC")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from searched_sweep import BEST, record_searched_sweep
@@ -16,6 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect  # noqa: E
 from recording import CONFIG, open_recorder  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
+from sweeps.tracking.control_channel import RequestListener  # noqa: E402
 from sweeps.tracking.recorder import Recorder  # noqa: E402
 from sweeps.trial_files import log_name, logs_folder  # noqa: E402
 
@@ -185,13 +187,26 @@ def test_the_curve_of_a_running_trial_grows_while_a_viewer_has_chosen_another_ax
     expect(page.get_by_label("Axis shows")).to_have_value("all")
 
 
-def test_stop_asks_first_and_then_tells_what_became_of_it(page: Page) -> None:
+def test_stop_asks_first_and_then_tells_what_became_of_it(page: Page, alive: Recorder) -> None:
+    told: list[tuple[str, str]] = []
+
+    def handle(request: Mapping[str, Any]) -> str:
+        told.append((request["verb"], request["trial"]))
+        return "told"
+
     page.goto("/sweeps/alive/trials/0000")
-    page.get_by_role("button", name="Stop", exact=True).first.click()
+    stop = page.get_by_role("button", name="Stop", exact=True).first
     dialog = page.get_by_role("dialog", name="Stop trial 0000?")
-    expect(dialog).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
+    with RequestListener(alive.ids, handle):  # as its driver has it
+        stop.click()
+        expect(dialog).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+        assert told == []
+        stop.click()
+        dialog.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("The trial was told to stop.")).to_be_visible()
+    assert told == [("stop", "0000")]
 
 
 def test_without_scripts_the_choices_and_tables_still_work(browser: Browser, server: WebServer) -> None:

@@ -63,6 +63,12 @@ def box() -> Iterator[Mailbox]:
         yield box
 
 
+@pytest.fixture
+def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are sent from this process, as their own process sends them: it is not the point of the test."""
+    monkeypatch.setattr("sweeps.service.notify.notifier.send", sending.deliver)
+
+
 def add_job(engine: Engine, sweep: str, **more: Any) -> None:
     values = {"verb": "run", "request": {}, "user": "me", "project": "vision", "submitted": 1.0, "state": "finished"}
     with writing(engine) as connection:
@@ -109,6 +115,7 @@ def test_apprise_sends_to_all_that_it_knows(engine: Engine, uri: str, box: Mailb
 
 
 @on_both_databases
+@pytest.mark.usefixtures("_no_process")
 def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, uri: str, box: Mailbox) -> None:
     record_small_sweep(uri)
     add_job(engine, "digits-1")
@@ -121,6 +128,7 @@ def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, uri: 
     assert len(box.received) == 1
 
 
+@pytest.mark.usefixtures("_no_process")
 def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_line(
     engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,6 +180,7 @@ def test_a_channel_that_never_answers_holds_nobody_up(
         ("16 trials were started", "finished"),
     ],
 )
+@pytest.mark.usefixtures("_no_process")
 def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, tag: str, event: str) -> None:
     recorder = open_recorder(uri)
     recorder.trials.start("0", {"train.lr": 0.1}, "", 1)
@@ -186,6 +195,7 @@ def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, t
     assert (tag in box.received[0]["text"]) == tag.startswith("search.")
 
 
+@pytest.mark.usefixtures("_no_process")
 def test_a_job_that_left_no_record_is_told_with_its_error(engine: Engine, uri: str, box: Mailbox) -> None:
     add_job(engine, "digits-9", state="failed", error="scaling.num_workers=64: only 2 CPUs")
     notifier(engine, uri, team=f"http://127.0.0.1:{box.port}").step()
@@ -206,6 +216,7 @@ def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, ur
         assert None not in connection.execute(select(jobs.c.told)).scalars().all()
 
 
+@pytest.mark.usefixtures("_no_process")
 def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     engine: Engine, uri: str, box: Mailbox
 ) -> None:

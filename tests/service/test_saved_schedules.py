@@ -262,29 +262,38 @@ def test_the_form_says_before_saving_that_it_drops_comments(api: Api, asking: As
 def test_a_kill_at_any_moment_loses_no_version(tmp_path: Path) -> None:
     """A process that saves without end is killed again and again; the file is always one that was saved."""
     code = (
-        "import sys; from pathlib import Path; from sweeps.service.schedules.saved import SavedSchedules\n"
-        "saved, number = SavedSchedules(Path(sys.argv[1])), int(sys.argv[2])\n"
-        "while True:\n"
-        "    number += 1\n"
-        "    saved.write('a', f'# {number}\\nname: a\\n', tag=None, user='u', now=1.0, action='saved')\n"
-        "    print(number, flush=True)\n"
+        "import os, sys; from pathlib import Path; from sweeps.service.schedules.saved import SavedSchedules\n"
+        "for line in sys.stdin:\n"
+        "    if (child := os.fork()) == 0:\n"
+        "        saved, number = SavedSchedules(Path(sys.argv[1])), int(line)\n"
+        "        while True:\n"
+        "            number += 1\n"
+        "            saved.write('a', f'# {number}\\nname: a\\n', tag=None, user='u', now=1.0, action='saved')\n"
+        "            print(os.getpid(), number, flush=True)\n"
+        "    os.waitpid(child, 0)\n"
+        "    print('killed', flush=True)\n"
     )
     saved, told = SavedSchedules(tmp_path), 0
-    for delay in (0.0, 0.013, 0.031):
-        command = [sys.executable, "-c", code, str(tmp_path), str(told)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            told = int(child.stdout.readline())
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for delay in (0.0, 0.005, 0.013, 0.031):
+            process.stdin.write(f"{told}\n")
+            process.stdin.flush()
+            child, told = map(int, process.stdout.readline().split())
             time.sleep(delay)
-            os.kill(child.pid, signal.SIGKILL)
-            told = max([told, *map(int, child.stdout.read().split())])
-        text = saved.text("a")
-        assert text is not None
-        assert int(text.split()[1]) >= told
-        texts = [each.text for each in saved.versions("a")]
-        assert text in texts[:2]  # the newest may not have been reached
-        assert all(each.action == "saved" for each in saved.versions("a"))
-        told = int(text.split()[1])
+            os.kill(child, signal.SIGKILL)
+            for line in iter(process.stdout.readline, "killed\n"):
+                told = int(line.split()[1])
+            text = saved.text("a")
+            assert text is not None
+            assert int(text.split()[1]) >= told
+            texts = [each.text for each in saved.versions("a")]
+            assert text in texts[:2]  # the newest may not have been reached
+            assert all(each.action == "saved" for each in saved.versions("a"))
+            told = int(text.split()[1])
+        process.stdin.close()
 
 
 def test_a_change_of_something_else_is_refused_under_the_lock(tmp_path: Path) -> None:

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from postgres import Postgres
-from processes import outputs
+from service_databases import open_at_once
 from sqlalchemy import Engine
 
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.database.tables import metadata
 
-OPEN = """
-import sys
-from sweeps.service.database.engine import open_database, writing
-from sweeps.service.database.tables import metadata
-sys.stdin.readline()
-engine = open_database(sys.argv[1])
-with writing(engine) as connection:
-    for table in metadata.sorted_tables:
-        connection.execute(table.select())
-"""
-
-
-def open_at_once(url: str, count: int) -> list[str]:
-    """Errors of processes that open a database at the same time, one for each."""
-    command = [sys.executable, "-c", OPEN, url]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)
-    ]
-    for process in processes:
-        assert process.stdin
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    return [outputs(process, 60)[1] for process in processes]
-
 
 def test_services_that_start_at_once_on_an_empty_file_all_start(tmp_path: Path) -> None:
-    assert open_at_once(f"sqlite:///{tmp_path}/new/service.db", 4) == [""] * 4
+    ended, said = open_at_once(f"sqlite:///{tmp_path}/new/service.db", 4)
+    assert (ended, said) == ([0] * 4, "")
 
 
 def test_a_service_that_starts_while_another_writes_to_a_new_file_waits_for_it(tmp_path: Path) -> None:

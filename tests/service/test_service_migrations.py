@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -17,9 +15,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from postgres import Postgres
-from processes import outputs
+from service_databases import open_at_once
 from sqlalchemy import Engine, create_engine, select
 
+from sweeps.cli import run_command
 from sweeps.errors import ConfigError
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
@@ -92,21 +91,10 @@ def test_an_sqlite_file_is_copied_before_it_is_brought_forward_for_its_owner_alo
     assert [path.name for path in earlier.parent.glob("*backup*")] == [copy.name]
 
 
-OPEN = """
-import sys
-from sweeps.service.database.engine import open_database
-sys.stdin.readline()
-open_database(sys.argv[1]).dispose()
-"""
-
-
 def test_services_that_start_at_once_bring_it_forward_once(earlier: Path) -> None:
-    command_line = [sys.executable, "-c", OPEN, f"sqlite:///{earlier}"]
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command_line, **pipes) for _ in range(3)]  # type: ignore[call-overload]
-    said = [outputs(process, 60, given="go\n")[1] for process in processes]
-    assert sorted("from version 1 to" in each for each in said) == [False, False, True]
-    assert [process.returncode for process in processes] == [0, 0, 0], said
+    ended, said = open_at_once(f"sqlite:///{earlier}", 3)
+    assert ended == [0, 0, 0], said
+    assert said.count("from version 1 to") == 1
 
 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,16 +126,8 @@ def test_a_database_of_a_later_release_is_refused_and_left_alone(tmp_path: Path)
         assert word in str(refused.value)
     with closing(sqlite3.connect(file)) as connection:
         assert list(connection.iterdump()) == before
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeps", "schedule", "list", f"database=sqlite:///{file}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "7.8.9" in done.stderr
-    assert "Traceback" not in done.stderr
+    status, error = run_command(["schedule", "list", f"database=sqlite:///{file}"])
+    assert (status, "7.8.9" in str(error)) == (2, True)
 
 
 def test_a_database_that_lacks_a_column_is_refused_by_its_name(earlier: Path, tmp_path: Path) -> None:

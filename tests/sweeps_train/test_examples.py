@@ -11,8 +11,14 @@ import pytest
 
 import sweeps_train
 
-# Scripts and users' code, which have no examples and import libraries that are extras.
-NO_EXAMPLES = ("sweeps_train.__main__", "sweeps_train.examples", "sweeps_train.frameworks.lightning")
+# Scripts and users' code, which have no examples and import libraries that are extras; the examples of the standard
+# library's text are tested where that is at hand.
+NO_EXAMPLES = (
+    "sweeps_train.__main__",
+    "sweeps_train.examples",
+    "sweeps_train.frameworks.lightning",
+    "sweeps_train.data.standard_library",
+)
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(sweeps_train.__path__, "sweeps_train.")

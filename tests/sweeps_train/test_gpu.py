@@ -14,10 +14,13 @@ import pytest
 import torch
 from checkpoints import assert_same
 from pydantic import TypeAdapter
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps_train import worker_cache
+from sweeps_train.compat.flop_count import FlopCount, attention_flops
 from sweeps_train.config import Strategy, TrainingConfig
 from sweeps_train.config.process import process_environment
 from sweeps_train.data.packing import IGNORED
@@ -173,6 +176,22 @@ def test_memory_load_and_utilization_of_the_gpu_are_measured(device: torch.devic
     total = device_module(device).get_device_properties(device).total_memory / MIB
     assert 0 < metrics["system/gpu_memory_mib"] <= metrics["system/gpu_memory_reserved_mib"] < total
     assert 0 < metrics["train/flop_utilization"] < 1
+
+
+@on_gpu
+@pytest.mark.parametrize("backend", ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"])
+def test_grouped_query_attention_is_counted_in_every_fused_kernel(device: torch.device, backend: str) -> None:
+    query, key, value = (
+        torch.randn(2, heads, 128, 64, device=device, dtype=torch.bfloat16, requires_grad=True) for heads in (8, 2, 2)
+    )
+    try:
+        with sdpa_kernel(getattr(SDPBackend, backend)), FlopCount() as count:
+            scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True).sum().backward()
+    except RuntimeError as error:
+        if "No available kernel" not in str(error):
+            raise
+        pytest.skip("this torch has no such kernel of grouped queries here")
+    assert count.take() == 3 * attention_flops(query.shape, key.shape, value.shape)
 
 
 def every_strategy() -> dict[str, list[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import os
 import re
 import subprocess
@@ -44,6 +45,12 @@ def test_a_package_is_in_one_split_as_a_whole() -> None:
 def test_no_docstring_is_in_both_splits_or_twice_in_one() -> None:
     texts = docstrings("train") + docstrings("eval")
     assert len(texts) == len(set(texts))
+
+
+def test_every_example_gives_what_it_shows() -> None:
+    result = doctest.testmod(standard_library)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 def test_there_is_enough_text_to_learn_from() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,19 +181,25 @@ def four(folder: Path, two: Results) -> Results:
 
 
 @pytest.fixture(scope="module")
-def alone(folder: Path) -> dict[str, Recorder]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        return {name: run(config) for name, config in TRAININGS.items()}
+def alone(folder: Path) -> Callable[[str], Recorder]:
+    """Trains in this process; each training once, and only those that a test asks for."""
+
+    @functools.cache
+    def trained(name: str) -> Recorder:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            return run(TRAININGS[name])
+
+    return trained
 
 
 @pytest.mark.parametrize(("group", "case"), CASES)
 def test_a_strategy_has_the_losses_of_one_process_and_resumes_from_anothers_checkpoint(
-    group: str, case: Case, alone: dict[str, Recorder], request: pytest.FixtureRequest
+    group: str, case: Case, alone: Callable[[str], Recorder], request: pytest.FixtureRequest
 ) -> None:
     results: Results = request.getfixturevalue(group)
     begun, resumed = results[case]
-    expected = losses(alone[case[-1]])
+    expected = losses(alone(case[-1]))
     assert {step for step, _ in expected} == {2, 4, 6, 8}
     assert losses(begun) | losses(resumed) == pytest.approx(expected, rel=1e-4)
     assert expected[8, "eval/loss"] < expected[4, "eval/loss"]
@@ -205,12 +212,12 @@ def losses(recorder: Recorder) -> dict[tuple[int, str], float]:
 
 
 def test_one_process_resumes_from_a_checkpoint_of_a_pipeline(
-    quick: Results, folder: Path, alone: dict[str, Recorder], monkeypatch: pytest.MonkeyPatch
+    quick: Results, folder: Path, alone: Callable[[str], Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     shutil.copytree("2 1f1b lora", "alone")
     resumed = run(TRAININGS["lora"], Path("alone"))
-    assert resumed.final["eval/loss"] == pytest.approx(alone["lora"].final["eval/loss"], rel=1e-4)
+    assert resumed.final["eval/loss"] == pytest.approx(alone("lora").final["eval/loss"], rel=1e-4)
 
 
 def on_gpus() -> dict[str, Recorder]:

@@ -153,14 +153,15 @@ def bucket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.stop()
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-def test_data_in_s3_is_read_by_its_uri(bucket: str, folder: Path, streaming: bool) -> None:
-    options = {"streaming": streaming, "eval_path": f"s3://data/held_out.jsonl{bucket}"}
+def test_data_in_s3_is_read_by_its_uri(bucket: str, folder: Path) -> None:
+    options = {"eval_path": f"s3://data/held_out.jsonl{bucket}"}
     expected = build(folder / "parquet", streaming=False, eval_path=str(folder / "held_out.jsonl"))[0]
     for path in ("s3://data/parquet", "s3://data/parquet/*.parquet", "s3://data/jsonl/[0-9].jsonl"):
         assert_same(build(path + bucket, **options)[0], expected)
-    with pytest.raises(ValueError, match=r"data.path=s3://data/none/.* there are no such files|cannot be read"):
-        build(f"s3://data/none/*.jsonl{bucket}", **options)
+    assert_same(build(f"s3://data/parquet{bucket}", streaming=False, **options)[0], expected)
+    for streaming in (True, False):
+        with pytest.raises(ValueError, match=r"data.path=s3://data/none/.* there are no such files|cannot be read"):
+            build(f"s3://data/none/*.jsonl{bucket}", streaming=streaming, **options)
 
 
 # --- splits --------------------------------------------------------------------------------------------------

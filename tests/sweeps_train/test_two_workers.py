@@ -18,6 +18,7 @@ from training_runs import (
     TEXT,
     Recorder,
     configured,
+    on_two_workers,
     on_workers,
     run,
     slow_libraries,
@@ -57,21 +58,19 @@ class Results:
     discarded: dict[int, Recorder]
     """Recorders by the number of times that they were asked to stop."""
     same: dict[str, Recorder]
-    loaded_for_images: set[str]
     written_kib: dict[str, int] = field(default_factory=dict)
     """KiB of each mapped file of weights, by path, that this worker no longer shares with others."""
 
 
 def scenario() -> Results:
-    """Run on each of the two workers; images first, while nothing else has been imported."""
-    results = Results({}, {}, {}, {}, {}, set())
+    """Run on each of the two workers."""
+    results = Results({}, {}, {}, {}, {})
     for name, base in RESUMED.items():
         config = configured(base)
         results.unbroken[name] = run(config, Path(f"{name}-unbroken"))
         results.stopped[name] = run(config, Path(f"{name}-broken"), stop_when_asked=STOP_AT_STEP_6)
         results.resumed[name] = run(config, Path(f"{name}-broken"))
         if name == "images":
-            results.loaded_for_images = slow_libraries()
             for asked in DISCARDED:
                 folder = Path(f"{name}-discarded-{asked}")
                 results.discarded[asked] = run(config, folder, stop_when_asked=asked, stop=Stop.DISCARD)
@@ -94,7 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_workers(folder: Path) -> list[Results]:
-    return on_workers(2, scenario, folder, is_fresh=True)  # one of the tests asks what it has imported
+    return on_two_workers(scenario, folder)
 
 
 @pytest.mark.parametrize("task", RESUMED)
@@ -160,8 +159,13 @@ def test_workers_share_the_pages_of_a_frozen_base_model(two_workers: list[Result
         assert worker.written_kib[base[0]] < 64
 
 
-def test_image_classification_loads_no_language_libraries(two_workers: list[Results]) -> None:
-    assert two_workers[0].loaded_for_images == set()
+def loaded_for_images() -> set[str]:
+    run(configured(IMAGES, train={"max_steps": 1}))
+    return slow_libraries()
+
+
+def test_image_classification_loads_no_language_libraries(tmp_path: Path) -> None:
+    assert on_workers(1, loaded_for_images, tmp_path, is_fresh=True) == [set()]
 
 
 def learned(metrics: dict[str, float]) -> dict[str, Any]:

@@ -72,12 +72,16 @@ def send_in_background(address: str, message: Document, attempts: int, log: IO[s
     threading.Thread(target=process.wait, daemon=True).start()  # prevents a zombie process
 
 
-def deliver(address: str, message: Document) -> None:
-    """Send a message from this process.
+def deliver(address: str, message: Document) -> str | None:
+    """Send a message from this process; return the error without secrets, or None."""
+    try:
+        _deliver(address, message)
+    except Exception as error:  # noqa: BLE001 - any error is a reason to try again
+        return without_secrets(str(error) or type(error).__name__, address)
+    return None
 
-    Raises:
-        Exception: Any error of the delivery.
-    """
+
+def _deliver(address: str, message: Document) -> None:
     if address.partition("://")[0].lower() in WEBHOOK:
         _post(address, message)
     else:
@@ -124,15 +128,12 @@ def main() -> int:
     document = json.load(sys.stdin)
     address, message, attempts = document["address"], document["message"], document["attempts"]
     for attempt in range(1, attempts + 1):
-        try:
-            deliver(address, message)
-        except Exception as error:  # noqa: BLE001 - any error is printed and the attempt repeated
-            sys.stdout.write(without_secrets(str(error) or type(error).__name__, address) + "\n")
-            sys.stdout.flush()
-            if attempt < attempts:
-                time.sleep(wait_after(attempt))
-        else:
+        if (error := deliver(address, message)) is None:
             return 0
+        sys.stdout.write(f"{error}\n")
+        sys.stdout.flush()
+        if attempt < attempts:
+            time.sleep(wait_after(attempt))
     return 1
 
 
