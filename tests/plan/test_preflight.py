@@ -158,7 +158,7 @@ def test_the_place_in_a_users_code_is_named_with_the_key() -> None:
     assert first.startswith(
         "model._target_=mine.Net: RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x6 and 7x8)"
     )
-    assert "mine.py:33 in forward" in first
+    assert "mine.py:32 in forward" in first
     assert "preflight.timeout_s=0" in last
 
 

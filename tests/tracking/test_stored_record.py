@@ -93,6 +93,7 @@ def test_nothing_is_delivered_that_the_store_does_not_have(
         raise OSError("no route to host")
 
     store = mirror._store
+    assert recorder._delivery.flush()
     with monkeypatch.context() as broken:
         broken.setattr(store, "write", unreachable)
         recorder.trials.end("0000", "finished", 1, 1)
