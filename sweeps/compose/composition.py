@@ -21,7 +21,7 @@ from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.schedulers import NoScheduler
 from sweeps.errors import ConfigError
 
-_FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^${},]*)[^${}]*\}")
+_FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^${},]*)(?:,[^${}]*)?\}")
 
 Variant = tuple[tuple[str, str], ...]
 """Chosen options of the searched groups, sorted by group."""
