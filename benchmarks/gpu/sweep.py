@@ -77,7 +77,7 @@ def _run(folder: Path, settings: list[str], results: Results, began: float) -> t
     command = [sys.executable, "-m", "sweeps", "run", "conf=llm_lora", "--json", "scaling=single_worker"]
     # What is set is not searched: all trials compute as much.
     command += [f"search.num_trials={TRIALS}", "search.max_concurrent=1", "train.global_batch_size=8"]
-    command += ["model.lora.r=16", "model.lora.target_modules=all-linear", *settings]
+    command += ["model.lora.r=16", "model.lora.target_modules=all-linear", "preflight.timeout_s=0", *settings]
     ended = []
     # In this process's group, which is interrupted at the limit of time: the sweep then stops Ray.
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
