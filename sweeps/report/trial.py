@@ -72,7 +72,7 @@ def _checkpoints(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the rows about a trial's checkpoints."""
     for which, uri in document["checkpoints"].items():
         yield f"{which} checkpoint", uri
-        if which in document["weights"]:
+        if which in document.get("weights", {}):
             yield "its weights", document["weights"][which]
     if not document["checkpoints"]:
         yield "checkpoint", "none was kept"

@@ -19,7 +19,6 @@ from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
 from sweeps.simulate.scheduler import plan_scheduler
-from sweeps_train.text_lines import text_lines
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
     path, entries = plan.folder / study_file(plan.stage), []
     if not path.is_file():
         raise UserError(f"{plan.name}: its study {path} is not there; its decisions are recorded in it alone")
-    for line in text_lines(path.read_text(encoding="utf-8")):
+    for line in path.read_bytes().splitlines():  # of bytes, lines end at no other characters
         try:
             entries.append(json.loads(line))
         except ValueError:

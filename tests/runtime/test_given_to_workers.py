@@ -51,6 +51,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[An
     broker = answering(nodes_to_avoid=(), begin=(1, None))
     found: list[Any] = []
     trial: Any = object.__new__(Trial)
+    trial._failure, trial._has_failed = None, False
     trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
     trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=lambda *each: found.append(each))
     trial._largest_micro_batch, trial._trial, trial._is_elastic = None, "", False

@@ -129,26 +129,37 @@ class ReportCallback(Checkpoint):
 
     def __init__(self, *, saves: bool) -> None:
         self._saves, self._is_due = saves, False
-        self._reported: dict[str, Any] = {}
-        """Metrics at the last report."""
+        self._seen: set[str] = set()
+        """Metrics that came before the end of the first epoch."""
+        self._of_epoch: set[str] | None = None
+        """Metrics that came at the end of the first epoch; None before it."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._is_due = self._is_due or not trainer.sanity_checking
+        if not trainer.sanity_checking:
+            self._is_due = True
+            self._note_names(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if not self._is_due:
             return
-        # Metrics of the epoch before are still there.
-        new = {name: value for name, value in trainer.callback_metrics.items() if value is not self._reported.get(name)}
+        self._note_names(trainer)
+        of_epoch = self._of_epoch or set()  # those of the epoch before are still there
+        new = {name: value for name, value in trainer.callback_metrics.items() if name not in of_epoch}
         if new.keys() >= {*searched_metrics()} - {"epoch", "step"}:  # otherwise they come at the end of the epoch
             self._report(trainer, new)
 
+    def _note_names(self, trainer: Trainer) -> None:
+        if self._of_epoch is None:
+            self._seen |= trainer.callback_metrics.keys()
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._of_epoch is None:
+            self._of_epoch = trainer.callback_metrics.keys() - self._seen
         if self._is_due or not any(trainer.num_val_batches):
             self._report(trainer, trainer.callback_metrics)
 
     def _report(self, trainer: Trainer, metrics: Mapping[str, Any]) -> None:
-        self._is_due, self._reported = False, dict(trainer.callback_metrics)
+        self._is_due = False
         # A sharded module is saved by all workers, each on its own node, into the folder that the first one names.
         saved = Path(trainer.strategy.broadcast(tempfile.mkdtemp() if trainer.is_global_zero else ""))
         saved.mkdir(exist_ok=True)

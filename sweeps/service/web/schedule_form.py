@@ -17,7 +17,6 @@ from sweeps.compose.config_source import explain
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError
-from sweeps_train.text_lines import text_lines
 
 LINE, TEXT = 500, 100_000
 """Longest contents of a field, and of one with several lines."""
@@ -56,7 +55,7 @@ class FilledSchedule:
             _set(document, key, self[key].strip())
         for key in NUMBERS:
             _set(document, key, _number(self[key].strip()))
-        _set(document, "overrides", [line.strip() for line in text_lines(self["overrides"]) if line.strip()])
+        _set(document, "overrides", [line.strip() for line in self["overrides"].split("\n") if line.strip()])
         _set(document, "nights", self._nights())
         document["enabled"] = self["enabled"] == "true"
         return read_as(Schedule, document)

@@ -13,7 +13,6 @@ from sweeps.completion.conf_names import ConfNames
 from sweeps.errors import ConfigError
 from sweeps.service.queue.jobs import HIGHEST_PRIORITY
 from sweeps.service.queue.requests import Run
-from sweeps_train.text_lines import text_lines
 
 GROUP_FIELD = "group:"
 """Beginning of the names of the groups' fields: ``group:model``."""
@@ -42,7 +41,7 @@ class Filled:
     @property
     def lines(self) -> list[str]:
         """Overrides, without empty lines."""
-        return [line.strip() for line in text_lines(self.overrides) if line.strip()]
+        return [line.strip() for line in self.overrides.split("\n") if line.strip()]
 
     def request(self, names: ConfNames) -> Run:
         """Request of the form.
@@ -171,7 +170,7 @@ def _field_of(filled: Filled, mistake: str) -> str | None:
 
 def _with_number(filled: Filled, mistake: str) -> str:
     """The mistake, with the number of the line that it is about if there are several."""
-    lines = text_lines(filled.overrides)
+    lines = filled.overrides.split("\n")
     about = [number for number, line in enumerate(lines, 1) if line.strip() and _key(line) == _key(mistake)]
     return f"Line {about[-1]}: {mistake}" if about and len(filled.lines) > 1 else mistake
 
