@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from recording import (
     record_small_sweep,
     record_with_checkpoints,
 )
+from rich.console import Console
 from stores import make_store
 from waiting import wait_until
 
@@ -26,7 +29,9 @@ from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.errors import UserError
-from sweeps.registry.checkpoint import fetch_checkpoint
+from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
+from sweeps.report.tables import print_best
+from sweeps.report.trial import print_trial, trial_document
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import Journal, NewRun, Points
 from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
@@ -35,6 +40,7 @@ from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.spans import Span
 from sweeps.tracking.store import fetch_runs, fetch_tags
 from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.weights import Weights
 
 # --- what is recorded --------------------------------------------------------------------------------------------
 
@@ -158,6 +164,34 @@ def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
     assert (after.best.trial, after.best.value, after.best.params) == ("0002", 0.1, {"train.lr": 0.1})
     assert [trial.trial for trial in after.trials] == ["0000", "0001", "0002", "0003"]
     assert fetch_checkpoint(after, after.best, Path("found")).is_dir()
+
+
+def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says_so(uri: str, tmp_path: Path) -> None:
+    recorder = open_recorder(uri, checkpoints="reference")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    for step, loss in ((30, 0.3), (40, 0.5)):
+        recorder.trials.log("0", step, {"eval/loss": loss})
+    recorder.trials.record_checkpoint("0", str(tmp_path), "last", "best", weights=Weights(40, (0.5,)))
+    recorder.trials.end("0", "finished", 40, 1)
+    recorder.update({"finished": 1}, [("0", (0.3,), POINT)], {"wall_s": 1})
+    assert not recorder.close("finished")
+    sweep = load_sweep(uri, "digits-1")
+    assert sweep.best is not None
+    assert sweep.as_json()["best"]["weights"] == {"step": 40, "value": 0.5}
+    assert weights_note(sweep, sweep.best) == (
+        " Its weights are of step 40, with eval/loss 0.5, and its best value is of step 30."
+    )
+    shown = Console(record=True, width=200, file=io.StringIO())
+    print_best(sweep, shown)
+    print_trial(trial_document(sweep, sweep.best), shown)
+    text = shown.export_text()
+    assert "of step 40, with eval/loss 0.5; the value above is of step 30" in text
+    assert text.count("of step 40, with eval/loss 0.5") == 3
+    for run_id in (sweep.mlflow.run_id, sweep.best.run_id):
+        assert "step 40, with eval/loss 0.5" in fetch_tags(uri, run_id)["mlflow.note.content"]
+    same = replace(sweep.best, best_step=40)
+    assert (same.other_weights, weights_note(sweep, same)) == (None, "")
+    assert "weights" not in replace(sweep, front=[same]).as_json()["best"]
 
 
 def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
