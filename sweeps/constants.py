@@ -116,6 +116,8 @@ TAG_CHECKPOINT_LAST = "sweeps.checkpoint.last"
 """URI of the trial's newest checkpoint."""
 CHECKPOINT_TAGS = {"best": TAG_CHECKPOINT_BEST, "last": TAG_CHECKPOINT_LAST}
 """The tag of each kind of checkpoint."""
+WEIGHTS_TAGS = {kind: f"{tag}.weights" for kind, tag in CHECKPOINT_TAGS.items()}
+"""Step of each kind of checkpoint, and the values of the objectives there, as JSON."""
 TAG_ERROR = "sweeps.error"
 """Last line of the error that the trial failed with."""
 TAG_FAILURES = "sweeps.failures"

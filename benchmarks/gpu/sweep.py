@@ -50,7 +50,7 @@ def _settings(folder: Path) -> list[str]:
     say("importing torch and transformers")
     from transformers import AutoModelForCausalLM
 
-    from gpu.bases import LORA, SMALL, random_weights
+    from gpu.bases import SMALL, random_weights
     from sweeps_train.device import worker_device
 
     say("writing the base")
@@ -63,7 +63,6 @@ def _settings(folder: Path) -> list[str]:
         f"model.path={model}",
         "model.tokenizer=builtin:tiny_llama",
         "model.dtype=auto",
-        f"model.lora.target_modules={LORA['target_modules']}",
         "data.sequence_length=512",
         "train.max_steps=20",
         "train.eval_every=10",
@@ -76,8 +75,9 @@ def _settings(folder: Path) -> list[str]:
 def _run(folder: Path, settings: list[str], results: Results, began: float) -> tuple[list[float], dict[str, Any]]:
     """Seconds at which each trial ended, and the sweep's document."""
     command = [sys.executable, "-m", "sweeps", "run", "conf=llm_lora", "--json", "scaling=single_worker"]
-    command += [f"search.num_trials={TRIALS}", "search.max_concurrent=1", "space.train.global_batch_size=null"]
-    command += ["space.model.lora.target_modules=null", *settings]
+    # What is set is not searched: all trials compute as much.
+    command += [f"search.num_trials={TRIALS}", "search.max_concurrent=1", "train.global_batch_size=8"]
+    command += ["model.lora.r=16", "model.lora.target_modules=all-linear", "preflight.timeout_s=0", *settings]
     ended = []
     # In this process's group, which is interrupted at the limit of time: the sweep then stops Ray.
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

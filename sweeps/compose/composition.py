@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, cast
 
 import yaml
@@ -18,7 +21,7 @@ from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.schedulers import NoScheduler
 from sweeps.errors import ConfigError
 
-_FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:[^${}]*\}")
+_FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^${},]*)(?:,[^${}]*)?\}")
 
 Variant = tuple[tuple[str, str], ...]
 """Chosen options of the searched groups, sorted by group."""
@@ -223,13 +226,19 @@ def _copied(value: Any) -> Any:
         return {key: _copied(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_copied(each) for each in value]
-    if isinstance(value, str) and _FROM_ENVIRONMENT.fullmatch(value):
-        return OmegaConf.to_container(OmegaConf.create([value]), resolve=True)[0]  # type: ignore[index]
+    if isinstance(value, str) and (found := _FROM_ENVIRONMENT.fullmatch(value)):
+        return deepcopy(_from_environment(value, os.environ.get(found[1].strip())))  # a default may be a list
     if value is None or type(value) in {bool, int, float} or (isinstance(value, str) and not _interpolates(value)):
         if value == "???":
             raise _NeedsOmegaConf
         return value
     raise _NeedsOmegaConf
+
+
+@lru_cache(maxsize=64)
+def _from_environment(text: str, value: str | None) -> Any:  # noqa: ARG001 - the variable's value is a key of the cache
+    """Resolve an environment variable, which takes OmegaConf's parser milliseconds."""
+    return OmegaConf.to_container(OmegaConf.create([text]), resolve=True)[0]  # type: ignore[index]
 
 
 def _with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfig:

@@ -7,7 +7,7 @@ once. The schema of one training run is in ``sweeps_train.config``, which worker
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking, WorkerRange
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
+from sweeps.constants import COST, GPU_HOURS
 from sweeps.storage.location import is_remote
 from sweeps_train.command.placeholders import config_values
 from sweeps_train.config import (
@@ -259,15 +260,20 @@ class SweepConfig:
             checkpoint = self.checkpoint if self.task.folds is None else replace(self.checkpoint, keep=["last"])
             return EstimatorConfig(task=self.task, data=self.data, checkpoint=checkpoint, seed=self.seed)
         if isinstance(self.task, FunctionTask):
-            return FunctionConfig(task=self.task, checkpoint=self.checkpoint, seed=self.seed)
+            return FunctionConfig(
+                task=self.task,
+                checkpoint=self.checkpoint,
+                seed=self.seed,
+                needed=_measured([*self.search.metrics, *self.search.limits]),
+            )
         if isinstance(self.task, CommandTask):
             return CommandConfig(
                 task=self.task,
                 checkpoint=self.checkpoint,
                 seed=self.seed,
                 values=config_values(self.task, SWEEP_CONFIG.dump_python(self, by_alias=True))[0],
-                objectives=list(self.search.metrics),
-                limited=list(self.search.limits),
+                objectives=_measured(self.search.metrics),
+                limited=_measured(self.search.limits),
                 saves_at_reports=self.search.pauses_trials and self.task.checkpoints is not None,
             )
         assert self.model is not None and self.data is not None
@@ -281,6 +287,11 @@ class SweepConfig:
             checkpoint=self.checkpoint,
             seed=self.seed,
         )
+
+
+def _measured(metrics: Iterable[str]) -> list[str]:
+    """Return those of some metrics that the training itself measures: workers add the others to its reports."""
+    return [metric for metric in metrics if metric not in (COST, GPU_HOURS)]
 
 
 def _divides(num_workers: int, train: Train, strategy: Strategy) -> bool:

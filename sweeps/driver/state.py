@@ -266,9 +266,18 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,
         values=trial.all_values() or None,
+        saved=_saved_values(trial),
         violation=trial.violation,
         error=trial.error,
         spans=list(trial.spans),
         failures=list(trial.failures),
         notes=list(trial.notes),
     )
+
+
+def _saved_values(trial: TrialRecord) -> Values | None:
+    """Values of a trial's best checkpoint; in the record of an older version, taken as those of its best report."""
+    if "best" not in trial.checkpoints:
+        return None
+    weights = trial.weights.get("best")
+    return (trial.all_values() if weights is None else weights.values) or None

@@ -29,6 +29,8 @@ class TrialStatus:
     """Step at which the trial will end, if it is known."""
     values: Values | None = None
     """Values of the objectives at the report at which the first one was best."""
+    saved: Values | None = None
+    """The same of the reports whose weights were saved."""
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Step and value of the first objective in the reports of this session, thinned to at most ``MOST_POINTS``."""
     violation: str | None = None

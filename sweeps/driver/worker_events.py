@@ -19,6 +19,7 @@ from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
+from sweeps.tracking.weights import Weights
 from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class WorkerEvents:
                 elif isinstance(event, Started):
                     self._take_start(status, event)
                 elif isinstance(event, Saved):
-                    self._take_checkpoint(status, event.metrics, event.checkpoint, event.held)
+                    self._record_checkpoint(status, event, event.checkpoint, event.held)
                 else:
                     self._take_metrics(status, event)
 
@@ -82,9 +83,10 @@ class WorkerEvents:
             self.take(read_report_log(str(folder), up_to))
 
     def reports(self, trial: str) -> list[Report]:
-        """The evaluations in a trial's report logs."""
+        """The evaluations in a trial's report logs that the search judges."""
         folders = checkpoint_folders(self._state.folder / "trials", trial)
-        return [event for folder in folders for event in read_report_log(str(folder)) if isinstance(event, Report)]
+        events = [event for folder in folders for event in read_report_log(str(folder))]
+        return [event for event in events if isinstance(event, Report) and event.competes]
 
     def exploited(self, exploit: Exploit) -> None:
         """Note that a trial is to continue from another one's state, or did so in an earlier session."""
@@ -159,15 +161,16 @@ class WorkerEvents:
     def _take_metrics(self, status: TrialStatus, event: Log) -> None:
         if status.state == "pruned":  # measured before its workers heard that the scheduler had stopped it
             if isinstance(event, Report) and event.checkpoint is not None:  # earlier ones may be gone for it
-                self._take_checkpoint(status, event.metrics, event.checkpoint, event.held)
+                self._record_checkpoint(status, event, event.checkpoint, event.held)
             return
-        self._take_log(status, event)
-        if isinstance(event, Report):
+        competes = isinstance(event, Report) and event.competes
+        self._take_log(status, event, competes=competes)
+        if isinstance(event, Report) and competes:
             self._take_report(status, event)
 
-    def _take_log(self, status: TrialStatus, event: Log) -> None:
+    def _take_log(self, status: TrialStatus, event: Log, *, competes: bool) -> None:
         metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
-        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms)
+        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms, competes=competes)
         if self._state.memory is not None and status.stage is None:  # a stage's trials may need less
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
             self._state.memory.observe_limits(event.metrics)
@@ -184,29 +187,26 @@ class WorkerEvents:
         self._state.ledger.of(report.trial).report(report)
         objectives = self._state.objectives
         values = objectives.values(report.metrics)
-        best = values is not None and objectives.improves(values, status.values)
         status.violation = status.violation or objectives.violation(report.metrics)
-        if best:
-            status.values = values
         if values is not None:
+            if objectives.improves(values, status.values):
+                status.values = values
             status.add_point(report.step, values[0])
         if report.checkpoint is not None:
-            self._record_checkpoint(status, report.checkpoint, report.held, best=best)
+            self._record_checkpoint(status, report, report.checkpoint, report.held)
 
-    def _take_checkpoint(
-        self, status: TrialStatus, metrics: dict[str, float], checkpoint: str, held: str | None
-    ) -> None:
-        """Take a checkpoint whose report came before, or is no part of the trial."""
-        objectives = self._state.objectives
-        values = objectives.values(metrics)
-        # It is the best one unless another was better since.
-        best = values is not None and (status.values is None or not objectives.improves(status.values, values))
-        self._record_checkpoint(status, checkpoint, held, best=best)
-
-    def _record_checkpoint(self, status: TrialStatus, checkpoint: str, held: str | None, *, best: bool) -> None:
-        kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)
-        wanted = [kind for kind in kinds if kind in self._state.composition.config.checkpoint.keep]
-        self._recorder.trials.record_checkpoint(status.trial, checkpoint, *wanted, held=held)
+    def _record_checkpoint(self, status: TrialStatus, event: Log, checkpoint: str, held: str | None) -> None:
+        """Record the checkpoint of an event. It is the best one if its values are, among all that were saved: the best
+        report may have come without a checkpoint."""
+        objectives, kept = self._state.objectives, self._state.composition.config.checkpoint.keep
+        kinds: list[CheckpointKind] = ["last"]
+        values = objectives.values(event.metrics)
+        if values is not None and objectives.improves(values, status.saved):
+            status.saved = values
+            kinds.append("best")
+        wanted = [kind for kind in kinds if kind in kept]
+        weights = Weights(event.step, values or ())
+        self._recorder.trials.record_checkpoint(status.trial, checkpoint, *wanted, held=held, weights=weights)
 
     def _record_exploit(self, trial: str, num_exploits: int) -> None:
         exploit = self._exploits.get((trial, num_exploits))

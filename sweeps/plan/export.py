@@ -21,6 +21,7 @@ from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
+from sweeps.tracking.mlflow_limits import from_name
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import short
@@ -205,7 +206,8 @@ def _recorded(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
 
 def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
     data = connect(record.mlflow.tracking_uri).get_run(trial.run_id).data
-    changed = sorted(name for name in {**data.metrics, **data.tags} if name.startswith(PARAMETER_PREFIX))
+    recorded = (from_name(name) for name in {**data.metrics, **data.tags})
+    changed = sorted(name for name in recorded if name.startswith(PARAMETER_PREFIX))
     if changed:
         raise UserError(
             f"trial {trial.trial} of {record.sweep}: it copied states and values of other trials during training "

@@ -25,6 +25,7 @@ from sweeps.validate.config import lookup_in
 from sweeps.validate.source import source_signature
 from sweeps_train.config import CausalLM, CommandTask, CustomData, CustomModel, FunctionTask, TableData, TextData
 from sweeps_train.tables.files import table_files
+from sweeps_train.text_lines import text_lines
 
 MAX_CONFIGS = 24
 """Maximum number of configs that are checked."""
@@ -138,7 +139,7 @@ class Preflight:
     def _lines(self) -> list[str]:
         """The complete lines that the process has written: one for each config, then one for each memory."""
         text = self._results.read_text(encoding="utf-8") if self._results.exists() else ""
-        return text[: text.rfind("\n") + 1].splitlines()
+        return text_lines(text[: text.rfind("\n") + 1])
 
     def _read(self) -> tuple[list[str], list[str]]:
         """Return mistakes and warnings. A failure with only some values of the space is a warning: others may train."""

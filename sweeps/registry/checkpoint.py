@@ -56,6 +56,14 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
     return found
 
 
+def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
+    """Return a sentence about the saved weights, if they are not those of the trial's value; else nothing."""
+    other = trial.other_weights
+    if other is None:
+        return ""
+    return f" Its weights are of {other.describe(record.metrics)}, and its best value is of step {trial.best_step}."
+
+
 def _from_store(store: ObjectStore, target: Path) -> Path:
     """Download a checkpoint from an object store, except for the state of a training.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sweeps.errors import UserError
-from sweeps.registry.checkpoint import fetch_checkpoint
+from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
 from sweeps.registry.names import check_folder
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps_train.checkpoint import (
@@ -64,7 +64,7 @@ def save_model(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:  # on the disk that has room
-            tell(f"fetching the checkpoint of trial {trial.trial}")
+            tell(f"fetching the checkpoint of trial {trial.trial}.{weights_note(record, trial)}")
             checkpoint = fetch_checkpoint(record, trial, Path(scratch, "checkpoint"))
             tell("merging its adapters into their base" if merged else "copying its model")
             written = Path(scratch, "model")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps import constants
 from sweeps.compat.mlflow import use_tracking_uri
 from sweeps.errors import UserError
-from sweeps.registry.checkpoint import fetch_checkpoint
+from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short, written
@@ -80,7 +80,7 @@ def register(
     """
     client = connect(record.mlflow.tracking_uri)
     with TemporaryDirectory() as folder, _quiet(client):
-        tell(f"fetching the checkpoint of trial {trial.trial}")
+        tell(f"fetching the checkpoint of trial {trial.trial}.{weights_note(record, trial)}")
         checkpoint, scratch = fetch_checkpoint(record, trial, Path(folder, "checkpoint")), Path(folder, "model")
         from mlflow.exceptions import MlflowException  # once there is a checkpoint: these take seconds
         from mlflow.models import Model
@@ -133,8 +133,9 @@ def _tags(record: SweepRecord, trial: TrialRecord, *, merged: bool) -> dict[str,
         constants.TAG_MODE: record.mode,
         "sweeps.merged": "true" if merged else "false",
     }
-    if trial.value is not None:
-        tags[constants.TAG_VALUE] = written((trial.value,))
+    value = trial.value if trial.other_weights is None else next(iter(trial.other_weights.values), None)
+    if value is not None:  # that of these weights, since models are compared by it
+        tags[constants.TAG_VALUE] = written((value,))
     return tags | {key: record.tags[key] for key in INHERITED if key in record.tags}
 
 
@@ -142,7 +143,7 @@ def _description(record: SweepRecord, trial: TrialRecord) -> str:
     value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"
     of = record.tags.get(constants.TAG_OF_SWEEP)
     trained_again = f" (trial {record.tags.get(constants.TAG_OF_TRIAL)} of {of}, trained again)" if of else ""
-    return f"Trial {trial.trial} of the sweep {record.sweep}{trained_again}{value}."
+    return f"Trial {trial.trial} of the sweep {record.sweep}{trained_again}{value}.{weights_note(record, trial)}"
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from sweeps.errors import UserError
 from sweeps.space.distributions import encode
 from sweeps.tracking.metric_history import HistoryPoint, fetch_histories, fetch_metric_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.values import metric_name
 
 
 def curve_table(record: SweepRecord) -> pd.DataFrame:
@@ -34,7 +33,7 @@ def curve_table(record: SweepRecord) -> pd.DataFrame:
     objective = fetch_histories(uri, runs, record.metric)
     if not objective:
         raise UserError(f"{record.sweep}: no trial that did not fail has reported {record.metric}; there are no curves")
-    names = sorted(fetch_metric_names(uri, runs) - {metric_name(metric) for metric in record.metrics})
+    names = sorted(fetch_metric_names(uri, runs) - {*record.metrics})
     histories = {name: _by_step(fetch_histories(uri, runs, name)) for name in (*record.metrics[1:], *names)}
     rows = [
         {

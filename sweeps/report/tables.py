@@ -158,6 +158,9 @@ def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label
     for path, value in best.params.items():
         table.add_row(path, short(value))
     table.add_row("checkpoint", best.checkpoint or "none was kept")
+    if best.saved is not None:
+        other = "" if best.other_weights is None else f"; the value above is of step {best.best_step}"
+        table.add_row("its weights", f"of {best.saved.describe(record.metrics)}{other}")
     table.add_row("MLflow run", best.run_id)
     console.print(table)
 

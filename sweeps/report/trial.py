@@ -41,6 +41,7 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
         "violation": trial.violation,
         "pool": trial.pool,
         "checkpoints": trial.checkpoints,
+        "weights": {kind: f"of {weights.describe(record.metrics)}" for kind, weights in trial.weights.items()},
         "failed_attempts": [
             {"attempt": each.attempt, "ended": each.ended, "error": each.error}
             for each in trial.failures
@@ -67,6 +68,16 @@ def _special(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "stage", f"{document['stage']}, before the search"
 
 
+def _checkpoints(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows about a trial's checkpoints."""
+    for which, uri in document["checkpoints"].items():
+        yield f"{which} checkpoint", uri
+        if which in document.get("weights", {}):
+            yield "its weights", document["weights"][which]
+    if not document["checkpoints"]:
+        yield "checkpoint", "none was kept"
+
+
 def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:
     """Print a trial.
 
@@ -91,10 +102,8 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
         table.add_row("pool", document["pool"])
     if document["violation"]:
         table.add_row("out of bounds", document["violation"])
-    for which, uri in document["checkpoints"].items():
-        table.add_row(f"{which} checkpoint", uri)
-    if not document["checkpoints"]:
-        table.add_row("checkpoint", "none was kept")
+    for row in _checkpoints(document):
+        table.add_row(*row)
     table.add_row("MLflow run", document["run_id"])
     _add_times(table, document)
     console.print(table, markup=False, highlight=False)

@@ -33,6 +33,11 @@ class Report(Log):
     done: bool = False
     """Whether the training has reached its end."""
 
+    @property
+    def competes(self) -> bool:
+        """Whether it is a result of training; an evaluation before the first step is not."""
+        return self.step > 0 or self.done
+
 
 @dataclass(frozen=True)
 class Saved(Log):

@@ -43,6 +43,8 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED)
+"""Keys of a result that are no metrics."""
 HEAD = "node:__internal_head__"
 """Resource that every Ray cluster has on its head node and workers never need."""
 
@@ -129,6 +131,8 @@ class Trial(tune.Trainable):
             sweep = self._with_workers(sweep, previous)
         scaling, fit = sweep.scaling.placed, context.fit.of(pool)
         self._metric = sweep.search.metrics[0]
+        self._needed = {name: f"search.limits={name}" for name in sweep.search.limits}
+        self._needed |= {name: f"search.metric={name}" for name in sweep.search.metrics}
         self._eval_every = sweep.loop.eval_every if sweep.loop is not None else 1  # users' own training counts reports
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._last: dict[str, Any] = {}
@@ -215,16 +219,13 @@ class Trial(tune.Trainable):
         if self._failure is not None:
             raise TrialFailed(self._failure)
         event = self._next_report()
-        while self._was_returned(event) or self._begins_again(event):
+        while self._is_no_news(event) or self._begins_again(event):
             event = self._next_report()
         if isinstance(event, Ended):
             if event.error is not None:
                 raise TrialFailed(event.error, event.failure)
             return {**self._last, STOPPED: True, COMPLETED: False, "done": True}
-        if self._metric not in event.metrics:
-            raise TrialFailed(
-                f"search.metric={self._metric} is not among the reported metrics: {', '.join(sorted(event.metrics))}"
-            )
+        self._check_metrics(event)
         self._last = {
             **{name: value for name, value in event.metrics.items() if name not in AUTO_RESULT_KEYS},
             STEP: event.step,
@@ -235,9 +236,28 @@ class Trial(tune.Trainable):
         }
         return dict(self._last)
 
-    def _was_returned(self, event: Report | Ended) -> bool:
-        """Whether Tune has this report already: the trial was paused at it, or has resumed from before it."""
-        return isinstance(event, Report) and event.step <= self._returned_step and not event.done
+    def _check_metrics(self, report: Report) -> None:
+        """
+        Raises:
+            TrialFailed: The objective that schedulers judge is missing; or in the first report, one that the search
+                reads.
+        """
+        needed = {self._metric: self._needed[self._metric]} if self._last else self._needed
+        if missing := [key for name, key in needed.items() if name not in report.metrics]:
+            reported = ", ".join(sorted(report.metrics))
+            raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")
+        if taken := {*AUTO_RESULT_KEYS, *OWN_KEYS, *report.progress}.intersection(needed):
+            raise TrialFailed(
+                f"{needed[min(taken)]} is a name that Sweeps or Ray Tune has for something else; report it under "
+                "another name"
+            )
+
+    def _is_no_news(self, event: Report | Ended) -> bool:
+        """Whether Tune is to hear nothing of a report: it has it already, since the trial was paused at it or has
+        resumed from before it; or the report does not compete."""
+        if not isinstance(event, Report) or event.done:
+            return False
+        return event.step <= self._returned_step or not event.competes
 
     def _begins_again(self, event: Report | Ended) -> bool:
         """Begin again from the last checkpoint after an end that is no failure; returns whether it did.

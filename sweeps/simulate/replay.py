@@ -63,7 +63,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
     path, entries = plan.folder / study_file(plan.stage), []
     if not path.is_file():
         raise UserError(f"{plan.name}: its study {path} is not there; its decisions are recorded in it alone")
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():  # of bytes, lines end at no other characters
         try:
             entries.append(json.loads(line))
         except ValueError:

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.mlflow_limits import from_name, to_name
 from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import ANSWER_WITHIN_S
-from sweeps.tracking.values import metric_name
 
 CALLS_AT_ONCE = 8
 """Number of concurrent calls to a server."""
@@ -43,7 +43,8 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
     Raises:
         TrackingUnreachable: The server does not answer.
     """
-    path, name = queryable_file(uri), metric_name(metric)
+    path, name = queryable_file(uri), to_name(metric)
+    runs = [run for run in runs if run]  # MLflow may have removed one
     if path is None:
         return _from_client(uri, runs, name)
     histories: dict[str, dict[int, HistoryPoint]] = {}
@@ -56,7 +57,7 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
 
 
 def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
-    """Return the names of all metrics that runs have reported, as MLflow has them.
+    """Return the names of all metrics that runs have reported; those that are too long for MLflow are cut.
 
     Args:
         uri: Tracking URI.
@@ -69,11 +70,11 @@ def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     if path is None:
         client = connect(uri)
         with request_limits(ANSWER_WITHIN_S, retries=1):
-            return {name for run in runs for name in client.get_run(run).data.metrics}
+            return {from_name(name) for run in runs if run for name in client.get_run(run).data.metrics}
     marks = ",".join("?" * len(runs))
     with reading(path) as database:
         query = f"SELECT DISTINCT key FROM latest_metrics WHERE run_uuid IN ({marks})"  # noqa: S608
-        return {name for (name,) in database.execute(query, tuple(runs))}
+        return {from_name(name) for (name,) in database.execute(query, tuple(runs))}
 
 
 def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:

@@ -7,6 +7,7 @@ created before anything is written to it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ from sweeps.errors import StorageFailed
 from sweeps.tracking.batch import MetricValue, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status, Tags
+from sweeps.tracking.mlflow_limits import fit_parameters, to_name
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import GaveUp, Refused, Retrier
 from sweeps.tracking.store import tag_filter
@@ -240,8 +242,8 @@ class Outbox:
     def _finish(self, key: str, last: tuple[_Batch, list[MetricValue]]) -> None:
         """Write the last metric values of a batch and everything else in it."""
         batch, points = last
-        params = dict(batch.new.params) if batch.new is not None else {}
-        tags = {name: text for name, text in batch.tags.items() if text is not None}
+        params, whole = fit_parameters(batch.new.params) if batch.new is not None else ({}, {})
+        tags = {to_name(name): text for name, text in batch.tags.items() if text is not None} | whole
         if max(len(params), len(tags)) <= PAIRS_PER_CALL and len(points) + len(params) + len(tags) <= POINTS_PER_CALL:
             self._log(key, params=params, points=points, tags=tags)
         else:
@@ -253,7 +255,7 @@ class Outbox:
         run_id = self._run_ids[key]
         for name in [name for name, text in batch.tags.items() if text is None]:
             with suppress(Refused):  # there is no such tag
-                self._retrier.call(partial(self._client.delete_tag, run_id, name))
+                self._retrier.call(partial(self._client.delete_tag, run_id, to_name(name)))
         if batch.status is not None:
             try:
                 self._retrier.call(partial(self._set_status, run_id, batch.status))
@@ -261,18 +263,18 @@ class Outbox:
                 self._warn_refused(key, error)
 
     def _log(self, key: str, **kinds: Any) -> None:
-        """Write points, params and tags in one call; if that is refused, each kind in a call of its own."""
+        """Write points, params and tags in one call; if that is refused, in smaller ones, so that as little as possible
+        is missing."""
         if not any(kinds.values()):
             return
         try:
             self._retrier.call(lambda: log_batch(self._client, self._run_ids[key], **kinds))
         except Refused as error:
-            filled = {kind: items for kind, items in kinds.items() if items}
-            if len(filled) < 2:
+            parts = _parts({kind: items for kind, items in kinds.items() if items})
+            if not parts or key in self._refused:
                 self._warn_refused(key, error)
-                return
-            for kind, items in filled.items():
-                self._log(key, **{kind: items})
+            for part in parts if key not in self._refused else ():
+                self._log(key, **part)
 
     def _set_status(self, run_id: str, status: Status) -> None:
         if status.ended_ms is None:
@@ -299,7 +301,9 @@ def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
             case Points(key, step, timestamp_ms, metrics):
                 points += len(metrics)
                 batch = batches.setdefault(key, _Batch())
-                batch.points += [MetricValue(name, value, timestamp_ms, step) for name, value in metrics.items()]
+                batch.points += [
+                    MetricValue(to_name(name), value, timestamp_ms, step) for name, value in metrics.items()
+                ]
             case NewRun(key):
                 batches.setdefault(key, _Batch()).new = entry
             case Tags(key, tags):
@@ -307,6 +311,18 @@ def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
             case Status(key):
                 batches.setdefault(key, _Batch()).status = entry
     return batches, points
+
+
+def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Divide what one call writes: into its kinds, or parameters and tags in halves; nothing if it can't be divided."""
+    if len(kinds) > 1:
+        return [{kind: items} for kind, items in kinds.items()]
+    return [
+        {kind: dict(half)}
+        for kind, items in kinds.items()
+        if isinstance(items, dict) and len(items) > 1
+        for half in _chunks(list(items.items()), math.ceil(len(items) / 2))
+    ]
 
 
 def _chunks(items: list[T], size: int) -> list[list[T]]:

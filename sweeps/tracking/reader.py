@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from sweeps import constants
 from sweeps.errors import UnknownName
 from sweeps.redact import redact_uri
 from sweeps.suggestions import did_you_mean
-from sweeps.tracking import confirmation, failed_attempts, forecast, notes, spans, stages
+from sweeps.tracking import confirmation, failed_attempts, forecast, notes, spans, stages, weights
+from sweeps.tracking.mlflow_limits import whole_parameters
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.time_account import TimeAccount
@@ -66,10 +68,13 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         where = f"{redact_uri(uri)}, experiment {experiment}" if experiment else redact_uri(uri)
         raise UnknownName(f"there is no sweep {name!r} in {where}{did_you_mean(name, known)}")
     parent = parents[0]
-    all_trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)
-    trials = [trial for trial in all_trials if trial.repeat_of is None and trial.stage is None]
     tags, now = parent.tags, time.time()
-    best, by_id = _names(tags.get(constants.TAG_BEST_TRIAL, "")), {trial.trial: trial for trial in trials}
+    best = [trial for trial in _names(tags.get(constants.TAG_BEST_TRIAL, "")) if trial]
+    of_sweep = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
+    lost = {*best} - {run.tags.get(constants.TAG_TRIAL, "") for run in of_sweep}
+    all_trials = _trials([*of_sweep, *(_deleted(uri, parent, lost) if lost else ())])
+    trials = [trial for trial in all_trials if trial.repeat_of is None and trial.stage is None]
+    by_id = {trial.trial: trial for trial in trials}
     status = _status(parent, now)
     return SweepRecord(
         sweep=name,
@@ -93,6 +98,22 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         confirmation=confirmation.from_text(tags.get(constants.TAG_CONFIRMATION)),
         forecast=None if status in ENDED else forecast.from_text(tags.get(constants.TAG_FORECAST)),
     )
+
+
+def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
+    """Return the runs of a sweep's best trials that somebody has deleted in MLflow: the sweep's result stays. Of one
+    that MLflow has also removed, the sweep's own run knows the value and the parameters."""
+    sweep = {constants.TAG_SWEEP: parent.tags[constants.TAG_SWEEP], constants.TAG_KIND: "trial"}
+    runs = fetch_runs(uri, sweep, parent.experiment, deleted=True)
+    kept = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
+    found = [run for run in kept if run.tags.get(constants.TAG_TRIAL) in trials]
+    if found or len(trials) > 1:
+        return found
+    (trial,) = trials
+    prefix, value = constants.TAG_BEST_PARAMETER_PREFIX, parent.tags.get(constants.TAG_BEST_VALUE, "")
+    params = {tag.removeprefix(prefix): text for tag, text in parent.tags.items() if tag.startswith(prefix)}
+    tags = {constants.TAG_TRIAL: trial, constants.TAG_STATE: "finished", constants.TAG_VALUE: value}
+    return [replace(parent, run_id="", tags=tags, params=params)]
 
 
 def _summary(parent: RawRun, now: float) -> SweepSummary:
@@ -166,7 +187,7 @@ def _trial(run: RawRun) -> TrialRecord:
         values=values if len(values) > 1 else (),
         best_step=_count(tags, constants.TAG_VALUE_STEP),
         violation=tags.get(constants.TAG_VIOLATION),
-        params={key: from_text(value) for key, value in sorted(run.params.items())},
+        params={path: from_text(text) for path, text in sorted(whole_parameters(run.params, tags).items())},
         run_id=run.run_id,
         steps=int(number(tags.get(constants.TAG_STEPS)) or 0),
         attempts=int(number(tags.get(constants.TAG_ATTEMPT)) or 1),
@@ -180,6 +201,7 @@ def _trial(run: RawRun) -> TrialRecord:
         failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
         notes=notes.from_text(tags.get(constants.TAG_NOTES, "[]")),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
+        weights={kind: weights.from_text(tags[tag]) for kind, tag in constants.WEIGHTS_TAGS.items() if tag in tags},
         repeat_of=tags.get(constants.TAG_REPEAT_OF),
         stage=_count(tags, constants.TAG_STAGE),
     )
@@ -187,4 +209,8 @@ def _trial(run: RawRun) -> TrialRecord:
 
 def _names(text: str) -> tuple[str, ...]:
     """Return the names in a tag: one as it is, or several as a JSON list."""
-    return tuple(json.loads(text)) if text.startswith("[") else (text,)
+    with suppress(ValueError):
+        names = json.loads(text)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return (text,)

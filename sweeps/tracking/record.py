@@ -17,6 +17,7 @@ from sweeps.tracking.spans import Span
 from sweeps.tracking.stages import StageResult
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import finite, short
+from sweeps.tracking.weights import Weights
 
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""
@@ -69,6 +70,8 @@ class TrialRecord:
     """Notes of its workers for the user."""
     checkpoints: dict[str, str] = field(default_factory=dict)
     """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
+    weights: dict[str, Weights] = field(default_factory=dict)
+    """Step and values of the weights in each of them; of none in the record of an older version."""
     repeat_of: str | None = None
     """Id of the trial that it repeats with another seed, to confirm the winner."""
     stage: int | None = None
@@ -79,6 +82,17 @@ class TrialRecord:
         values = [short(value) for value in self.all_values()] or ["no value"]
         params = [f"{path}={short(value)}" for path, value in self.params.items()]
         return f"<trial {', '.join([f'{self.trial}: {self.state}', *values, *params])}>"
+
+    @property
+    def saved(self) -> Weights | None:
+        """Step and values of the weights in ``checkpoint``; None without one, and in the record of an older version."""
+        return self.weights.get("best" if "best" in self.checkpoints else "last") if self.checkpoints else None
+
+    @property
+    def other_weights(self) -> Weights | None:
+        """The weights in ``checkpoint`` if they are not those of the report with the trial's value."""
+        saved = self.saved
+        return None if saved is None or self.best_step in (None, saved.step) else saved
 
     def all_values(self) -> tuple[float, ...]:
         """Return the value of each objective; empty if the trial has reported none."""
@@ -314,6 +328,7 @@ class SweepRecord:
                 "params": trial.params,
                 "run_id": trial.run_id,
                 "checkpoint": trial.checkpoint,
+                **({} if (other := trial.other_weights) is None else {"weights": _weights_as_json(other)}),
             }
             for trial in self.front
         ]
@@ -338,6 +353,12 @@ class SweepRecord:
 
     def _stage_as_json(self, result: StageResult) -> dict[str, Any]:
         return {**result.as_json(), "trials": [each.as_json() for each in self.staged if each.stage == result.stage]}
+
+
+def _weights_as_json(weights: Weights) -> dict[str, Any]:
+    """Return weights in the form of ``--json``."""
+    values = [finite(value) for value in weights.values]
+    return {"step": weights.step, "value": None if not values else values[0] if len(values) == 1 else values}
 
 
 def one_or_all(names: tuple[str, ...]) -> str | list[str]:

@@ -21,10 +21,11 @@ from sweeps.compat.mlflow import (
     view_state,
 )
 from sweeps.config.objectives import Objectives
+from sweeps.tracking.mlflow_limits import to_name
 from sweeps.tracking.mlflow_pages import ALL_SWEEPS_VIEW, sweep_view_id
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.retry import GaveUp, Refused, Retrier
-from sweeps.tracking.values import metric_name, now_ms
+from sweeps.tracking.values import now_ms
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -100,7 +101,7 @@ def save_missing_views(sweep: SweepRecord) -> None:
 
 def _views(sweep: str, objectives: Objectives, parameters: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Ids and contents of both views."""
-    metrics = [metric_name(metric) for metric in objectives.metrics]
+    metrics, parameters = [*map(to_name, objectives.metrics)], [*map(to_name, parameters)]
     columns = [
         _column("tags", constants.TAG_STATE),
         _column("tags", constants.TAG_VALUE),

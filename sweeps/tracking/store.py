@@ -7,6 +7,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,19 +39,23 @@ class RawRun:
     params: dict[str, str]
 
 
-def fetch_runs(uri: str, tags: Mapping[str, str], experiment: str | None = None) -> list[RawRun]:
-    """Return the runs that have all of some tags, without deleted ones, in the order of their start.
+def fetch_runs(
+    uri: str, tags: Mapping[str, str], experiment: str | None = None, *, deleted: bool = False
+) -> list[RawRun]:
+    """Return the runs that have all of some tags, in the order of their start.
 
     Args:
         uri: Tracking URI.
         tags: At least one tag and its value.
         experiment: Name of the experiment; default: all.
+        deleted: Return deleted runs, as long as MLflow keeps them, instead of those that are not.
 
     Raises:
         TrackingUnreachable: The server does not answer.
     """
     path = queryable_file(uri)
-    runs = _from_client(uri, tags, experiment) if path is None else _from_sqlite(path, tags, experiment)
+    fetched = partial(_from_client, uri) if path is None else partial(_from_sqlite, path)
+    runs = fetched(tags, experiment, deleted)
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 
@@ -92,13 +97,13 @@ def tag_filter(tags: Mapping[str, str]) -> str:
     return " AND ".join(f'tags."{key}" = {value}' for key, value in quoted.items())
 
 
-def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) -> list[RawRun]:
+def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None, deleted: bool) -> list[RawRun]:
     if not path.exists():
         return []
     wanted = " AND ".join(
         "EXISTS (SELECT 1 FROM tags t WHERE t.run_uuid = r.run_uuid AND t.key = ? AND t.value = ?)" for _ in tags
     )
-    where = f"r.lifecycle_stage = 'active' AND {wanted}"
+    where = f"r.lifecycle_stage = '{'deleted' if deleted else 'active'}' AND {wanted}"
     values = [text for pair in tags.items() for text in pair]
     if experiment is not None:
         where += " AND e.name = ?"
@@ -145,9 +150,11 @@ def _key_values(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str
     return by_run
 
 
-def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None) -> list[RawRun]:
+def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None, deleted: bool) -> list[RawRun]:
     client = connect(uri)
-    filters = tag_filter(tags)
+    from mlflow.entities import ViewType
+
+    filters, kind = tag_filter(tags), ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
     with request_limits(ANSWER_WITHIN_S, retries=1):
         experiments = {
             each.experiment_id: each.name
@@ -157,7 +164,7 @@ def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None) -> l
         if not experiments:
             return []
         runs = all_pages(
-            lambda token: client.search_runs(list(experiments), filters, max_results=PAGE, page_token=token)
+            lambda token: client.search_runs(list(experiments), filters, kind, max_results=PAGE, page_token=token)
         )
     return [
         RawRun(

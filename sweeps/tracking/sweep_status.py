@@ -13,9 +13,10 @@ from sweeps import constants
 from sweeps.config.objectives import Objectives, Values
 from sweeps.tracking.journal import PARENT, Points, Tags
 from sweeps.tracking.logged_steps import LoggedSteps
+from sweeps.tracking.mlflow_limits import LONGEST_TAG, from_name
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.time_account import TimeAccount
-from sweeps.tracking.values import metric_name, now_ms, to_text, written
+from sweeps.tracking.values import now_ms, to_text, written
 
 WRITE_EVERY_S = 1.0
 """Minimum seconds between two entries."""
@@ -43,7 +44,7 @@ class StatusWriter:
 
     def restore(self, sweep: SweepRecord) -> None:
         """Continue from the status that is recorded."""
-        self._written = {key: text for key, text in sweep.tags.items() if _is_of_best_trial(key)}
+        self._written = {from_name(key): text for key, text in sweep.tags.items() if _is_of_best_trial(key)}
         self._front = {trial.trial for trial in sweep.front if trial.values}
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
@@ -82,7 +83,8 @@ class StatusWriter:
             if several:
                 self._mark_front(set(trials))
             else:
-                now |= {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
+                best = {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
+                now |= {name: text[:LONGEST_TAG] for name, text in best.items()}
         before = self._written
         changed: dict[str, str | None] = {key: text for key, text in now.items() if before.get(key) != text}
         changed |= dict.fromkeys(before.keys() - now.keys())
@@ -100,8 +102,7 @@ class StatusWriter:
         runs."""
         columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
         return {
-            metric_name(f"best/{metric}"): float(min(column) if mode == "min" else max(column))
-            for metric, mode, column in columns
+            f"best/{metric}": float(min(column) if mode == "min" else max(column)) for metric, mode, column in columns
         }
 
     def _mark_front(self, front: set[str]) -> None:

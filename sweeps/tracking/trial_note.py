@@ -28,7 +28,7 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
         f"Trial {trial_id} of `{sweep}`: **{trial.state}**{_how(trial)}",
         *_details(trial, objectives),
         _parameters(trial),
-        *_checkpoints(trial),
+        *_checkpoints(trial, objectives),
         _commands(sweep, trial_id, trial),
     ]
     return "\n\n".join(parts)
@@ -79,10 +79,13 @@ def _parameters(trial: TrialProgress) -> str:
     return "\n".join(["| parameter | value |", "|---|---|", *rows])
 
 
-def _checkpoints(trial: TrialProgress) -> Iterator[str]:
+def _checkpoints(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
     if trial.checkpoints:
         places = ", ".join(f"{kind} `{place}`" for kind, place in trial.checkpoints.items())
         yield f"Checkpoints: {places}"
+    saved = trial.weights.get("best") or trial.weights.get("last")
+    if trial.checkpoints and saved is not None and trial.best_step not in (None, saved.step):
+        yield f"Its saved weights are not those of its best value, but of {saved.describe(objectives.metrics)}"
 
 
 def _commands(sweep: str, trial_id: str, trial: TrialProgress) -> str:

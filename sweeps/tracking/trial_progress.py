@@ -9,6 +9,7 @@ from typing import Any
 from sweeps.config.objectives import Objectives, Values
 from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.weights import Weights
 
 
 @dataclass
@@ -30,6 +31,8 @@ class TrialProgress:
     """The limit on a metric that it exceeded, in words."""
     checkpoints: dict[str, str] = field(default_factory=dict)
     """URI or path among its artifacts of the ``best`` and the ``last`` checkpoint."""
+    weights: dict[str, Weights] = field(default_factory=dict)
+    """Step and values of the weights in each of them."""
     steps_tag_at: float = 0.0
     """Monotonic time at which the tag of its steps was last written."""
     logged: LoggedSteps = field(default_factory=LoggedSteps)
@@ -49,6 +52,7 @@ class TrialProgress:
             error=trial.error,
             violation=trial.violation,
             checkpoints=dict(trial.checkpoints),
+            weights=dict(trial.weights),
         )
 
     def go_back(self, step: int) -> None:
@@ -64,7 +68,6 @@ class TrialProgress:
             step: Number of optimizer steps done.
             metrics: Values by name; those of a report without all objectives are never the best.
         """
-        self.steps = max(self.steps, step)
         values = objectives.values(metrics)
         if values is None or not objectives.improves(values, self.values):
             return False

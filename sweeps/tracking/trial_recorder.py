@@ -27,7 +27,9 @@ from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import TrialProgress
 from sweeps.tracking.uris import as_uri
-from sweeps.tracking.values import metric_name, now_ms, to_text, written
+from sweeps.tracking.values import now_ms, to_text, written
+from sweeps.tracking.weights import Weights
+from sweeps.tracking.weights import to_text as weights_to_text
 from sweeps.trial_files import LOGS, logs_location
 
 STEPS_TAG_EVERY_S = 1.0
@@ -135,7 +137,15 @@ class TrialRecorder:
             self._delivery.put(new)
             self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
 
-    def log(self, trial_id: str, step: int, metrics: Mapping[str, float], timestamp_ms: int | None = None) -> None:
+    def log(
+        self,
+        trial_id: str,
+        step: int,
+        metrics: Mapping[str, float],
+        timestamp_ms: int | None = None,
+        *,
+        competes: bool = True,
+    ) -> None:
         """Record metrics of a trial at a step. A metric that was logged at this step already is left out.
 
         Args:
@@ -143,21 +153,22 @@ class TrialRecorder:
             step: Number of optimizer steps done.
             metrics: Values by name; MLflow shows infinite ones as ±1.8e308.
             timestamp_ms: Unix time of the measurement in milliseconds; default: now.
+            competes: Whether the search judges them, so that they may be the trial's result or violate a limit.
         """
         objectives = self._sweep.objectives
         with self._lock:
             trial = self._trials[trial_id]
-            named = {metric_name(name): float(each) for name, each in metrics.items()}
-            if new := trial.logged.take(step, named):
+            if new := trial.logged.take(step, {name: float(each) for name, each in metrics.items()}):
                 self._delivery.put(Points(trial_id, step, now_ms() if timestamp_ms is None else timestamp_ms, new))
             tags: dict[str, str | None] = {}
-            is_best = trial.take_report(objectives, step, metrics)
+            trial.steps = max(trial.steps, step)
+            is_best = competes and trial.take_report(objectives, step, metrics)
             if monotonic() - trial.steps_tag_at >= STEPS_TAG_EVERY_S:
                 trial.steps_tag_at = monotonic()
                 tags[constants.TAG_STEPS] = str(trial.steps)
             if is_best and trial.values is not None:
                 tags |= {constants.TAG_VALUE: written(trial.values), constants.TAG_VALUE_STEP: str(step)}
-            if (violation := objectives.violation(metrics)) is not None:
+            if competes and (violation := objectives.violation(metrics)) is not None:
                 tags[constants.TAG_VIOLATION] = trial.violation = violation
             if tags:
                 self._delivery.put(Tags(trial_id, tags))
@@ -179,7 +190,7 @@ class TrialRecorder:
         """
         names = {path: f"{constants.PARAMETER_PREFIX}{path}" for path in changed}
         numbers = {path for path, value in changed.items() if type(value) in (int, float)}
-        metrics = {metric_name(names[path]): float(changed[path]) for path in numbers}
+        metrics = {names[path]: float(changed[path]) for path in numbers}
         others: dict[str, str | None] = {names[path]: to_text(changed[path]) for path in changed.keys() - numbers}
         with self._lock:
             trial = self._trials[trial_id]
@@ -218,7 +229,14 @@ class TrialRecorder:
             if new := self._trials[trial_id].logged.take(step, account.metrics()):
                 self._delivery.put(Points(trial_id, step, now_ms(), new))
 
-    def record_checkpoint(self, trial_id: str, path: str, *kinds: CheckpointKind, held: str | None = None) -> None:
+    def record_checkpoint(
+        self,
+        trial_id: str,
+        path: str,
+        *kinds: CheckpointKind,
+        held: str | None = None,
+        weights: Weights | None = None,
+    ) -> None:
         """Record a new best or last checkpoint of a trial, or one that is both.
 
         Args:
@@ -226,6 +244,7 @@ class TrialRecorder:
             path: Folder of the checkpoint.
             kinds: Its kinds; it replaces earlier checkpoints of these.
             held: A folder with the same files that exists until they are uploaded, and is then removed.
+            weights: Step and values of its weights.
         """
         assert trial_id in self._trials, f"trial {trial_id} was not started"
         recorded = self._trials[trial_id].checkpoints
@@ -238,6 +257,10 @@ class TrialRecorder:
             self._delivery.put(Tags(trial_id, {constants.CHECKPOINT_TAGS[kind]: as_uri(path) for kind in kinds}))
             for kind in kinds:
                 recorded[kind] = as_uri(path)
+        if weights is not None and kinds and self._checkpoints != "none":
+            self._trials[trial_id].weights |= dict.fromkeys(kinds, weights)
+            text = weights_to_text(weights)
+            self._delivery.put(Tags(trial_id, {constants.WEIGHTS_TAGS[kind]: text for kind in kinds}))
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all attempts of a trial so far that have failed or moved."""

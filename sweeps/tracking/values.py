@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import posixpath
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -28,12 +26,6 @@ def from_text(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def metric_name(name: str) -> str:
-    """Return a metric's name in MLflow, which refuses some characters and paths such as ``a//b``."""
-    plain = posixpath.normpath(re.sub(r"[^\w.\-: /]", "_", name)).lstrip("./")
-    return plain[:250] or "_"
 
 
 def number(text: str | None) -> float | None:

@@ -233,7 +233,7 @@ def _file_mistakes(key: str, file: Any, lookup: Callable[[str], Any]) -> Iterato
         yield f"{key}.source={file.source}: its name does not tell its format; set {key}.format to yaml, json or toml"
         return
     try:
-        text = "" if file.source is None else Path(file.source).expanduser().read_text(encoding="utf-8")
+        text = "" if file.source is None else Path(file.source).expanduser().read_text(encoding="utf-8-sig")
         document = read_document(text, kind)
     except FileNotFoundError:
         yield f"{key}.source={file.source}: there is no such file; give one that exists"

@@ -355,3 +355,12 @@ def test_a_value_of_no_form_that_its_key_may_have_is_told_in_one_line(token: str
         compose_sweep("digits", [token], ConfSearchPath())
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_a_trials_config_has_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    composition = composed("digits")
+    for uri in ("sqlite:///one.db", "sqlite:///two.db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        assert composition.trial({"train.lr": 0.01}).tracking.uri == uri
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert composition.trial({"train.lr": 0.01}).tracking.uri == "sqlite:///mlflow.db"

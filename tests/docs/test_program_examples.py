@@ -14,6 +14,7 @@ import pytest
 import yaml
 from running import run
 
+from sweeps.cli import run_command
 from sweeps_train.command.config_files import write_files
 from sweeps_train.config.command import ConfigFile
 
@@ -24,18 +25,18 @@ TINY_LLAMA = str(ROOT / "src" / "sweeps_train" / "models" / "tiny_llama")
 
 
 @pytest.mark.parametrize("name", CONFS)
-def test_each_example_plans_where_its_program_is_installed(name: str, tmp_path: Path) -> None:
+def test_each_example_plans_where_its_program_is_installed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = tmp_path / yaml.safe_load(CONFS[name].read_text())["task"]["command"].split()[0]
     program.write_text("#!/bin/sh\nexit 1\n")  # found, never run
     program.chmod(0o755)
-    command = [sys.executable, "-m", "sweeps", "run", f"conf={name}", "--config-dir", str(CONFS[name].parent)]
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [*command, "--dry-run"], check=False, cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "\nsearched  " in done.stdout, "the table of the space"
-    assert "\ntask.arguments." in done.stdout
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(ROOT)
+    assert run_command(["run", f"conf={name}", "--config-dir", str(CONFS[name].parent), "--dry-run"]) == (0, None)
+    printed = capsys.readouterr().out
+    assert "\nsearched  " in printed, "the table of the space"
+    assert "\ntask.arguments." in printed
 
 
 def written_file(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -20,6 +20,7 @@ from sweeps.driver.state import SweepState
 from sweeps.errors import StorageFailed
 from sweeps.runtime.events import Ended, Log, Report, Saved, Started
 from sweeps.tracking.spans import Span
+from sweeps.tracking.weights import Weights
 from sweeps.worker_error import WorkerError
 
 
@@ -27,14 +28,18 @@ class _Told:
     """A recorder and a view that only remember; every call of them is allowed."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.named: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    @property
+    def calls(self) -> list[tuple[str, tuple[Any, ...]]]:
+        return [(name, arguments) for name, arguments, _ in self.named]
 
     @property
     def trials(self) -> _Told:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments, **_: self.calls.append((name, arguments))
+        return lambda *arguments, **named: self.named.append((name, arguments, named))
 
 
 class _DeadBroker:
@@ -141,6 +146,48 @@ def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> 
     assert (status.state, status.step, status.values) == ("pruned", 20, (0.5,))
     assert [arguments[1] for name, arguments in told.calls if name == "log"] == [20]
     assert [arguments[1] for name, arguments in told.calls if name == "record_checkpoint"] == ["a", "b"]
+
+
+def test_an_evaluation_that_is_no_report_or_of_step_0_is_recorded_and_does_not_compete() -> None:
+    told = _Told()
+    session = session_of(told)
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take(
+        [
+            Log("0000", 1, 0, {"eval/accuracy": 0.9}, 3),
+            Report("0000", 1, 0, {"eval/accuracy": 0.9}, 3),
+            Report("0000", 1, 20, {"eval/accuracy": 0.5}, 4),
+            Log("0000", 1, 30, {"eval/accuracy": 0.9}, 5),
+        ]
+    )
+    assert session.state.trials["0000"].values == (0.5,)
+    assert session.state.trials["0000"].curve == [(20, 0.5)]
+    logged = [(arguments[1], named["competes"]) for name, arguments, named in told.named if name == "log"]
+    assert logged == [(0, False), (0, False), (20, True), (30, False)]
+
+
+def test_the_best_checkpoint_is_the_best_of_those_that_were_saved() -> None:
+    told = _Told()
+    session = session_of(told)
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take(
+        [
+            Saved("0000", 1, 0, {}, 2, checkpoint="untrained"),
+            Report("0000", 1, 10, {"eval/accuracy": 0.5}, 3, checkpoint="a"),
+            Report("0000", 1, 20, {"eval/accuracy": 0.9}, 4),
+            Report("0000", 1, 30, {"eval/accuracy": 0.7}, 5),
+            Saved("0000", 1, 30, {"eval/accuracy": 0.7}, 5, checkpoint="b"),
+            Report("0000", 1, 40, {"eval/accuracy": 0.6}, 6, checkpoint="c"),
+        ]
+    )
+    assert session.state.trials["0000"].values == (0.9,)
+    recorded = [(*each[1][1:], each[2]["weights"]) for each in told.named if each[0] == "record_checkpoint"]
+    assert recorded == [
+        ("untrained", "last", Weights(0, ())),
+        ("a", "last", "best", Weights(10, (0.5,))),
+        ("b", "last", "best", Weights(30, (0.7,))),
+        ("c", "last", Weights(40, (0.6,))),
+    ]
 
 
 def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run() -> None:

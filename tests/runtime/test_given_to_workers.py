@@ -11,14 +11,22 @@ import pytest
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
+from sweeps.errors import TrialFailed
 from sweeps.runtime import trainable, worker_group
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.events import Report
 from sweeps.runtime.placement import fit
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot, WorkerGroupSpec
 
 NODE = {"CPU": 17.0, "GPU": 4.0, "memory": 2.0**36}
-SHARED = ("space=none", "scaling.num_workers=1", "scaling.resources_per_worker={GPU: 0.5}", "scaling.hang_timeout_s=90")
+SHARED = (
+    "search.limits={system/memory_mib: {max: 1e6}}",
+    "space=none",
+    "scaling.num_workers=1",
+    "scaling.resources_per_worker={GPU: 0.5}",
+    "scaling.hang_timeout_s=90",
+)
 
 
 def answering(**answers: Any) -> Any:
@@ -29,20 +37,27 @@ def answering(**answers: Any) -> Any:
 
 
 @pytest.fixture
-def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Assignment, WorkerGroupSpec]:
+def given(begun: tuple[Any, list[Any]]) -> tuple[Assignment, WorkerGroupSpec]:
     """Assignment and workers that the first trial of a sweep gives to its slot."""
+    assignment, spec = begun[1][0]
+    return assignment, spec
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:
+    """The first trial of a sweep, and what it has given to its slot."""
     composition = compose_sweep("digits", list(SHARED), ConfSearchPath([]))
     trials = fit(composition.config, [composition.config.scaling], [NODE])
     broker = answering(nodes_to_avoid=(), begin=(1, None))
     found: list[Any] = []
     trial: Any = object.__new__(Trial)
+    trial._failure, trial._has_failed = None, False
     trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
     trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=lambda *each: found.append(each))
     trial._largest_micro_batch, trial._trial, trial._is_elastic = None, "", False
     monkeypatch.setattr(trainable, "ray", SimpleNamespace(get=lambda answer: answer))
     trial._begin({TRIAL: "0000", PARAMETERS: {}})
-    assignment, spec = found[0]
-    return assignment, spec
+    return trial, found
 
 
 def test_a_worker_with_half_a_gpu_has_half_its_memory_and_of_the_cpus_beside_it(
@@ -69,3 +84,31 @@ def test_operations_among_workers_may_take_a_minute_more_than_a_hang(
     Slot("slot", given[1], answering())
     assert asked["torch_config"].timeout_s == 90 + DIAGNOSIS_S
     assert asked["scaling_config"].resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
+
+
+def test_the_first_report_must_have_every_metric_that_the_search_reads(begun: tuple[Any, list[Any]]) -> None:
+    trial, _ = begun
+    whole = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}
+    given: list[Report] = []
+    trial._next_report = lambda: given.pop(0)
+
+    def step(*reports: Report) -> dict[str, Any]:
+        given[:] = reports
+        found: dict[str, Any] = trial.step()
+        return found
+
+    with pytest.raises(TrialFailed, match=r"search.limits=system/memory_mib is not among .*: eval/accuracy"):
+        step(Report("0000", 1, 10, {"eval/accuracy": 0.5}, 0))
+    first = step(Report("0000", 1, 0, {"eval/accuracy": 0.9}, 0), Report("0000", 1, 10, whole, 0))
+    assert (first["step"], first["eval/accuracy"]) == (10, 0.5), "an evaluation at step 0 is no result"
+    assert step(Report("0000", 1, 20, {"eval/accuracy": 0.6}, 0))["step"] == 20
+    with pytest.raises(TrialFailed, match=r"search.metric=eval/accuracy is not among"):
+        step(Report("0000", 1, 30, {"eval/loss": 0.6}, 0))
+
+
+def test_a_metric_with_the_name_of_something_else_is_refused(begun: tuple[Any, list[Any]]) -> None:
+    trial, _ = begun
+    trial._metric, trial._needed = "seconds", {"seconds": "search.metric=seconds"}
+    trial._next_report = lambda: Report("0000", 1, 10, {"seconds": 5.0}, 0, progress={"steps": 10, "seconds": 1.0})
+    with pytest.raises(TrialFailed, match=r"search.metric=seconds is a name that Sweeps or Ray Tune has"):
+        trial.step()

@@ -11,6 +11,7 @@ from recording import open_recorder
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.spans import Span
+from sweeps.tracking.weights import Weights
 from sweeps.trial_files import log_name, logs_folder
 
 START = 1_790_000_000.0
@@ -68,6 +69,6 @@ def _record_trial(recorder: Recorder, folder: Path, trial: str, number: int) -> 
         checkpoint = folder / "trials" / trial / "step-00000010"
         checkpoint.mkdir()
         (checkpoint / "model.bin").write_bytes(b"x")
-        trials.record_checkpoint(trial, str(checkpoint), "best")
+        trials.record_checkpoint(trial, str(checkpoint), "best", weights=Weights(10, (0.25,)))
     if trial != CUT_OFF:
         trials.end(trial, state, 2 if state == "pruned" else 10, len(spans), error)

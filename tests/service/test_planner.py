@@ -70,7 +70,7 @@ def test_a_mistake_is_told_in_its_own_words_and_ours_as_ours(planner: Planner) -
 
 def test_what_takes_too_long_is_ended(planner: Planner, tmp_path: Path) -> None:
     assert planner.make("ada", quick, everything, 7) == 7  # from here on a process starts at once
-    hurried = Planner(1, 3.0)
+    hurried = Planner(1, 5.0)
     with pytest.raises(TimeLimitExceeded, match=r"access\.plan_within_s"):
         hurried.make("ada", endless, everything, str(tmp_path))
     (started,) = tmp_path.glob("process-*")

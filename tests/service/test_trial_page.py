@@ -86,6 +86,7 @@ def test_a_checkpoint_says_how_it_is_loaded(client: TestClient, service: AppCont
     text = client.get(f"{PAGE}{BEST}").text
     checkpoint = load_sweep(service.config.tracking_uri, "searched").trials[6].checkpoint
     assert f'download_artifacts("{checkpoint}")' in text
+    assert "<br>of step 10, with" in text
     assert "sweeps_train.load_model(folder)" in text
     assert f"python -m sweeps retrain searched --trial {BEST}" in text
     assert "None was kept." in client.get(f"{PAGE}{FAILED}").text

@@ -146,6 +146,24 @@ def test_a_program_without_the_metric_is_told_what_it_has(tmp_path: Path) -> Non
     )
 
 
+def test_an_evaluation_before_the_first_step_is_recorded_and_its_checkpoint_is_no_result(tmp_path: Path) -> None:
+    code = """
+for step in (0, 10):
+    print(json.dumps({"step": step, "eval": step}))
+    save(step)
+    time.sleep(1.5)
+"""
+    utils, _ = follow(tmp_path, code)
+    assert [(step, metrics) for step, metrics, _ in utils.reports] == [(10, {"eval": 10})]
+    assert utils.reporter.logs == {0: {"eval": 0}}
+    assert utils.checkpoints == [(0, None, 0), (10, {"eval": 10}, 1)]
+
+
+def test_a_program_that_ends_with_nothing_but_step_0_has_that_as_its_result(tmp_path: Path) -> None:
+    utils, _ = follow(tmp_path, 'print({"step": 0, "eval": 3})')
+    assert [(step, metrics) for step, metrics, _ in utils.reports] == [(1, {"eval": 3})]
+
+
 def test_a_request_to_stop_is_noticed_while_the_program_prints_nothing(tmp_path: Path) -> None:
     utils = Utils(tmp_path)
     config = CommandConfig(task=CommandTask(kind="command", command="x"), checkpoint=Checkpoint(), objectives=["eval"])

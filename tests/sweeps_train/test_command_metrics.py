@@ -74,11 +74,38 @@ def test_a_program_that_continues_does_not_report_steps_again() -> None:
     assert measured(measurements, *records) == [(4, False), (5, True)]
 
 
-def test_a_report_of_step_0_counts_where_a_program_starts_and_not_where_it_continues_from_there() -> None:
+def test_an_evaluation_at_step_0_is_recorded_and_never_judged() -> None:
+    notes: list[str] = []
+    measurements = Measurements(objectives=["loss", "size"], note=notes.append)
+    records: list[dict[str, float]] = [
+        {"step": 0, "loss": 1.0, "size": 1.0},
+        {"step": 0, "size": 1.0},
+        {"step": 1, "loss": 1.0},
+        {"step": 1, "size": 1.0},
+    ]
+    assert measured(measurements, *records) == [(0, False), (0, False), (1, False), (1, True)]
+    assert measurements.only_result is None
+    assert notes == []
+
+
+def test_a_program_that_gives_step_0_to_everything_has_the_last_values_as_its_only_result() -> None:
     """MLflow and TensorBoard give step 0 to what is logged without a step."""
-    records: list[dict[str, float]] = [{"step": 0, "loss": 1.0}, {"step": 0, "loss": 1.0}, {"step": 1, "loss": 1.0}]
-    assert measured(Measurements(objectives=["loss"]), *records) == [(0, True), (0, False), (1, True)]
-    assert measured(Measurements(objectives=["loss"], done=0), *records) == [(0, False), (0, False), (1, True)]
+    measurements = Measurements(objectives=["loss"])
+    assert measurements.only_result is None
+    assert measured(measurements, {"step": 0, "loss": 1.0}, {"step": 0, "loss": 0.5}) == [(0, False), (0, False)]
+    result = measurements.only_result
+    assert result is not None
+    assert (result.step, result.metrics, result.is_report) == (1, {"loss": 0.5}, True)
+
+
+def test_the_first_report_waits_for_limited_metrics_and_is_refused_if_they_do_not_come() -> None:
+    measurements = Measurements(objectives=["loss"], limited=["memory"])
+    late: list[dict[str, float]] = [{"step": 1, "loss": 1.0}, {"step": 1, "memory": 9.0}, {"step": 2, "loss": 1.0}]
+    assert measured(measurements, *late) == [(1, False), (1, True), (2, True)]
+    without = Measurements(objectives=["loss"], limited=["memory"])
+    assert measured(without, {"step": 1, "loss": 1.0}) == [(1, False)]
+    with pytest.raises(ValueError, match=r"search\.limits\.memory: not measured at step 1, .* it has only loss"):
+        without.take({"step": 2, "loss": 1.0})
 
 
 def test_a_report_is_made_when_all_objectives_have_come_and_has_limited_metrics() -> None:
@@ -133,6 +160,41 @@ def test_what_an_earlier_attempt_has_written_is_left_out_and_a_new_file_is_read_
     assert source.read() == [{"step": 3, "loss": 0.3}]
     file.write_text("loss\n0.1\n")
     assert source.read() == [{"loss": 0.1}]
+
+
+def test_a_csv_file_that_is_written_anew_with_more_columns_gives_its_new_rows_alone(tmp_path: Path) -> None:
+    """Lightning's ``CSVLogger`` does so when a metric comes for the first time."""
+    file = tmp_path / "metrics.csv"
+    rows = [f"{step},0.{step},{step}e-3" for step in range(1, 100)]
+    file.write_text("step,loss,lr\n" + "\n".join(rows[:50]) + "\n")
+    source = CsvTail(file)
+    file.write_text("step,loss,lr\n" + "\n".join(rows) + "\n")
+    assert [record["step"] for record in source.read()] == [*range(51, 100)]
+    anew = "accuracy,step,loss,lr\n" + "\n".join(f",{row}" for row in rows)
+    file.write_text(f"{anew}\n0.9,100,")
+    assert source.read() == []
+    file.write_text(f"{anew}\n0.9,100,0.1,\n0.8,101,0.2,\n")
+    assert source.read() == [
+        {"accuracy": 0.9, "step": 100, "loss": 0.1},
+        {"accuracy": 0.8, "step": 101, "loss": 0.2},
+    ]
+    file.write_text("accuracy,step\n0.9,1\n")
+    assert source.read() == [{"accuracy": 0.9, "step": 1}]
+
+
+def test_characters_at_which_no_line_ends_and_a_byte_order_mark_lose_nothing(tmp_path: Path) -> None:
+    lines, table = tmp_path / "log.jsonl", tmp_path / "log.csv"
+    sources = JsonLinesTail(lines), CsvTail(table)
+    lines.write_text('\ufeff{"note": "a\u2028b\x85", "loss": 0.5}\r\n{"loss": 0.25}\n', encoding="utf-8")
+    table.write_bytes("\ufeffstep,note,loss\r\n1,a\u2028b\x0c,0.5\r\n".encode())
+    assert [source.read() for source in sources] == [
+        [{"loss": 0.5}, {"loss": 0.25}],
+        [{"step": 1, "loss": 0.5}],
+    ]
+    again = CsvTail(table)
+    with table.open("ab") as log:
+        log.write(b"2,b,0.25\r\n")
+    assert again.read() == [{"step": 2, "loss": 0.25}]
 
 
 def test_a_file_of_json_lines_is_read_as_it_grows(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from running import NO_PREFLIGHT, Done, points, run
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.bound_function import bind_function
-from sweeps_train.frameworks.ray_train import _numbers
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -229,13 +228,3 @@ def test_a_function_is_called_with_the_mapping_or_with_nothing(monkeypatch: pyte
         bind(lambda: None, {"lr": 1})
     with pytest.raises(ValueError, match="asks for model, config"):
         bind(lambda model, config: None, {"lr": 1})
-
-
-def test_metrics_that_are_no_numbers_are_left_out_and_the_searchs_own_must_be_one() -> None:
-    import numpy as np
-
-    assert _numbers({"loss": np.float32(0.5), "ok": True, "text": "x"}, "loss") == {"loss": 0.5, "ok": 1.0}
-    with pytest.raises(TypeError, match=r"search.metric=loss was reported as a str; report a number"):
-        _numbers({"loss": "0.5"}, "loss")
-    with pytest.raises(ValueError, match=r"search.metric=loss is not reported; use one of \['accuracy'\]"):
-        _numbers({"accuracy": 1.0}, "loss")

@@ -115,6 +115,7 @@ def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
 
     reported: list[tuple[int, bool]] = []
     monkeypatch.setattr("ray.train.report", report)
+    monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: ("loss",))
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     trainer = Trainer(
         **{"max_epochs": 2, "limit_train_batches": 2, "val_check_interval": 1, **quiet, **options},
@@ -124,6 +125,62 @@ def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
     trainer.fit(Classifier(1e-3, 8), Digits(64))
     assert reported == reports
     assert {path.name for path in tmp_path.rglob("*.ckpt")} <= {"checkpoint.ckpt"}, "Lightning has saved its own"
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
+)
+@pytest.mark.parametrize(
+    ("searched", "interval", "expected"),
+    [
+        pytest.param("seen", None, [(2, 0, 0.5), (4, 1, 1.5)], id="of the training epoch"),
+        pytest.param("epoch_end", None, [(2, 0, 0.5), (4, 1, 1.5)], id="of the end of the training epoch"),
+        pytest.param("seen", 1, [(2, 0, 0.5), (4, 1, 1.5)], id="of the training epoch, validated within it"),
+        pytest.param("loss", 1, [(1, None, None), (2, 0, 0.5), (3, None, None), (4, 1, 1.5)], id="of the validation"),
+    ],
+)
+def test_a_metric_of_a_training_epoch_is_reported_at_the_end_of_this_epoch(
+    searched: str,
+    interval: int | None,
+    expected: list[tuple[int, float | None, float | None]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from lightning.pytorch import Trainer
+
+    from sweeps_train.examples.lightning_digits import Classifier, Digits
+    from sweeps_train.frameworks.lightning import _callbacks
+
+    class Counting(Classifier):
+        def training_step(self, batch: Any, index: int) -> Any:
+            self.log("seen", float(self.current_epoch + index), on_step=False, on_epoch=True)
+            return super().training_step(batch, index)
+
+        def on_train_epoch_end(self) -> None:
+            self.log("epoch_end", float(self.current_epoch))
+
+    def report(metrics: dict[str, Any], **_: Any) -> None:
+        assert "loss" in metrics
+        reported.append((metrics["step"], metrics.get("epoch_end"), metrics.get("seen")))
+
+    reported: list[tuple[int, Any, Any]] = []
+    monkeypatch.setattr("ray.train.report", report)
+    monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: (searched,))
+    trainer = Trainer(
+        max_epochs=2,
+        limit_train_batches=2,
+        limit_val_batches=1,
+        val_check_interval=interval,
+        num_sanity_val_steps=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+    )
+    trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
+    trainer.fit(Counting(1e-3, 8), Digits(64))
+    assert reported == expected
 
 
 @pytest.mark.parametrize(("rank", "local_rank", "expected"), [(0, 0, ["shard-0"]), (2, 0, ["shard-2"]), (3, 1, None)])
@@ -153,13 +210,16 @@ def test_the_shards_of_every_node_are_reported_by_one_of_its_workers(
         callback_metrics={},
         current_epoch=0,
         global_step=3,
+        num_val_batches=[1],
         sanity_checking=False,
         is_global_zero=rank == 0,
         local_rank=local_rank,
         save_checkpoint=save,
         strategy=SimpleNamespace(broadcast=broadcast),
     )
-    _callbacks(trainer)[-1].on_validation_end(trainer, None)
+    callback = _callbacks(trainer)[-1]
+    callback.on_validation_end(trainer, None)
+    callback.on_train_epoch_end(trainer, None)
     assert reported == [expected]
     assert named.exists() is (local_rank == 1), "the worker that reports removes its node's files"
 

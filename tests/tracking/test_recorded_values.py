@@ -9,10 +9,11 @@ import pytest
 
 from sweeps.redact import redact_uri
 from sweeps.tracking.logged_steps import StepSet
+from sweeps.tracking.mlflow_limits import fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import run_name
 from sweeps.tracking.uris import sqlite_path
-from sweeps.tracking.values import from_text, metric_name, to_text
+from sweeps.tracking.values import from_text, to_text
 
 # --- the small parts ---------------------------------------------------------------------------------------------
 
@@ -34,12 +35,41 @@ def test_names_of_runs_tell_parameters_apart() -> None:
     assert run_name("3", point) == "003 r=16 lr=0.00213 a.rate=1 b.rate=2"
 
 
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [("eval/loss", "eval/loss"), ("a//b", "a/b"), ("/a", "a"), ("../a", "a"), ("f1@5", "f1_5"), ("%", "_")],
-)
-def test_metrics_get_names_that_mlflow_takes(name: str, plain: str) -> None:
-    assert metric_name(name) == plain
+NAMES = [
+    *("eval/loss", "pos_x_mean", "f1@5", "f1_5", "f1_x0040_5", "f1_x005F_x0040_5", "betas[0]", "a,b", "*", "%"),
+    *("", "_", "__", "a//b", "a/b", "/a", "a/", "/", ".", "..", "...", "./a", "../a", "..a", "a/.", "a/../b"),
+    *("é", "\u2028", "\ud800", "a\n", "a" * 250, "a" * 251, "a" * 260, "a" * 251 + "b", "@" * 100, "@" * 101),
+]
+
+
+def test_every_name_has_one_of_its_own_that_mlflow_takes() -> None:
+    from mlflow.utils.validation import _validate_metric, _validate_param, _validate_tag
+
+    names = [to_name(name) for name in NAMES]
+    assert len(set(names)) == len(NAMES)
+    for name in names:
+        _validate_metric(name, 0.5, 0, 0)
+        _validate_param(name, "x")
+        _validate_tag(name, "x")
+
+
+def test_names_are_read_back_and_plain_ones_stay_plain() -> None:
+    short = [name for name in NAMES if len(name) < 100]
+    assert [from_name(to_name(name)) for name in short] == short
+    assert [to_name(name) for name in ("eval/loss", "pos_x_mean", "train.lr", "f1_5")] == [
+        *("eval/loss", "pos_x_mean", "train.lr", "f1_5")
+    ]
+    assert all(to_name(from_name(to_name(name))) == to_name(name) for name in NAMES)
+
+
+def test_parameters_that_do_not_fit_come_back_whole() -> None:
+    params = {"betas[0]": "0.9", "long": "x" * 20_000, "p" * 300: "1", "p" * 301: "2", "train.lr": "0.1"}
+    fitting, tags = fit_parameters(params)
+    assert len(fitting) == len(params)
+    assert max(map(len, fitting.values())) == 6000
+    assert max(map(len, tags.values())) <= 8000
+    assert whole_parameters(fitting, tags) == params
+    assert fit_parameters({"train.lr": "0.1"}) == ({"train.lr": "0.1"}, {})
 
 
 def test_a_step_is_new_once() -> None:

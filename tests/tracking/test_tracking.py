@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recording import COMMAND, CONFIG, POINT, history, open_recorder, record_small_sweep
+from recording import (
+    COMMAND,
+    CONFIG,
+    POINT,
+    history,
+    open_recorder,
+    record_small_sweep,
+    record_with_checkpoints,
+)
+from rich.console import Console
+from stores import make_store
 from waiting import wait_until
 
 from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.errors import UserError
+from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
+from sweeps.report.tables import print_best
+from sweeps.report.trial import print_trial, trial_document
+from sweeps.tracking.delivery import Delivery
+from sweeps.tracking.journal import Journal, NewRun, Points
+from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
 from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.spans import Span
-from sweeps.tracking.store import fetch_runs
+from sweeps.tracking.store import fetch_runs, fetch_tags
+from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.weights import Weights
 
 # --- what is recorded --------------------------------------------------------------------------------------------
 
@@ -51,6 +72,126 @@ def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
     assert history(uri, sweep.trials[0].run_id, "eval/loss") == [(10, 10), (20, 20), (30, 30), (40, 40.5)]
     assert history(uri, sweep.trials[0].run_id, "late") == [(20, 1), (30, 1), (40, 1)]
     assert [(trial.state, trial.attempts, trial.error) for trial in sweep.trials] == [("finished", 2, None)]
+
+
+def test_what_does_not_compete_is_recorded_and_is_no_result_of_the_trial(uri: str) -> None:
+    recorder = open_recorder(uri, objectives=Objectives(("eval/loss",), ("min",), {"eval/loss": Limit(min=0.1)}))
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.log("0", 0, {"eval/loss": 0.01}, competes=False)
+    recorder.trials.log("0", 10, {"eval/loss": 0.5})
+    recorder.trials.log("0", 20, {"eval/loss": 0.2}, competes=False)
+    recorder.trials.end("0", "finished", 20, 1)
+    recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    assert (trial.value, trial.best_step, trial.steps, trial.violation) == (0.5, 10, 20, None)
+    assert history(uri, trial.run_id, "eval/loss") == [(0, 0.01), (10, 0.5), (20, 0.2)]
+
+
+def test_names_and_values_that_mlflow_cannot_hold_survive_whole(uri: str) -> None:
+    point = {
+        "betas[0]": 0.9,
+        "a,b": 1,
+        "*": "x",
+        "p" * 260: 2,
+        "p" * 261: 3,
+        "long": "y" * 20_000,
+        "texts": ["z"] * 4000,
+    }
+    values = {"recall@5": 1.0, "recall_5": 2.0, "m" * 260: 3.0, "m" * 261: 4.0, "a//b": 5.0, "a/b": 6.0, "": 7.0}
+    recorder = open_recorder(uri, objectives=Objectives(("[loss]",), ("min",)))
+    recorder.trials.start("0", point, CONFIG, 1)
+    recorder.trials.log("0", 1, {"[loss]": 0.5, **values})
+    recorder.trials.record_exploit("0", 1, 1, {"betas[0]": 0.8, "*": "y"})
+    recorder.trials.end("0", "finished", 1, 1)
+    recorder.update({"finished": 1}, [("0", (0.5,), point)], {"wall_s": 1})
+    assert not recorder.close("finished")
+    sweep = load_sweep(uri, "digits-1")
+    assert sweep.metrics == ("[loss]",)
+    assert sweep.best is not None
+    assert (sweep.best.params, sweep.best.value) == (point, 0.5)
+    found = {name: fetch_histories(uri, [sweep.best.run_id], name) for name in values}
+    assert {name: history[sweep.best.run_id][0].value for name, history in found.items()} == values
+    names = fetch_metric_names(uri, [sweep.best.run_id])
+    assert {name for name in names if len(name) < 200} == {
+        *(name for name in values if len(name) < 200),
+        *("[loss]", "param/betas[0]"),
+    }
+    tags = fetch_tags(uri, sweep.mlflow.run_id)
+    assert tags["best.betas_x005B_0_x005D_"] == "0.9"
+
+
+def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    make_store(sqlite_path(uri))
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("digits")
+    run_id = client.create_run(experiment).info.run_id
+    client.log_param(run_id, "b", "another")  # MLflow refuses to change it
+    delivery = Delivery(client, Journal(tmp_path), MlflowIds(tracking_uri=uri, experiment_id=experiment, run_id=run_id))
+    delivery.put(NewRun("0", experiment, "0", {}, dict.fromkeys("abcde", "1"), 0, {}))
+    delivery.put(Points("0", 1, 0, {"loss": 0.5}))
+    delivery.deliver_earlier({"0": run_id})
+    data = client.get_run(run_id).data
+    assert (data.params, data.metrics) == ({**dict.fromkeys("abcde", "1"), "b": "another"}, {"loss": 0.5})
+
+
+@pytest.mark.parametrize("place", ["file", "server", "removed from the file"])
+def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
+    uri: str, place: str, request: pytest.FixtureRequest
+) -> None:
+    from mlflow import MlflowClient
+
+    removed = place.startswith("removed")
+    place = request.getfixturevalue("server").uri if place == "server" else uri
+    record_with_checkpoints(place, "digits-1")
+    before = load_sweep(place, "digits-1")
+    assert before.best is not None
+    for folder in Path("outputs/digits-1/trials").glob("*/step-*"):
+        (folder / "metrics.json").write_text('{"eval/loss": 0.1}', encoding="utf-8")
+    MlflowClient(place).delete_run(before.best.run_id)
+    if removed:
+        done = subprocess.run(
+            [sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", uri, "--run-ids", before.best.run_id],
+            env=os.environ | {"MLFLOW_TRACKING_URI": place},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    after = load_sweep(place, "digits-1")
+    assert after.best is not None
+    assert (after.best.trial, after.best.value, after.best.params) == ("0002", 0.1, {"train.lr": 0.1})
+    assert [trial.trial for trial in after.trials] == ["0000", "0001", "0002", "0003"]
+    assert fetch_checkpoint(after, after.best, Path("found")).is_dir()
+
+
+def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says_so(uri: str, tmp_path: Path) -> None:
+    recorder = open_recorder(uri, checkpoints="reference")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    for step, loss in ((30, 0.3), (40, 0.5)):
+        recorder.trials.log("0", step, {"eval/loss": loss})
+    recorder.trials.record_checkpoint("0", str(tmp_path), "last", "best", weights=Weights(40, (0.5,)))
+    recorder.trials.end("0", "finished", 40, 1)
+    recorder.update({"finished": 1}, [("0", (0.3,), POINT)], {"wall_s": 1})
+    assert not recorder.close("finished")
+    sweep = load_sweep(uri, "digits-1")
+    assert sweep.best is not None
+    assert sweep.as_json()["best"]["weights"] == {"step": 40, "value": 0.5}
+    assert weights_note(sweep, sweep.best) == (
+        " Its weights are of step 40, with eval/loss 0.5, and its best value is of step 30."
+    )
+    shown = Console(record=True, width=200, file=io.StringIO())
+    print_best(sweep, shown)
+    print_trial(trial_document(sweep, sweep.best), shown)
+    text = shown.export_text()
+    assert "of step 40, with eval/loss 0.5; the value above is of step 30" in text
+    assert text.count("of step 40, with eval/loss 0.5") == 3
+    for run_id in (sweep.mlflow.run_id, sweep.best.run_id):
+        assert "step 40, with eval/loss 0.5" in fetch_tags(uri, run_id)["mlflow.note.content"]
+    same = replace(sweep.best, best_step=40)
+    assert (same.other_weights, weights_note(sweep, same)) == (None, "")
+    assert "weights" not in replace(sweep, front=[same]).as_json()["best"]
 
 
 def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
@@ -188,7 +329,8 @@ def test_a_name_that_mlflow_refuses_does_not_stop_the_others(uri: str) -> None:
     recorder.trials.log("0", 1, {"recall@5": 0.5, "../up": 1.0, "eval/loss": 2.0})
     recorder.close("finished")
     run_id = load_sweep(uri, "digits-1").trials[0].run_id
-    assert [history(uri, run_id, name) for name in ("recall_5", "up", "eval/loss")] == [[(1, 0.5)], [(1, 1)], [(1, 2)]]
+    names = ("recall_x0040_5", "_x002E_./up", "eval/loss")
+    assert [history(uri, run_id, name) for name in names] == [[(1, 0.5)], [(1, 1)], [(1, 2)]]
 
 
 def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,8 +20,8 @@ from waiting import wait_until
 
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.report_log import read_report_log
+from sweeps.tracking.mlflow_limits import to_name
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.values import metric_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -111,7 +111,7 @@ def check_all_is_there_once(folder: Path, uri: str) -> None:
         for place in checkpoint_folders(folder / "outputs" / "sweep" / "trials", trial.trial):
             for event in read_report_log(str(place)):
                 for name, value in event.metrics.items():
-                    measured[metric_name(name)].setdefault(event.step, value)
+                    measured[to_name(name)].setdefault(event.step, value)
         run = client.get_run(trial.run_id)
         recorded = {name: history(uri, trial.run_id, name) for name in run.data.metrics}
         assert recorded == {name: sorted(points.items()) for name, points in measured.items()}

@@ -207,7 +207,7 @@ def write_files(files: Mapping[str, ConfigFile], folder: Path, lookup: Lookup) -
         ValueError: A source cannot be parsed, or has no such path.
     """
     for name, file in files.items():
-        text = Path(file.source).expanduser().read_text(encoding="utf-8") if file.source is not None else ""
+        text = Path(file.source).expanduser().read_text(encoding="utf-8-sig") if file.source is not None else ""
         try:
             content = with_values(read_document(text, file_format(file) or "yaml"), file.values, lookup).text()
         except UnknownPath as error:

@@ -117,6 +117,7 @@ class Lead:
                 for record in source.read(at_end=status is not None):
                     self._records.put((record, time.time()))
         self._take_records(wait=status is None)
+        self._take_only_result(status)
         if not self._due:
             self._look_for_checkpoints(None if status is None else status == 0)
         if self._due:
@@ -149,10 +150,10 @@ class Lead:
         """Return the message for a program that has ended without a report."""
         names = sorted(self._measurements.names)
         found = f"it has only {', '.join(names)}" if names else "no metric was found in what task.read names"
-        wanted = ", ".join(self._config.objectives)
+        wanted = [name for name in (*self._config.objectives, *self._config.limited) if name not in names]
         return (
-            f"search.metric={wanted}: the program ended without a report of it; {found}. See task.read, task.rename "
-            "and its output in the trial's log"
+            f"search.metric={', '.join(wanted or self._config.objectives)}: the program ended without a report of it; "
+            f"{found}. See task.read, task.rename and its output in the trial's log"
         )
 
     # --- metrics ----------------------------------------------------------------------------------------------
@@ -173,6 +174,15 @@ class Lead:
                 self._pair()
             else:
                 self._due.append((measured, None))
+
+    def _take_only_result(self, status: int | None) -> None:
+        """Make a report due for a program that has ended well and gave step 0 to all that it measured."""
+        result = self._measurements.only_result if status == 0 and not self._due else None
+        if result is not None and not self._utils.progress.evaluations and not self._undone:
+            if self._config.saves_at_reports:
+                self._undone.append(result)
+            else:
+                self._due.append((result, None))
 
     def _log(self, measured: Measured) -> None:
         self._history.append((measured, self._utils.progress))

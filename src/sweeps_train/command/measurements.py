@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sweeps_train.command.output import Record
+from sweeps_train.reported_metrics import as_step
 
 STEP_NAMES = ("step", "global_step", "training_iteration")
 """Names by which programs print the step."""
@@ -49,13 +50,15 @@ class Measurements:
         self._objectives, self._limited = list(objectives), list(limited)
         self._rename, self._step_name = dict(rename or {}), step
         self._note = note
-        self._step = 0 if done is None else done
-        self._reported = -1 if done is None else done  # step 0 is one at which a program may report
+        self._step = self._reported = done or 0
         self._has_reported = self._has_noted = False
         self._latest: dict[str, float] = {}
         """Latest values of the objectives and limited metrics, of which a report has every one."""
         self._fresh: set[str] = set()
         """Objectives that have come since the last report."""
+        self._incomplete_at: int | None = None
+        """Step of the first report, as long as it waits for a limited metric."""
+        self._is_first = done is None
         self.names: set[str] = set()
         """Names of all metrics so far."""
         self.counts_records = True
@@ -69,7 +72,7 @@ class Measurements:
     def take(self, record: Record) -> Measured:
         """
         Raises:
-            ValueError: The step is no whole number.
+            ValueError: The step is no whole number, or a limited metric does not come.
         """
         step_name = self._name_of_step(record)
         if step_name is not None:
@@ -81,11 +84,37 @@ class Measurements:
         self.names |= metrics.keys()
         needed = {name: metrics[name] for name in (*self._objectives, *self._limited) if name in metrics}
         self._latest |= needed
-        self._fresh |= needed.keys() & set(self._objectives)
+        if self._step > 0:
+            self._fresh |= needed.keys() & set(self._objectives)
+            self._check_limited(needed)
         return Measured(self._step, *self._judged(metrics))
 
+    @property
+    def only_result(self) -> Measured | None:
+        """Result of a program that has ended without a report, but has measured all objectives at step 0: MLflow and
+        TensorBoard give this step to what is logged without one."""
+        if self._step > 0 or not self._is_first or self._missing([*self._objectives, *self._limited]):
+            return None
+        return Measured(1, dict(self._latest), is_report=True)
+
+    def _missing(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name not in self._latest]
+
+    def _check_limited(self, new: Mapping[str, float]) -> None:
+        """Refuse a program that goes on to a second report, and has not measured for the first one what has limits."""
+        missing = self._missing(self._limited)
+        if not missing or len(self._fresh) < len(self._objectives):
+            return
+        if self._incomplete_at is None:
+            self._incomplete_at = self._step
+        elif self._step > self._incomplete_at and new.keys() >= set(self._objectives):
+            raise ValueError(
+                f"search.limits.{missing[0]}: not measured at step {self._incomplete_at}, that of its first report; "
+                f"it has only {', '.join(sorted(self.names))}"
+            )
+
     def _judged(self, metrics: dict[str, float]) -> tuple[dict[str, float], bool]:
-        if len(self._fresh) < len(self._objectives):
+        if len(self._fresh) < len(self._objectives) or self._missing(self._limited):
             return metrics, False
         self._fresh = set()
         if self._step <= self._reported:
@@ -96,7 +125,7 @@ class Measurements:
                     f"its report of step {self._step} follows that of step {self._reported}: it is recorded, not judged"
                 )
             return metrics, False
-        self._reported, self._has_reported = self._step, True
+        self._reported, self._has_reported, self._is_first = self._step, True, False
         return {**self._latest, **metrics}, True
 
     def _name_of_step(self, record: Record) -> str | None:
@@ -108,9 +137,7 @@ class Measurements:
 
 
 def _whole(name: str, value: float) -> int:
-    if not float(value).is_integer() or value < 0:
-        raise ValueError(
-            f"task.step={name}: it was {value:g}, and a step is a whole number from 0; name another metric, or remove "
-            "it, so that records are counted"
-        )
-    return int(value)
+    try:
+        return as_step(name, value)
+    except ValueError as error:
+        raise ValueError(f"task.step={error}; name another metric, or remove it, so that records are counted") from None

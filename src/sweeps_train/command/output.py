@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sweeps_train.config.command import JsonLines, LinePattern, MetricSource, PrintedDictionaries
+from sweeps_train.reported_metrics import as_number, flattened
 
 Record = dict[str, float]
 """Metrics that belong together, by the program's names."""
@@ -86,31 +87,30 @@ def pattern_record(pattern: str) -> Parse:
     return parse
 
 
-def numbers_in(values: Mapping[str, Any], prefix: str = "") -> Record:
+def numbers_in(values: Mapping[str, Any]) -> Record:
     """Return the numbers in nested mappings, by their keys joined by ``/``; texts that are numbers count."""
     found: Record = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            found |= numbers_in(value, f"{name}/")
-        elif (number := as_number(value)) is not None:
+    for name, value in flattened(values):
+        if (number := printed_number(value)) is not None:
             found[name] = number
     return found
 
 
-def as_number(value: Any) -> float | None:
+def printed_number(value: Any) -> float | None:
     """Return a number, or a text that is one, as a float; None for anything else.
 
-    >>> as_number("1e-3"), as_number(2), as_number("fast"), as_number(True), as_number("5%"), as_number("1_000")
-    (0.001, 2.0, None, None, None, None)
+    >>> [printed_number(each) for each in ("1e-3", 2, "fast", True, "5%", "1_000")]
+    [0.001, 2.0, None, None, None, None]
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool):
         return None
-    if isinstance(value, str) and ("_" in value or len(value) > 40):
+    if not isinstance(value, str):
+        return as_number(value)
+    if "_" in value or len(value) > 40:
         return None
     try:
         return float(value)
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
 
 
@@ -133,7 +133,7 @@ def _printed(node: ast.expr) -> Any:
         case ast.Constant(value=value):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            number = as_number(_printed(operand))
+            number = printed_number(_printed(operand))
             return None if number is None else -number
         case ast.Name(id=name):
             return _NOT_FINITE.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,12 +12,15 @@ from pathlib import Path
 from sweeps_train.command.output import Record, json_record, numbers_in
 from sweeps_train.command.placeholders import Lookup, Template
 from sweeps_train.config.command import CsvFile, JsonLinesFile, MetricSource, MlflowRun, TensorBoardEvents
+from sweeps_train.text_lines import text_lines
 
 STEP = "step"
 """Name of the step in records of sources that have one by themselves."""
 MLFLOW_FOLDER = "mlruns"
 """Folder of the program's own MLflow store, in the trial's folder."""
 EVENT_FILES = "*tfevents*"
+COMPARED_BYTES = 256
+"""Number of bytes before the next ones by which a file that was written anew is recognised."""
 
 
 class Source(ABC):
@@ -61,43 +65,46 @@ def mlflow_environment(sources: Sequence[MetricSource], folder: Path) -> dict[st
 
 
 class _Growing:
-    """New bytes of a file; one that has become shorter was written anew."""
+    """New bytes of a file; all of them, if it was written anew since."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
+        self._before = b""
+        """Bytes before the offset."""
+        self.starts = True
+        """Whether the bytes that ``new`` has returned are the file's first ones."""
 
     def skip(self) -> None:
         """Leave out what is there already."""
-        self._offset = self._size()
+        try:
+            with self.path.open("rb") as file:
+                self._offset = file.seek(0, os.SEEK_END)
+                file.seek(max(0, self._offset - COMPARED_BYTES))
+                self._before = file.read(self._offset - file.tell())
+        except OSError:
+            self._offset = 0
 
     def new(self) -> bytes:
         """Return what has been added since the last call, and was not put back."""
-        if self._size() < self._offset:
-            self._offset = 0
         try:
             with self.path.open("rb") as file:
+                file.seek(self._offset - len(self._before))
+                if file.read(len(self._before)) != self._before:
+                    self._offset, self._before = 0, b""
                 file.seek(self._offset)
                 data = file.read()
         except OSError:
             return b""
+        self.starts = self._offset == 0
         self._offset += len(data)
+        self._before = (self._before + data)[-COMPARED_BYTES:]
         return data
 
     def put_back(self, data: bytes) -> None:
         """Read the last bytes again next time, when there are more."""
         self._offset -= len(data)
-
-    @property
-    def is_at_start(self) -> bool:
-        """Whether the next bytes are the file's first ones."""
-        return self._offset == 0 or self._size() < self._offset
-
-    def _size(self) -> int:
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
+        self._before = self._before[: max(0, len(self._before) - len(data))]
 
 
 class _Lines(Source):
@@ -108,14 +115,14 @@ class _Lines(Source):
         self._file.skip()
 
     def read(self, *, at_end: bool = False) -> list[Record]:
-        starts = self._file.is_at_start
         data = self._file.new()
         if not at_end:
             complete, newline, rest = data.rpartition(b"\n")
             self._file.put_back(rest)
             data = complete + newline
-        lines = data.decode("utf-8", errors="replace").splitlines()
-        return [record for record in self._records(lines, starts=starts and bool(lines)) if record]
+        starts = self._file.starts and bool(data)
+        lines = text_lines(data.decode("utf-8-sig" if starts else "utf-8", errors="replace"))
+        return [record for record in self._records(lines, starts=starts) if record]
 
     @abstractmethod
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
@@ -130,21 +137,39 @@ class JsonLinesTail(_Lines):
 
 
 class CsvTail(_Lines):
-    """A CSV file whose first line has the names."""
+    """A CSV file whose first line has the names.
+
+    Some programs write it anew whenever they have a further metric, as Lightning's ``CSVLogger`` does: rows that were
+    read before are recognised by their numbers.
+    """
 
     def __init__(self, path: Path, delimiter: str = ",") -> None:
         super().__init__(path)
         self._delimiter = delimiter
         self._names: list[str] = []
+        self._taken: list[int] = []
+        """Hash of each row that was read."""
+        self._row = 0
+        """Number of the next row."""
         if path.is_file():
-            with path.open(encoding="utf-8", errors="replace") as file:
-                self._names = self._cells([file.readline()])[0]
+            lines = text_lines(path.read_text(encoding="utf-8-sig", errors="replace"))
+            self._records(lines, starts=bool(lines))
 
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
         rows = self._cells(lines)
         if starts:
             self._names, *rows = rows
-        return [numbers_in(dict(zip(self._names, row, strict=False))) for row in rows]
+            self._row = 0
+        records = [numbers_in(dict(zip(self._names, row, strict=False))) for row in rows]
+        return [record for record in records if record and self._is_new(record)]
+
+    def _is_new(self, row: Record) -> bool:
+        key, number = hash(repr(sorted(row.items()))), self._row
+        self._row += 1
+        if number < len(self._taken) and self._taken[number] == key:
+            return False
+        self._taken[number:] = [key]
+        return True
 
     def _cells(self, lines: list[str]) -> list[list[str]]:
         return [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=self._delimiter)] or [[]]
@@ -203,7 +228,7 @@ class MlflowStore(Source):
     def _values(self, name: str, file: _Growing) -> Iterator[tuple[int, str, float]]:
         complete, newline, rest = file.new().rpartition(b"\n")
         file.put_back(rest)
-        for line in (complete + newline).decode("utf-8", errors="replace").splitlines():
+        for line in text_lines((complete + newline).decode("utf-8", errors="replace")):
             parts = line.split()  # time in milliseconds, value, step
             if len(parts) >= 2:
                 yield int(parts[2]) if len(parts) > 2 else 0, name, float(parts[1])

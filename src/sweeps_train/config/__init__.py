@@ -116,6 +116,8 @@ class FunctionConfig:
     """Retention of checkpoints."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds torch, Python and numpy before the function is called."""
+    needed: list[str] = Field(default_factory=list)
+    """Metrics that the search reads, which the function must report."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -131,7 +133,7 @@ class CommandConfig:
     objectives: list[str] = Field(default_factory=list)
     """Metrics that a report must have."""
     limited: list[str] = Field(default_factory=list)
-    """Metrics with limits, which a report has if they were read before."""
+    """Metrics with limits, which a report must have, too."""
     saves_at_reports: bool = False
     """Whether every report waits for a checkpoint, from which the trial can be paused or copied."""
 

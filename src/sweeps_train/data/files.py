@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import fnmatch
 import glob
@@ -238,7 +239,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
             elif lines:
                 yield from ({"text": line.rstrip("\r")} for line in _lines(opened, piece) if line.strip())
             else:
-                yield {"text": opened.read().decode()}
+                yield {"text": opened.read().decode("utf-8-sig")}
     except UnicodeDecodeError as error:
         raise ValueError(f"{piece} is not UTF-8 ({error}); convert it") from error
     except (OSError, csv.Error) as error:
@@ -281,6 +282,8 @@ def _lines(opened: Any, piece: Piece) -> Iterator[str]:
         more = opened.read_at(min(_TO_LINE_END, size - stop), stop)
         stop += len(more)
         content += more[: more.find(b"\n") + 1] or more
+    if start == 0:
+        content = content.removeprefix(codecs.BOM_UTF8)
     for line in content.split(b"\n"):  # not splitlines, which also splits at characters that JSON allows in strings
         yield line.decode()
 

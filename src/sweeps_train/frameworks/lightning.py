@@ -6,13 +6,13 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import ray.train
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, Checkpoint, LambdaCallback
+from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.strategies import StrategyRegistry
 from ray.train.lightning import (
     RayDDPStrategy,
@@ -24,6 +24,7 @@ from ray.train.lightning import (
 
 from sweeps_train.distributed import Workers
 from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
+from sweeps_train.frameworks.step_log import searched_metrics
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
 """Name that Ray's own callback uses too."""
@@ -114,30 +115,62 @@ def _callbacks(trainer: Trainer) -> list[Any]:
     """
     users: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined]
     saves = any(isinstance(each, Checkpoint) for each in users)
+    kept = [each for each in users if getattr(each, "dirpath", None) or not isinstance(each, Checkpoint)]
+    return [*kept, ChangedValues(), ReportCallback(saves=saves)]
 
-    def report(trainer: Trainer) -> None:
-        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
-        metrics |= {"epoch": trainer.current_epoch, "step": trainer.global_step}
+
+class ReportCallback(Checkpoint):
+    """Reports each validation, or each epoch if there is no validation, with a checkpoint.
+
+    The metrics of a training epoch are complete only after the validation at its end, and after the module's own
+    ``on_train_epoch_end``; Lightning calls checkpoint callbacks, as this one is, last of all. So a validation is
+    reported at the end of its epoch, or before the next batch.
+    """
+
+    def __init__(self, *, saves: bool) -> None:
+        self._saves, self._is_due = saves, False
+        self._seen: set[str] = set()
+        """Metrics that came before the end of the first epoch."""
+        self._of_epoch: set[str] | None = None
+        """Metrics that came at the end of the first epoch; None before it."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.sanity_checking:
+            self._is_due = True
+            self._note_names(trainer)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if not self._is_due:
+            return
+        self._note_names(trainer)
+        of_epoch = self._of_epoch or set()  # those of the epoch before are still there
+        new = {name: value for name, value in trainer.callback_metrics.items() if name not in of_epoch}
+        if new.keys() >= {*searched_metrics()} - {"epoch", "step"}:  # otherwise they come at the end of the epoch
+            self._report(trainer, new)
+
+    def _note_names(self, trainer: Trainer) -> None:
+        if self._of_epoch is None:
+            self._seen |= trainer.callback_metrics.keys()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._of_epoch is None:
+            self._of_epoch = trainer.callback_metrics.keys() - self._seen
+        if self._is_due or not any(trainer.num_val_batches):
+            self._report(trainer, trainer.callback_metrics)
+
+    def _report(self, trainer: Trainer, metrics: Mapping[str, Any]) -> None:
+        self._is_due = False
         # A sharded module is saved by all workers, each on its own node, into the folder that the first one names.
         saved = Path(trainer.strategy.broadcast(tempfile.mkdtemp() if trainer.is_global_zero else ""))
         saved.mkdir(exist_ok=True)
-        if saves:
+        if self._saves:
             trainer.save_checkpoint(saved / CHECKPOINT_FILE)
         has_checkpoint = trainer.local_rank == 0 and any(saved.iterdir())  # a whole module is on the first node alone
-        ray.train.report(metrics, checkpoint=ray.train.Checkpoint(str(saved)) if has_checkpoint else None)
+        position = {"epoch": trainer.current_epoch, "step": trainer.global_step}
+        checkpoint = ray.train.Checkpoint(str(saved)) if has_checkpoint else None
+        ray.train.report({**metrics, **position}, checkpoint=checkpoint)
         if trainer.local_rank == 0:
             shutil.rmtree(saved, ignore_errors=True)
-
-    def after_validation(trainer: Trainer, _: LightningModule) -> None:
-        if not trainer.sanity_checking:
-            report(trainer)
-
-    def after_epoch(trainer: Trainer, _: LightningModule) -> None:
-        if not any(trainer.num_val_batches):
-            report(trainer)
-
-    kept = [each for each in users if getattr(each, "dirpath", None) or not isinstance(each, Checkpoint)]
-    return [*kept, ChangedValues(), LambdaCallback(on_validation_end=after_validation, on_train_epoch_end=after_epoch)]
 
 
 class ChangedValues(Callback):

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import numbers
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -49,6 +48,7 @@ from sweeps_train.integrity import finish
 from sweeps_train.process_state import process_state_restored
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
+from sweeps_train.reported_metrics import as_step, metrics_in
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
 
 ReportingConfig = FunctionConfig | EstimatorConfig
@@ -82,12 +82,13 @@ def run_function(
         on_prepared: Called once, when the function or estimator is imported and is about to run.
 
     Raises:
-        ValueError: The function cannot be called, or does not report the metric.
-        TypeError: The reported metric is not a number.
+        ValueError: The function cannot be called, or does not report what the search reads.
+        TypeError: A reported metric that the search reads is not a number.
     """
     function = _function_of(config, metric, mode)
+    needed = config.needed if isinstance(config, FunctionConfig) else ()
     with trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
-        utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode, shards)
+        utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode, shards, needed)
         seed_all(config.seed, utils.rank)
         on_prepared()
         try:
@@ -136,6 +137,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         metric: str,
         mode: str,
         shards: Mapping[str, Any] = MappingProxyType({}),
+        needed: Sequence[str] = (),
     ):
         """
         Args:
@@ -145,8 +147,10 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             metric: Metric by which the best checkpoint is chosen.
             mode: Whether ``min`` or ``max`` of it is best.
             shards: This worker's part of each Ray Data set, by name.
+            needed: Further metrics that the search reads; the first report must have them.
         """
         self._kept, self._root, self._metric, self._mode, self._shards = kept, root, metric, mode, shards
+        self._needed, self._has_noted = needed, False
         self.rank: int = self.get_context().get_world_rank()
         self._reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
         self._progress = FunctionProgress()
@@ -182,7 +186,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             raise ValueError("ray.train.report(validation=...): a search cannot wait for it; validate in the function")
         measured = None
         if self.rank == 0:
-            measured = self._next_step(metrics), _numbers(metrics, self._metric)
+            numbers = self._numbers(metrics)
+            measured = self._next_step(numbers), numbers
 
         def save(folder: Path) -> None:
             assert checkpoint is not None
@@ -203,9 +208,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             save: Adds this worker's files to the folder of a checkpoint, if it has any.
         """
         seconds = self._seconds()
-        reports = self._progress.evaluations + 1
         # Not yet under its final name: only rank 0 knows the step.
-        folder = unfinished(self._root / f"step-report{reports}")
+        folder = unfinished(self._root / f"step-report{self._progress.evaluations + 1}")
         if save is not None:
             save(folder / FILES)
         decided = None
@@ -215,12 +219,13 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         step, stop = broadcast_in_report(decided)
         if stop == Stop.DISCARD:
             raise StopRequested
-        self._progress = FunctionProgress(step=step, evaluations=reports, seconds=seconds)
+        evaluations = self._progress.evaluations + (step > 0)
+        self._progress = FunctionProgress(step=step, evaluations=evaluations, seconds=seconds)
         if save is not None:
             self._newest = self._root / f"step-{step:08d}"
         checkpoint = self._finish(folder) if self.rank == 0 else None
         if self.rank == 0:
-            self._reporter.report(self._progress, self._metrics, checkpoint, done=False)
+            self._report(checkpoint)
         # Asked again, since the reporter may have waited for a decision about the report.
         ends = max(stop, broadcast_in_report(self._reporter.should_stop(can_save=checkpoint is not None)))
         if save is not None:
@@ -229,17 +234,60 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             raise StopRequested
         self._resumed = time.perf_counter()
 
+    def _report(self, checkpoint: str | None) -> None:
+        """Report the metrics of the present step. An evaluation before the first step is only recorded: what was not
+        trained must not compete."""
+        if self._progress.step > 0:
+            self._reporter.report(self._progress, self._metrics, checkpoint, done=False)
+            return
+        self._reporter.log(self._progress, self._metrics)
+        if checkpoint is not None:
+            self._reporter.checkpoint(self._progress, {}, checkpoint)
+
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step between two reports; see ``step_log.py``."""
-        self._reporter.log(replace(self._progress, step=step), _only_numbers(metrics))
+        self._reporter.log(replace(self._progress, step=step), metrics_in(metrics).numbers)
+
+    def _numbers(self, metrics: Mapping[Any, Any]) -> dict[str, float]:
+        """The metrics that are numbers; others cannot be plotted or compared, and are left out with a note.
+
+        Raises:
+            ValueError: A metric that the search reads is missing, or a name is no text.
+            TypeError: A metric that the search reads is not a number.
+        """
+        found = metrics_in(metrics)
+        first = self._progress.evaluations == 0
+        for name in self.searched:
+            if name in found.others:
+                raise TypeError(
+                    f"{self._key_of(name)} was reported as a {found.others[name]}; report a number, such as loss.item()"
+                )
+            if name not in found.numbers and (first or name == self._metric):
+                reported = sorted({**found.numbers, **found.others})
+                raise ValueError(f"{self._key_of(name)} is not reported; use one of {reported}")
+        if found.others and not self._has_noted:
+            self._has_noted = True
+            others = ", ".join(f"{name} ({kind})" for name, kind in found.others.items())
+            self._reporter.note(f"what it reports beside its metrics is not recorded, since it is no number: {others}")
+        return found.numbers
+
+    def _key_of(self, metric: str) -> str:
+        return f"search.metric={metric}" if metric == self._metric else f"{metric}, which the search reads,"
 
     def _seconds(self) -> float:
         return self._progress.seconds + time.perf_counter() - self._resumed
 
-    def _next_step(self, metrics: Mapping[str, Any]) -> int:
-        """The reported step, or one more than the last: metrics are stored by step, which must not go back."""
-        reported = next((metrics[name] for name in STEP_METRICS if isinstance(metrics.get(name), numbers.Integral)), 0)
-        return max(int(reported), self._progress.step + 1)
+    def _next_step(self, metrics: Mapping[str, float]) -> int:
+        """The reported step, or one more than the last: metrics are stored by step, which must not go back.
+
+        Raises:
+            ValueError: The reported step is no whole number.
+        """
+        name = next((name for name in STEP_METRICS if name in metrics), None)
+        step = None if name is None else as_step(name, metrics[name])
+        if step == 0 and self._progress.step == 0:
+            return 0
+        return max(step or 0, self._progress.step + 1)
 
     def _keep_own(self, folder: Path) -> None:
         """Name what this node's workers have added to a checkpoint, if rank 0 is on another node and has its own."""
@@ -253,7 +301,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if not folder.exists():
             return None
         path = self._root / f"step-{self._progress.step:08d}"
-        self._complete(folder, path, self._progress, self._metrics)
+        # Without metrics, a checkpoint from before the first step is never the best one.
+        self._complete(folder, path, self._progress, self._metrics if self._progress.step > 0 else None)
         self._remove_superseded(finished=False)
         return str(path / FILES)
 
@@ -261,6 +310,11 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         write_json(folder / METRICS_FILE, metrics)
         write_json(folder / PROGRESS_FILE, asdict(progress))
         finish(folder, path)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Metrics that the search reads."""
+        return (self._metric, *self._needed)
 
     @property
     def has_reported(self) -> bool:
@@ -310,7 +364,10 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._remove_superseded(finished=False)
 
     def end(self) -> None:
-        """Report the end of the training: its last report is the trial's result."""
+        """Report the end of the training: its last report is the trial's result. A training whose only report was of
+        step 0 counts no steps; it has done one report by now."""
+        if self._progress.evaluations == 0:
+            self._progress = replace(self._progress, step=1, evaluations=1)
         if self.rank == 0:
             self._reporter.report(self._progress, self._metrics, None, done=True)
             if complete_checkpoints(self._root):
@@ -348,27 +405,6 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
                 f"task.datasets.{name}._target_=module.make"
             )
         return self._shards[name]
-
-
-def _numbers(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
-    """The metrics that are numbers; others cannot be plotted or compared and are left out.
-
-    Raises:
-        ValueError: The search's metric is missing.
-        TypeError: The search's metric is not a number.
-    """
-    if metric not in metrics:
-        raise ValueError(f"search.metric={metric} is not reported; use one of {sorted(metrics)}")
-    if not isinstance(metrics[metric], numbers.Real):
-        raise TypeError(
-            f"search.metric={metric} was reported as a {type(metrics[metric]).__name__}; "
-            "report a number, such as loss.item()"
-        )
-    return _only_numbers(metrics)
-
-
-def _only_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items() if isinstance(value, numbers.Real)}
 
 
 def _copy(checkpoint: Checkpoint, folder: Path) -> None:

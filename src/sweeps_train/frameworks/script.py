@@ -23,6 +23,7 @@ from sweeps_train.command.launch import Place, with_python_path
 from sweeps_train.command.placeholders import as_text
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.config import FunctionTask
+from sweeps_train.reported_metrics import flattened
 
 CHECKPOINT = "SWEEPS_CHECKPOINT"
 """Environment variable: folder of the checkpoint to continue from; unset at the first start."""
@@ -124,4 +125,4 @@ def _report(line: str, metric: str) -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError:
         return None
-    return found if metric in found else None
+    return found if metric in dict(flattened(found)) else None

@@ -1,4 +1,4 @@
-"""Metrics of single steps of a user's function, between its reports."""
+"""Metrics of single steps of a user's function, between its reports, and names of those that a report must have."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from sweeps_train.compat.ray_train import get_train_fn_utils
 @runtime_checkable
 class StepLog(Protocol):
     """Takes metrics of single steps."""
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """See ``searched_metrics``."""
 
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """See the function ``log_step``."""
@@ -29,3 +33,9 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
     utils = get_train_fn_utils()
     if isinstance(utils, StepLog):
         utils.log_step(step, metrics)
+
+
+def searched_metrics() -> tuple[str, ...]:
+    """Return the metrics that the search reads; none in a function of stock Ray Train."""
+    utils = get_train_fn_utils()
+    return utils.searched if isinstance(utils, StepLog) else ()

@@ -10,6 +10,7 @@ from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.search.other_trials.trial import OtherSearch, OtherTrial, address, existing_file
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause, request_limits
+from sweeps.tracking.mlflow_limits import to_name, whole_parameters
 from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import ANSWER_WITHIN_S, PAGE, all_pages
 from sweeps.tracking.uris import sqlite_path
@@ -99,4 +100,5 @@ def _runs(key: str, source: MLflowExperiment, client: MlflowClient) -> Sequence[
 
 def _trial(run: Run, metric: str) -> OtherTrial:
     unusable = None if run.info.status == FINISHED else f"status {run.info.status}"
-    return OtherTrial(run.data.params, run.data.metrics.get(metric), unusable)
+    params = whole_parameters(run.data.params, run.data.tags)
+    return OtherTrial(params, run.data.metrics.get(to_name(metric)), unusable)

@@ -55,7 +55,7 @@ class FilledSchedule:
             _set(document, key, self[key].strip())
         for key in NUMBERS:
             _set(document, key, _number(self[key].strip()))
-        _set(document, "overrides", [line.strip() for line in self["overrides"].splitlines() if line.strip()])
+        _set(document, "overrides", [line.strip() for line in self["overrides"].split("\n") if line.strip()])
         _set(document, "nights", self._nights())
         document["enabled"] = self["enabled"] == "true"
         return read_as(Schedule, document)

@@ -41,7 +41,7 @@ class Filled:
     @property
     def lines(self) -> list[str]:
         """Overrides, without empty lines."""
-        return [line.strip() for line in self.overrides.splitlines() if line.strip()]
+        return [line.strip() for line in self.overrides.split("\n") if line.strip()]
 
     def request(self, names: ConfNames) -> Run:
         """Request of the form.
@@ -170,7 +170,7 @@ def _field_of(filled: Filled, mistake: str) -> str | None:
 
 def _with_number(filled: Filled, mistake: str) -> str:
     """The mistake, with the number of the line that it is about if there are several."""
-    lines = filled.overrides.splitlines()
+    lines = filled.overrides.split("\n")
     about = [number for number, line in enumerate(lines, 1) if line.strip() and _key(line) == _key(mistake)]
     return f"Line {about[-1]}: {mistake}" if about and len(filled.lines) > 1 else mistake
 

@@ -80,6 +80,7 @@ def trial_page(
         here="Sweeps",
         row=row,
         trial=shown,
+        objectives=record.metrics,
         view=trial_view(report_data(pages.figures, record), shown, pages.sites.runs(record)),
         figures=curves_view(pages.figures, record, beside_best) | {"kept": kept},
         space=SPACE,

@@ -1,0 +1,86 @@
+"""Names and values in the form that MLflow takes: it refuses some characters and paths, and cuts what is long.
+
+No two names become one. A name that MLflow takes stays as it is; in others each character that it refuses becomes
+``_x0040_``, with the character's code, as XML does. A name that would be too long ends with a checksum; the journal and
+the trial's report log have it whole. Parameters that do not fit are also kept whole, in tags of their run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+LONGEST_NAME = 250
+LONGEST_PARAMETER = 6000
+LONGEST_TAG = 8000
+"""Maximum numbers of characters in MLflow."""
+WHOLE_PARAMETERS = "sweeps.params."
+"""``sweeps.params.0``: first part of a JSON mapping with the whole texts, by path, of parameters that do not fit."""
+_PART = 7500
+_REFUSED = re.compile(r"[^\w.\-: /]|_(?=x[0-9A-F]{4,6}_)")
+_ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")
+_EMPTY = "_"
+
+
+def to_name(name: str) -> str:
+    """Return the name in MLflow of a metric, a parameter or a tag.
+
+    >>> to_name("eval/loss"), to_name("recall@5"), to_name("betas[0]"), to_name("a//b")
+    ('eval/loss', 'recall_x0040_5', 'betas_x005B_0_x005D_', 'a/_x002F_b')
+    """
+    if not name:
+        return _EMPTY
+    if name == _EMPTY:
+        return _escaped(name)
+    found = _REFUSED.sub(lambda match: _escaped(match[0]), name)
+    # MLflow takes a name for a path: a slash must be between two folders, and no folder may be `.` or `..`.
+    found = re.sub(r"(?<![^/])/|/$", lambda match: _escaped(match[0]), found)
+    found = re.sub(r"^\.(?=\.)|(?<![^/])\.(?=\.?(?:/|$))", lambda match: _escaped(match[0]), found)
+    if len(found) <= LONGEST_NAME:
+        return found
+    checksum = f"_x{hashlib.sha1(name.encode('utf-8', 'surrogatepass'), usedforsecurity=False).hexdigest().upper()}_"
+    return found[: LONGEST_NAME - len(checksum)] + checksum
+
+
+def from_name(name: str) -> str:
+    """Return the name that ``to_name`` was given; one that was too long stays cut.
+
+    >>> from_name("recall_x0040_5")
+    'recall@5'
+    """
+    return "" if name == _EMPTY else _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
+
+
+def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return parameters as MLflow takes them, and tags with the whole texts of those that do not fit.
+
+    Args:
+        params: Texts by path.
+    """
+    named = {path: to_name(path) for path in params}
+    fitting = {named[path]: text[:LONGEST_PARAMETER] for path, text in params.items()}
+    whole = {
+        path: text for path, text in params.items() if len(text) > LONGEST_PARAMETER or from_name(named[path]) != path
+    }
+    text = json.dumps(whole) if whole else ""
+    parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]
+    return fitting, {f"{WHOLE_PARAMETERS}{number}": part for number, part in enumerate(parts)}
+
+
+def whole_parameters(params: Mapping[str, str], tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a run as they were recorded: what ``fit_parameters`` was given."""
+    parts: list[str] = []
+    while (part := tags.get(f"{WHOLE_PARAMETERS}{len(parts)}")) is not None:
+        parts.append(part)
+    try:
+        whole: dict[str, str] = json.loads("".join(parts)) if parts else {}
+    except ValueError:  # a part has not arrived yet
+        whole = {}
+    replaced = {to_name(path) for path in whole}
+    return {from_name(name): text for name, text in params.items() if name not in replaced} | whole
+
+
+def _escaped(characters: str) -> str:
+    return "".join(f"_x{ord(each):04X}_" for each in characters)

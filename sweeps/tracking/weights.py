@@ -1,0 +1,34 @@
+"""Step and values of the weights in a checkpoint, which may not be those of the trial's best report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from sweeps.tracking.values import short
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights that a checkpoint has."""
+
+    step: int
+    """Number of optimizer steps done."""
+    values: tuple[float, ...]
+    """Values of the objectives that were reported at this step; empty if none were."""
+
+    def describe(self, metrics: tuple[str, ...]) -> str:
+        """Return the step and the values in words: ``step 40, with eval/loss 0.52``."""
+        values = ", ".join(f"{name} {short(value)}" for name, value in zip(metrics, self.values, strict=False))
+        return f"step {self.step}, {f'with {values}' if values else 'at which nothing was reported'}"
+
+
+def to_text(weights: Weights) -> str:
+    """Return the text of a tag for ``from_text``."""
+    return json.dumps({"step": weights.step, "values": weights.values})
+
+
+def from_text(text: str) -> Weights:
+    """Return the weights in a tag."""
+    found = json.loads(text)
+    return Weights(int(found["step"]), tuple(float(value) for value in found["values"]))

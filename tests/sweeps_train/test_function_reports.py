@@ -1,0 +1,188 @@
+"""Reports of a user's function on its worker: what is demanded, refused, recorded and judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ray.train import Checkpoint
+from running import NO_PREFLIGHT, points, run
+from training_runs import Recorder
+
+from sweeps_train.config import Checkpoint as CheckpointConfig
+from sweeps_train.frameworks import ray_train
+from sweeps_train.frameworks.ray_train import TrialTrainFnUtils
+
+
+class Alone(TrialTrainFnUtils):
+    """The only worker of a trial, outside Ray."""
+
+    def get_context(self) -> Any:
+        return SimpleNamespace(get_world_rank=lambda: 0, get_local_rank=lambda: 0)
+
+    def broadcast_from_rank_zero(self, data: Any) -> Any:
+        return data
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_train, "broadcast_in_report", lambda value: value)
+
+
+def worker(root: Path, needed: tuple[str, ...] = ()) -> tuple[Alone, Recorder]:
+    recorder = Recorder()
+    return Alone(CheckpointConfig(), recorder, root, "loss", "min", {}, needed), recorder
+
+
+def steps(recorder: Recorder) -> list[tuple[int, float]]:
+    return [(step, metrics["loss"]) for step, metrics, _, _ in recorder.reports]
+
+
+def checkpoint(folder: Path) -> Checkpoint:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "weights").write_text("x", encoding="utf-8")
+    return Checkpoint(str(folder))
+
+
+def test_every_metric_that_the_search_reads_is_demanded_at_the_first_report(tmp_path: Path) -> None:
+    utils, recorder = worker(tmp_path, ("accuracy", "memory"))
+    with pytest.raises(ValueError, match=r"memory, which the search reads, is not reported; use one of \['accuracy'"):
+        utils.report({"loss": 1.0, "accuracy": 0.5})
+    assert recorder.reports == []
+    utils.report({"loss": 1.0, "accuracy": 0.5, "memory": 3})
+    utils.report({"loss": 0.5})
+    with pytest.raises(ValueError, match=r"search\.metric=loss is not reported; use one of \['accuracy'\]"):
+        utils.report({"accuracy": 0.5})
+    assert steps(recorder) == [(1, 1.0), (2, 0.5)]
+
+
+def test_a_metric_that_the_search_reads_must_be_a_number(tmp_path: Path) -> None:
+    utils, _ = worker(tmp_path, ("accuracy",))
+    with pytest.raises(TypeError, match=r"search\.metric=loss was reported as a str; report a number, such as"):
+        utils.report({"loss": "0.5", "accuracy": 1})
+    with pytest.raises(TypeError, match=r"accuracy, which the search reads, was reported as a Tensor of 2 elements"):
+        utils.report({"loss": 1, "accuracy": torch.ones(2)})
+
+
+def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
+    utils, recorder = worker(tmp_path)
+    for _ in range(2):
+        utils.report({"loss": 1, "note": "x", "matrix": torch.ones(2, 2)})
+    what = "what it reports beside its metrics is not recorded, since it is no number"
+    assert recorder.notes == [f"{what}: note (str), matrix (Tensor of 4 elements)"]
+
+
+def test_a_step_of_any_number_type_counts(tmp_path: Path) -> None:
+    utils, recorder = worker(tmp_path)
+    utils.report({"loss": 1, "step": 10.0})
+    utils.report({"loss": 2, "step": torch.tensor(20)})
+    with pytest.raises(ValueError, match=r"step: it was 20.5, and a step is a whole number"):
+        utils.report({"loss": 3, "step": 20.5})
+    assert steps(recorder) == [(10, 1), (20, 2)]
+
+
+def test_an_evaluation_at_step_0_is_recorded_there_and_does_not_compete(tmp_path: Path) -> None:
+    utils, recorder = worker(tmp_path / "trial")
+    for step, loss in ((0, 0.1), (10, 0.5), (20, 0.4)):
+        utils.report({"loss": loss, "step": step}, checkpoint=checkpoint(tmp_path / f"saved{step}"))
+    utils.end()
+    assert recorder.logs == {0: {"loss": 0.1, "step": 0}}
+    assert steps(recorder) == [(10, 0.5), (20, 0.4), (20, 0.4)]
+    assert [each.resources()["evaluations"] for each in recorder.progress] == [1, 2, 2]
+    # Its checkpoint is one to continue from, and never the best one.
+    assert [(step, metrics) for step, metrics, _ in recorder.checkpoints] == [(0, {})]
+    assert [path.name for path in sorted((tmp_path / "trial").glob("step-*"))] == ["step-00000020"]
+
+
+def test_a_training_that_continues_from_step_0_repeats_no_report(tmp_path: Path) -> None:
+    utils, _ = worker(tmp_path / "trial")
+    utils.report({"loss": 0.1, "step": 0}, checkpoint=checkpoint(tmp_path / "saved"))
+    again, recorder = worker(tmp_path / "trial")
+    assert again.get_checkpoint() is not None
+    again.report({"loss": 0.5, "step": 10})
+    assert steps(recorder) == [(10, 0.5)]
+
+
+def test_a_training_whose_only_report_is_of_step_0_has_it_as_its_result(tmp_path: Path) -> None:
+    utils, recorder = worker(tmp_path)
+    utils.report({"loss": 0.1, "step": 0})
+    utils.end()
+    assert recorder.logs == {0: {"loss": 0.1, "step": 0}}
+    assert [(step, done) for step, _, _, done in recorder.reports] == [(1, True)]
+
+
+USERS = """
+import enum
+from decimal import Decimal
+from fractions import Fraction
+import numpy as np, ray.train, torch
+
+class Metric(enum.Enum):
+    LOSS = "loss"
+
+REPORTS = {
+    "types": {Metric.LOSS: torch.tensor(0.5), 0: np.float32(0.9), ("eval", "f1"): Fraction(1, 4), "huge": 10**400,
+              "nested": {"a": {"b": Decimal("2.5")}}, "note": "x", "recall@5": 1, "recall_5": 2, "step": 10.0},
+    "names": {"loss": 0.1, None: 1},
+    "twice": {"loss": 0.1, "a": {"b": 1}, "a/b": 2},
+    "tensor": {"loss": torch.ones(3)},
+    "none": {"accuracy": 1},
+}
+
+def train(config):
+    ray.train.report(REPORTS[config["kind"]])
+"""
+CONF = """
+# A function of this test.
+defaults: [ray_train_function, override task: function, override search/scheduler: none, _self_]
+space: null
+task:
+  _target_: users.train
+  arguments: {kind: types}
+  metrics: []
+scaling: {num_workers: 1}
+search: {metric: loss, mode: min, default_first: false, max_retries: 0}
+"""
+REFUSED = {
+    "names": "the reported name None is of the type NoneType",
+    "twice": "two reported values would both have the name 'a/b'",
+    "tensor": "search.metric=loss was reported as a Tensor of 3 elements",
+    "none": "search.metric=loss is not reported; use one of ['accuracy']",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_whatever_a_function_reports_is_recorded_or_fails_its_own_trial_alone(tmp_path: Path) -> None:
+    (tmp_path / "users.py").write_text(USERS, encoding="utf-8")
+    (tmp_path / "users.yaml").write_text(CONF.strip(), encoding="utf-8")
+    kinds = [*REFUSED, "types"]
+    done = run(
+        tmp_path,
+        "conf=users",
+        f"--config-dir={tmp_path}",
+        f"task.arguments.kind=choice({', '.join(kinds)})",
+        points(*({"task.arguments.kind": kind} for kind in kinds)),
+        f"search.num_trials={len(kinds)}",
+        "cluster.num_cpus=2",
+        NO_PREFLIGHT,
+        within_s=500,
+    )
+    trials = {trial["params"]["task.arguments.kind"]: trial for trial in done.document["trials"]}
+    assert {kind: trial["state"] for kind, trial in trials.items()} == dict.fromkeys(REFUSED, "failed") | {
+        "types": "finished"
+    }, done.err
+    for kind, message in REFUSED.items():
+        assert message in done.client.get_run(trials[kind]["run_id"]).data.tags["sweeps.error"], json.dumps(kind)
+    run_id = trials["types"]["run_id"]
+    metrics = done.client.get_run(run_id).data.metrics
+    assert metrics.pop("huge") > 1e308
+    expected = {"loss": 0.5, "0": 0.9, "eval/f1": 0.25, "nested/a/b": 2.5, "recall_5": 2, "step": 10}
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+    assert sorted(value for name, value in metrics.items() if name.startswith("recall")) == [1, 2]
+    assert {point.step for point in done.client.get_metric_history(run_id, "loss")} == {10}
+    assert "no number: note (str)" in done.err
