@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from processes import outputs
+from waiting import wait_until
 
 HANGS = """
 import subprocess, sys, time
@@ -28,6 +29,7 @@ def started(code: str) -> subprocess.Popen[str]:
 
 def test_a_process_that_takes_too_long_is_killed_with_its_children_and_the_test_fails_with_its_output() -> None:
     process = started(HANGS)
+    wait_until(psutil.Process(process.pid).children)  # what takes long on a busy machine; then it waits for its input
     with pytest.raises(AssertionError, match=r"did not end within 2 s(.|\n)*said \d+ given(.|\n)*complained") as error:
         outputs(process, 2, given="given\n")
     assert process.poll() is not None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], object], within_s: float = 120) -> None:
+def wait_until(condition: Callable[[], object], within_s: float = 120, every_s: float = 0.05) -> None:
     """Ask again and again until the condition is true.
 
     Raises:
@@ -15,4 +15,4 @@ def wait_until(condition: Callable[[], object], within_s: float = 120) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {within_s:g} s"
-        time.sleep(0.05)
+        time.sleep(every_s)

@@ -19,7 +19,7 @@ from waiting import wait_until
 from sweeps.tracking.reader import load_sweep
 from sweeps_train import load_model
 
-pytestmark = pytest.mark.timeout(480)
+pytestmark = pytest.mark.timeout(600)
 
 LORA = (
     "conf=llm_lora",
@@ -49,7 +49,7 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     folder = tmp_path_factory.mktemp("lora")
     with start(folder, "run", *LORA, NO_PREFLIGHT, "--name=lora", "--json") as process:  # whose pipes are closed
         try:
-            wait_until(lambda: trains_the_last(f"sqlite:///{folder}/mlflow.db"), 300)
+            wait_until(lambda: trains_the_last(f"sqlite:///{folder}/mlflow.db"), 420, every_s=0.5)
             family = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(signal.SIGINT)
             began = time.monotonic()

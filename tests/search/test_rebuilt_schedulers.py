@@ -81,7 +81,7 @@ SCHEDULERS = {
     "pb2": pb2,
 }
 LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "freeze_thaw": 6, "pbt": 4, "pb2": 4}
-QUICK = {"pb2": 29, "pbt": 11, "freeze_thaw": 17}
+QUICK = {"pb2": 61, "pbt": 11, "freeze_thaw": 17}
 SLOW = {"pb2": 5}
 """Number of writes between two deaths. PB2 and freeze-thaw fit models, which takes time."""
 with_places = pytest.mark.parametrize(
