@@ -78,12 +78,15 @@ class StorageFailed(SweepsError):
         self.folder, self.trouble = folder, trouble
 
     def __str__(self) -> str:
-        go_on = f"and go on with `python -m sweeps resume {self.folder.name}`"
+        sweep = self.folder.name
         if any(text in self.trouble for text in map(os.strerror, _LOST)):
-            return f"{self.folder} cannot be written ({self.trouble}); mend that, {go_on}"
+            return (
+                f"{self.folder} cannot be written ({self.trouble}); mend that, and go on with "
+                f"`python -m sweeps resume {sweep}`"
+            )
         return (
             f"the disk is full that holds {self.folder}{f', or another one: {self.trouble}' if self.trouble else ''}; "
-            f"make room, {go_on}"
+            f"make room, and go on with `python -m sweeps resume {sweep}`"
         )
 
 

@@ -1,4 +1,4 @@
-"""What is done when a sweep has ended: checkpoints that are not to be kept go."""
+"""End of a sweep: checkpoints that are not to be kept are removed."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def driver(disk: Disk, scheduler: str, places: int) -> Driver:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Disk]:
-    """What an uninterrupted search has written; each is made once."""
+    """Files of an uninterrupted search, which is made once."""
 
     @functools.cache
     def searched(scheduler: str, places: int) -> Disk:
