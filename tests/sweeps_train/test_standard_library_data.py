@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sweeps_train.config import TextData
 from sweeps_train.data import standard_library
+from sweeps_train.data.documents import read_documents
 from sweeps_train.data.standard_library import code_without_docstrings, docstrings, source_files, split_of
 
 
@@ -51,6 +53,12 @@ def test_every_example_gives_what_it_shows() -> None:
     result = doctest.testmod(standard_library)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_docstrings_have_their_own_split() -> None:
+    train, held_out = read_documents(TextData(kind="text", path="builtin:stdlib_docstrings", max_eval_documents=3))
+    assert [document["text"] for document in train] == docstrings("train")
+    assert [document["text"] for document in held_out] == docstrings("eval")[:3]
 
 
 def test_there_is_enough_text_to_learn_from() -> None:

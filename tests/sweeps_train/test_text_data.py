@@ -17,7 +17,6 @@ from sweeps_train.config import TextData
 from sweeps_train.data.documents import read_documents
 from sweeps_train.data.packing import IGNORED, TextSamples
 from sweeps_train.data.sampler import in_batches
-from sweeps_train.data.standard_library import docstrings
 from sweeps_train.data.text import build_text_samples
 
 BYTES = ByT5Tokenizer()
@@ -175,12 +174,6 @@ def test_held_out_documents_are_a_fixed_part_and_not_trained_on(tmp_path: Path) 
     assert read_documents(config) == (train, held_out)
     few = TextData(kind="text", path=path, eval_fraction=0.1, max_train_documents=5, max_eval_documents=2)
     assert read_documents(few) == (train[:5], held_out[:2])
-
-
-def test_the_docstrings_have_their_own_split() -> None:
-    train, held_out = read_documents(TextData(kind="text", path="builtin:stdlib_docstrings", max_eval_documents=3))
-    assert [document["text"] for document in train] == docstrings("train")
-    assert [document["text"] for document in held_out] == docstrings("eval")[:3]
 
 
 def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
