@@ -46,9 +46,10 @@ class MemoryCleanup:
         return mib
 
     def _used_mib(self) -> float:
+        mib = math.nan
         with self._measurement.attempt():
-            return _memory_mib()
-        return math.nan
+            mib = _memory_mib()
+        return mib
 
 
 def _memory_mib() -> float:
