@@ -46,10 +46,7 @@ class MemoryCleanup:
         return mib
 
     def _used_mib(self) -> float:
-        mib = math.nan
-        with self._measurement.attempt():
-            mib = _memory_mib()
-        return mib
+        return self._measurement.value(_memory_mib, math.nan)
 
 
 def _memory_mib() -> float:

@@ -70,12 +70,15 @@ def test_a_mistake_is_told_in_its_own_words_and_ours_as_ours(planner: Planner) -
 
 def test_what_takes_too_long_is_ended(planner: Planner, tmp_path: Path) -> None:
     assert planner.make("ada", quick, everything, 7) == 7  # from here on a process starts at once
-    hurried = Planner(1, 5.0)
-    with pytest.raises(TimeLimitExceeded, match=r"access\.plan_within_s"):
-        hurried.make("ada", endless, everything, str(tmp_path))
-    (started,) = tmp_path.glob("process-*")
-    assert not Path("/proc", started.name.removeprefix("process-")).exists()
-    hurried.stop()
+    for seconds in (2.0, 8.0, 32.0):  # until it has started: on a busy machine it comes after all others
+        hurried = Planner(1, seconds)
+        with pytest.raises(TimeLimitExceeded, match=r"access\.plan_within_s"):
+            hurried.make("ada", endless, everything, str(tmp_path))
+        hurried.stop()
+        if started := list(tmp_path.glob("process-*")):
+            break
+    assert [each for each in started if Path("/proc", each.name.removeprefix("process-")).exists()] == []
+    assert len(started) == 1
 
 
 def test_one_user_leaves_a_place_to_others_and_a_service_that_ends_waits_for_none(
