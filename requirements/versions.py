@@ -48,8 +48,8 @@ TESTS = {
 }
 """Files of tests by column."""
 SWEEPS = {
-    "digits": ["conf=digits", "search.num_trials=4"],
-    "llm_lora": ["conf=llm_lora", "search.num_trials=3"],
+    "digits": ["conf=digits", "search.num_trials=3"],
+    "llm_lora": ["conf=llm_lora", "search.num_trials=2"],
 }
 """Arguments of sweeps by column."""
 TESTS_WITHIN_S, SWEEP_WITHIN_S, INSTALLED_WITHIN_S = 900, 600, 1200
