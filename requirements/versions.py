@@ -31,8 +31,8 @@ TABLE = CHECKOUT / "docs" / "versions.md"
 TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist", "lightning")
 SHOWN = ("ray", "torch", "transformers", "peft", "optuna", "mlflow-skinny", "numpy")
 """Packages whose installed version stands in the table."""
-LEFT_TO_UV = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)$")
-"""Packages that differ between builds of torch."""
+LEFT_TO_UV = re.compile(r"(torch|triton|nvidia-.*|cuda-.*|setuptools|sympy)$")
+"""Packages of which builds of torch ask for different versions."""
 
 TESTS = {
     "contracts": ["tests/compat", "tests/test_private_names.py"],

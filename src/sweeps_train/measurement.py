@@ -39,6 +39,18 @@ class Measurement:
         except Exception as error:  # noqa: BLE001 - whatever a library raises, training must continue
             self.fail(error)
 
+    def value(self, read: Callable[[], T], unknown: T) -> T:
+        """Result of ``read``, or ``unknown`` if it raises an exception.
+
+        >>> Measurement("the weather").value(lambda: 1 // 0, -1)
+        -1
+        """
+        try:
+            return read()
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fail(error)
+            return unknown
+
     @contextmanager
     def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:
         """Context of code that is measured: it runs all the same if the context manager that ``measuring`` makes cannot

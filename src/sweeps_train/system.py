@@ -81,9 +81,7 @@ def system_metrics(device: torch.device) -> dict[str, float]:
 
 def _read(name: str, reading: Callable[[], float]) -> float:
     """Value of a metric; NaN if it cannot be read."""
-    with _measurements[name].attempt():
-        return reading()
-    return math.nan
+    return _measurements[name].value(reading, math.nan)
 
 
 def total_name(metric: str) -> str:

@@ -139,7 +139,7 @@ def _machine_metrics(
         names: Metrics to take of them. One for which some worker has no value (NaN) is left out.
         per_worker: Include each worker's values.
     """
-    metrics = {}
+    metrics: dict[str, float] = {}
     for name in names:
         values = [each[name] for each in machines]
         if per_worker:

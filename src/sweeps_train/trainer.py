@@ -155,9 +155,9 @@ class Trainer:
     def _peak(self) -> float | None:
         """Peak performance of the device in 10^12 operations per second, if that is known."""
         is_float8 = self.config.train.precision == "fp8"
-        with Measurement("the peak performance of the device", self.reporter.note).attempt():
-            return peak_of(self.workers.device, self.precision.type, float8=is_float8)
-        return None
+        return Measurement("the peak performance of the device", self.reporter.note).value(
+            lambda: peak_of(self.workers.device, self.precision.type, float8=is_float8), None
+        )
 
     def _read(self, micro_batch_size: int) -> None:
         """Read the batches of all remaining steps."""

@@ -46,9 +46,7 @@ class MemoryCleanup:
         return mib
 
     def _used_mib(self) -> float:
-        with self._measurement.attempt():
-            return _memory_mib()
-        return math.nan
+        return self._measurement.value(_memory_mib, math.nan)
 
 
 def _memory_mib() -> float:

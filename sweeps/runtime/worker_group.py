@@ -121,7 +121,7 @@ class Slot:
                 accelerator_type=spec.accelerator_type,
                 label_selector=spec.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
             ),
-            run_config=RunConfig(
+            run_config=RunConfig(  # type: ignore[call-arg]  # likewise
                 name=name,
                 storage_path=spec.storage_path,
                 # Retries are counted by trial, and get a new slot.

@@ -20,7 +20,7 @@ ATTENTION = (
 query, key and value, after the gradient of the output in those."""
 
 
-class FlopCount(TorchDispatchMode):
+class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations of what is computed in its context.
 
     Torch's own ``FlopCounterMode`` lets errors of its formulas end what it counts, and until torch 2.13 had none for
@@ -30,7 +30,7 @@ class FlopCount(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._total = 0
         self._error: Exception | None = None
         """First error of a formula, whose operations are missing in the total."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ray.train.v2._internal.execution import collective_impl
 from ray.train.v2._internal.execution.train_fn_utils import (
@@ -43,7 +43,7 @@ def replaced_train_fn_utils(utils: DistributedTrainFnUtils) -> Iterator[None]:
 
 def broadcast_in_report(value: T | None) -> T:
     """Rank 0's value on every worker; from Ray 2.58 on, a mismatch is reported as one of ``ray.train.report``."""
-    broadcast = collective_impl.broadcast_from_rank_zero
+    broadcast: Any = collective_impl.broadcast_from_rank_zero
     takes_name = "caller_method_name" in inspect.signature(broadcast).parameters
     received: T = broadcast(value, **({"caller_method_name": "ray.train.report"} if takes_name else {}))
     return received
