@@ -82,7 +82,7 @@ COMBINATIONS = (
     Combination(
         "torch-2.11",
         python="3.12",
-        pins=("torch==2.11.0", "transformers==5.17.0", "peft==0.21.0", "accelerate==1.15.0"),
+        pins=("torch==2.11.0", "transformers==5.17.0", "huggingface-hub<2", "peft==0.21.0", "accelerate==1.15.0"),
     ),
     Combination("newest", newest=True),
     Combination("lowest", lowest=True),
