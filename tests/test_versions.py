@@ -29,15 +29,8 @@ def rows(versions: Any) -> list[dict[str, str]]:
     return [dict(zip(versions.COLUMNS, row, strict=True)) for row in found.values()]
 
 
-def went_well(row: dict[str, str]) -> bool:
-    """Whether no test failed, and a whole sweep ended."""
-    sweeps = [result for column, result in row.items() if column.startswith("`conf=")]
-    results = [row["contracts"], row["runtime"], row["training"], *sweeps]
-    return (
-        "passed" in row["contracts"]
-        and any(each.startswith("ended") for each in sweeps)
-        and not any(re.search(r"failed|error|not ended", each) for each in results)
-    )
+def ended_a_sweep(row: dict[str, str]) -> bool:
+    return any(result.startswith("ended") for column, result in row.items() if column.startswith("`conf="))
 
 
 def test_the_table_has_a_row_for_each_combination_and_is_written_as_it_is_read(versions: Any) -> None:
@@ -55,15 +48,15 @@ def test_the_lowest_version_that_is_allowed_has_been_tried(
     parsed = [Requirement(line) for line in project["dependencies"]]
     (allowed,) = (each.specifier for each in parsed if each.name == package)
     (lowest,) = (Version(each.version) for each in allowed if each.operator == ">=")
-    tried = [Version(row[package]) for row in rows if went_well(row)]
-    assert any(lowest.release[:2] == each.release[:2] for each in tried)
+    tried = [Version(row[package]) for row in rows if ended_a_sweep(row)]
+    assert lowest in tried
     assert all(each in allowed for each in tried)
 
 
 def test_every_python_that_is_named_has_been_tried(checkout: Path, rows: list[dict[str, str]]) -> None:
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r"Python :: 3\.\d+$", each)}
-    assert named == {row["Python"] for row in rows if went_well(row)}
+    assert named == {row["Python"] for row in rows if ended_a_sweep(row)}
 
 
 def test_the_result_of_pytest_is_told_in_a_few_words(versions: Any) -> None:
