@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -46,7 +47,8 @@ PRELOADED = (
     "sweeps_train.trainer",
 )
 """Modules that nearly every training imports, also those that it imports when it begins."""
-SOCKET = "socket"
+SOCKET, SERVER = "socket", "server"
+"""Files: the server's socket, and the number of its process."""
 
 
 def run_forked(functions: list[Callable[[], None]]) -> list[int]:
@@ -78,15 +80,10 @@ class Forker:
 
 @functools.cache
 def _forker() -> Forker:
-    # Of this run of the tests, for all its processes.
-    run, owner = os.environ.get("PYTEST_XDIST_TESTRUNUID"), os.getppid()
-    if run is None:
-        run, owner = str(os.getpid()), os.getpid()
-    folder = Path(tempfile.gettempdir()) / f"sweeps-tests-{run}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with FileLock(folder / "lock"):
-        if not (folder / SOCKET).exists():
-            _start_server(folder, owner)
+    folder = start_server()
+    while not (folder / SOCKET).exists():
+        assert _is_running(int((folder / SERVER).read_text())), (folder / "output").read_text(encoding="utf-8")
+        time.sleep(0.05)
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connected.connect(str(folder / SOCKET))
     socket.send_fds(connected, [b"."], [1, 2])  # pytest shows what is written there
@@ -94,19 +91,31 @@ def _forker() -> Forker:
     return Forker(connection, connection.recv())
 
 
-def _start_server(folder: Path, owner: int) -> None:
-    with (folder / "output").open("wb") as output:
-        server = subprocess.Popen(
-            [sys.executable, __file__, str(folder), str(owner)],
-            stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-    while not (folder / SOCKET).exists():
-        try:
-            server.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
-        raise AssertionError((folder / "output").read_text(encoding="utf-8"))
-    server.returncode = 0  # it outlives this process; without this Python warns of it
+def start_server() -> Path:
+    """Start the server of this run of the tests, if no test process has done so. Returns its folder, where its socket
+    is when it has imported everything."""
+    run, owner = os.environ.get("PYTEST_XDIST_TESTRUNUID"), os.getppid()
+    if run is None:
+        run, owner = str(os.getpid()), os.getpid()
+    folder = Path(tempfile.gettempdir()) / f"sweeps-tests-{run}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with FileLock(folder / "lock"):
+        if not (folder / SERVER).exists():
+            with (folder / "output").open("wb") as output:
+                server = subprocess.Popen(
+                    [sys.executable, __file__, str(folder), str(owner)],
+                    stdout=output, stderr=output, start_new_session=True,
+                )  # fmt: skip
+            server.returncode = 0  # it may outlive this process, of which Python would warn
+            (folder / SERVER).write_text(str(server.pid))
+    return folder
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 # --- the server ----------------------------------------------------------------------------------------------
@@ -118,6 +127,7 @@ def serve(folder: Path, owner: int) -> None:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all that was imported
+    os.chdir(folder)  # not where the test process happened to be
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(folder / "unready"))
         server.listen()
