@@ -206,7 +206,7 @@ def test_stop_asks_first_and_then_tells_what_became_of_it(page: Page, alive: Rec
         stop.click()
         dialog.get_by_role("button", name="Stop").click()
         expect(page.get_by_text("The trial was told to stop.")).to_be_visible()
-    assert told == [("stop", "0000")]
+        wait_until(lambda: told == [("stop", "0000")], 30)  # the driver looks for requests again and again
 
 
 def test_without_scripts_the_choices_and_tables_still_work(browser: Browser, server: WebServer) -> None:

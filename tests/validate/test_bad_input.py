@@ -185,13 +185,18 @@ STORES = {
 }
 
 
-@pytest.mark.parametrize("kind", STORES)
-@pytest.mark.parametrize("verb", [["list"], ["show", "a"], ["ui"], ["clean", "--keep-last=1"], ["run", "conf=digits"]])
+NOT_OURS = ("run", "of an old MLflow")
+READING = (["list"], ["show", "a"], ["ui"], ["clean", "--keep-last=1"])
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    # A run leaves it to MLflow to say what to do with its own old stores.
+    [(verb, kind) for verb in (*READING, ["run", "conf=digits"]) for kind in STORES if (verb[0], kind) != NOT_OURS],
+)
 def test_a_store_that_cannot_be_read_is_named_and_not_written_to(
     kind: str, verb: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if verb[0] == "run" and kind == "of an old MLflow":
-        pytest.skip("MLflow itself says what to do with those")
     make, words = STORES[kind]
     make(Path("store.db"))
     before = Path("store.db").read_bytes() if kind != "folder" else None
