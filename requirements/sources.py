@@ -1,4 +1,4 @@
-"""What pip is told of where packages come from, in the words of uv, which reads none of it."""
+"""Package sources for uv, from pip's environment variables and config files, which uv does not read."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
     undisturbed: Callable[[str, int], Disk], scheduler: str, places: int, tmp_path: Path
 ) -> None:
     expected = outcome(undisturbed(scheduler, places))
-    for every in (31,) if scheduler == "pb2" else (7, 31):
+    for every in (31,) if scheduler == "pb2" else (7, 12, 31):
         disk = Disk(tmp_path / str(every))
         for _ in itertools.count():
             disk.dies_at = disk.writes + every

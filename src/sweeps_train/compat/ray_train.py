@@ -41,9 +41,15 @@ def replaced_train_fn_utils(utils: DistributedTrainFnUtils) -> Iterator[None]:
         set_train_fn_utils(before)
 
 
+_NAMED: dict[str, Any] = (
+    {"caller_method_name": "ray.train.report"}
+    if "caller_method_name" in inspect.signature(collective_impl.broadcast_from_rank_zero).parameters
+    else {}
+)
+"""Arguments that Ray's broadcast takes from 2.58 on."""
+
+
 def broadcast_in_report(value: T | None) -> T:
     """Rank 0's value on every worker; from Ray 2.58 on, a mismatch is reported as one of ``ray.train.report``."""
-    broadcast: Any = collective_impl.broadcast_from_rank_zero
-    takes_name = "caller_method_name" in inspect.signature(broadcast).parameters
-    received: T = broadcast(value, **({"caller_method_name": "ray.train.report"} if takes_name else {}))
+    received: T = collective_impl.broadcast_from_rank_zero(value, **_NAMED)
     return received
