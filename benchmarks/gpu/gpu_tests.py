@@ -15,6 +15,8 @@ TESTS = CHECKOUT / "tests"
 FILES = ("sweeps_train/test_gpu.py", "sweeps_train/test_snapshots_after_kills.py")
 WITH_RAY = ("runtime/test_spare_processes.py",)
 FIRST = (
+    "test_steps_that_are_replayed_as_cuda_graphs_have_the_losses_of_others",
+    "test_a_model_that_waits_for_the_gpu_trains_without_cuda_graphs",
     "test_a_compiled_model_trains_as_one_that_is_not",
     "test_a_snapshot_of_a_gpu_is_copied_to_locked_memory_and_has_the_bytes_of_a_checkpoint_written_at_once",
     "test_memory_that_is_locked_already_leaves_no_error_behind",

@@ -49,34 +49,19 @@ class Arm:
 
 
 @contextlib.contextmanager
-def compiled_layers(**options: Any) -> Iterator[None]:
-    """Compile each transformer block by itself: blocks share their code, so that this takes seconds."""
-    from torch._dynamo import config
-
-    from sweeps_train import trainer
-    from sweeps_train.strategies.layers import repeated_layers
-
-    build = trainer.build_task
-
-    def build_compiled(*arguments: Any) -> Any:
-        task = build(*arguments)
-        for layer in repeated_layers(task.model):
-            layer.compile(**options)
-        return task
-
-    with mock.patch.object(trainer, "build_task", build_compiled), config.patch(recompile_limit=64):
+def layers_of_peft() -> Iterator[None]:
+    """Leave adapted layers as peft makes them."""
+    with mock.patch("sweeps_train.models.fused_lora.fuse_lora"):
         yield
 
 
-EAGER = Arm("`sweeps_train`")
-LAYERS = Arm("the same, layers compiled one by one", around=compiled_layers)
-GRAPHS = Arm("the same, layers compiled with CUDA graphs", around=lambda: compiled_layers(mode="reduce-overhead"))
-FOREACH = Arm(
-    "the same, AdamW `foreach` instead of fused",
-    {"optimizer": {"_target_": "torch.optim.AdamW", "arguments": {"foreach": True}}},
+DEFAULT = Arm("`sweeps_train`")
+COMPILED = Arm("the same, `train.compile=true`", {"compile": True})
+LAUNCHED = Arm("the same, `train.cuda_graphs=false`", {"cuda_graphs": False})
+COMPILED_LAUNCHED = Arm(
+    "the same, `train.compile=true train.cuda_graphs=false`", {"compile": True, "cuda_graphs": False}
 )
-UNCLIPPED = Arm("the same, gradients not clipped", {"max_grad_norm": None})
-WHOLE = Arm("the same, `train.compile=true`", {"compile": True})
+UNFUSED = Arm("the same, `train.cuda_graphs=false`, adapters by peft", {"cuda_graphs": False}, around=layers_of_peft)
 TRAINER = Arm("Hugging Face `Trainer`", is_ours=False)
 
 BIG, LITTLE = Batch(8, 2048, 4), Batch(1, 512, 15)
@@ -88,16 +73,15 @@ def plan(*, tiny: bool) -> list[tuple[Any, Batch, Arm | None]]:
 
     if tiny:
         batch = Batch(2, 32, 2)
-        arms = (EAGER, TRAINER, LAYERS, None, FOREACH, UNCLIPPED, GRAPHS, WHOLE)
+        arms = (DEFAULT, TRAINER, COMPILED, None, LAUNCHED, UNFUSED, COMPILED_LAUNCHED)
         return [(bases.TINY, batch, arm) for arm in arms]
     return [
-        *((bases.SMALL, batch, arm) for batch in (BIG, LITTLE) for arm in (EAGER, TRAINER)),
-        *((bases.SMALL, batch, LAYERS) for batch in (LITTLE, BIG)),
-        *((bases.LARGE, BIG, arm) for arm in (LAYERS, TRAINER)),
+        *((bases.SMALL, batch, arm) for batch in (BIG, LITTLE) for arm in (DEFAULT, TRAINER)),
+        *((bases.LARGE, BIG, arm) for arm in (DEFAULT, TRAINER, COMPILED)),
+        *((bases.SMALL, batch, COMPILED) for batch in (LITTLE, BIG)),
         (bases.SMALL, LITTLE, None),
-        *((bases.SMALL, LITTLE, arm) for arm in (FOREACH, UNCLIPPED, GRAPHS)),
-        (bases.LARGE, BIG, EAGER),
-        *((bases.SMALL, batch, WHOLE) for batch in (LITTLE, BIG)),
+        *((bases.SMALL, batch, arm) for batch in (LITTLE, BIG) for arm in (LAUNCHED, UNFUSED)),
+        *((bases.SMALL, batch, COMPILED_LAUNCHED) for batch in (LITTLE, BIG)),
     ]
 
 
@@ -170,7 +154,7 @@ def _profiled(base: Any, batch: Batch, folder: Path) -> dict[str, Any]:
     from sweeps_train.device import worker_device
 
     profile = StepProfile(worker_device())
-    _train_ours(base, batch, EAGER, folder, profile)
+    _train_ours(base, batch, LAUNCHED, folder, profile)
     return profile.found
 
 

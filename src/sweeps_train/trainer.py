@@ -36,6 +36,7 @@ from sweeps_train.save_schedule import SaveSchedule
 from sweeps_train.saver import SMALL, CheckpointSaver
 from sweeps_train.stop_schedule import StopSchedule
 from sweeps_train.strategies import build_strategy
+from sweeps_train.strategies.layers import compile_layers
 from sweeps_train.system import begin_measurement
 from sweeps_train.tasks import build_task
 from sweeps_train.time_spent import TimeSpent
@@ -102,6 +103,8 @@ class Trainer:
 
         seed_all(config.seed, self.strategy.capabilities.random_stream)
         self.progress = self._load_state(state)
+        if config.train.cuda_graphs:
+            self.strategy.capture_passes(self.reporter.note)
         self.batches = GlobalBatches(self.task.train_samples, config, self.workers, self.strategy.data_parallel)
         micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, largest_micro_batch)
         previous_factor = self.progress.batch_factor if self.resumed_from is not None else None
@@ -129,7 +132,7 @@ class Trainer:
             check_float8(self.workers.device)
             convert_to_float8(self.task.model)
         if self.config.train.compile:
-            self.task.model.compile()
+            compile_layers(self.task.model)
 
     def _load_state(self, state: Path | None) -> Progress:
         """Load model and optimizer from a checkpoint, if there is one, and return the position there."""

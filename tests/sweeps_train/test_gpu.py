@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps.runtime.memory_cleanup import MemoryCleanup
-from sweeps_train import worker_cache
+from sweeps_train import captured_passes, worker_cache
 from sweeps_train.compat.flop_count import FlopCount, attention_flops
 from sweeps_train.config import Strategy, TrainingConfig
 from sweeps_train.config.process import process_environment
@@ -32,6 +32,7 @@ from sweeps_train.snapshots.page_lock import PageLock
 from sweeps_train.snapshots.snapshot import Snapshot
 from sweeps_train.strategies import build_strategy
 from sweeps_train.tasks import build_task, cross_entropy
+from sweeps_train.tasks.causal_lm import CausalLMTraining
 
 MIB = 2**20
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -168,6 +169,60 @@ def test_a_compiled_model_trains_as_one_that_is_not(device: torch.device) -> Non
         assert losses(run(changed(plain, compile=True))) == pytest.approx(losses(run(plain)), rel=1e-2)
     finally:
         torch.compiler.reset()
+
+
+GRAPHS = pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(configured(TEXT, model={"lora": {"r": 4, "dropout": 0.2}}, train={"max_steps": 16}), id="lora"),
+        pytest.param(configured(TEXT, model={"lora": None}, train={"max_steps": 16, "lr": 1e-3}), id="all weights"),
+        pytest.param(configured(IMAGES, train={"max_steps": 16}), id="images"),
+    ],
+)
+
+
+@on_gpu
+@GRAPHS
+def test_steps_that_are_replayed_as_cuda_graphs_have_the_losses_of_others(
+    device: torch.device, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device.type != "cuda":
+        pytest.skip("CUDA alone has them")
+    replayed = []
+    replay = captured_passes._Graph.replay
+    monkeypatch.setattr(
+        captured_passes._Graph, "replay", lambda self, *inputs: (replayed.append(self), replay(self, *inputs))[1]
+    )
+    graphs = run(changed(config, deterministic=False))
+    assert not [each for each in graphs.notes if "CUDA graph" in each]
+    assert len(replayed) >= 8
+    replayed.clear()
+    plain = run(changed(config, cuda_graphs=False))
+    assert not replayed
+    assert losses(graphs) == pytest.approx(losses(plain), rel=2e-3)
+
+
+@on_gpu
+def test_a_model_that_waits_for_the_gpu_trains_without_cuda_graphs(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device.type != "cuda":
+        pytest.skip("CUDA alone has them")
+    config = configured(TEXT, model={"lora": {"r": 4, "dropout": 0.0}}, train={"max_steps": 8})
+    expected = losses(run(config))
+    logits = CausalLMTraining.logits
+
+    def waiting(self: CausalLMTraining, *arguments: Any) -> torch.Tensor:
+        found = logits(self, *arguments)
+        found.sum().item()
+        return found
+
+    monkeypatch.setattr(CausalLMTraining, "logits", waiting)
+    recorder = run(config)
+    assert len([each for each in recorder.notes if "not replayed as CUDA graphs" in each]) == 1
+    assert losses(recorder) == pytest.approx(expected, rel=2e-3)
+    monkeypatch.undo()
+    assert losses(run(config)) == pytest.approx(expected, rel=2e-3)  # the failure has left nothing behind
 
 
 @on_gpu

@@ -90,6 +90,10 @@ class Train:
     peak_tflops: PositiveFloat | None = None
     """Peak performance of one worker's device in 10^12 operations per second, of which ``train/flop_utilization`` is
     the part that the training uses. Default: the data sheet's for known GPUs; on others the metric is not reported."""
+    cuda_graphs: Flag = True
+    """Record the forward and backward passes of a language model as CUDA graphs and replay them, where one worker
+    trains on one GPU: steps of small batches then take a part of the time. The same numbers. A model that cannot be
+    recorded trains without, and a note says so."""
     compile: Flag = False
     """Compile the model with ``torch.compile`` (needs a C++ compiler on the workers): the first steps and the first
     evaluation take about a minute longer, the others less time, above all on GPUs. The same mathematics up to rounding.

@@ -26,6 +26,13 @@ def repeated_layers(model: nn.Module) -> list[nn.Module]:
     return layers
 
 
+def compile_layers(model: nn.Module) -> None:
+    """Compile a model in place when it is called: its repeated layers one by one, which share what is compiled, and the
+    whole model if it has none."""
+    for each in repeated_layers(model) or [model]:
+        each.compile()
+
+
 def mixes_tokens(module: nn.Module) -> bool:
     """Whether layers other than attention mix tokens: recurrent layers and linear attention have convolutions."""
     return any(isinstance(each, nn.Conv1d) for each in module.modules())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from sweeps_train.captured_passes import CapturedPasses
 from sweeps_train.data.sampler import Batch, Samples, in_batches
 from sweeps_train.device import empty_cache, sum_type
 from sweeps_train.distributed import Workers
@@ -68,6 +70,7 @@ class Strategy:
         """Samples that an evaluation's forward pass is tried with; fewer after running out of memory."""
         self.parameters: dict[str, nn.Parameter] = {}
         """Parameters that this worker trains, by their names in the unwrapped model."""
+        self._captured: CapturedPasses | None = None
 
     def parallelize(self, task: Task) -> None:
         """Move the task's model, which every worker has built alike, or this worker's shard of it, to its device."""
@@ -80,6 +83,17 @@ class Strategy:
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         return model
+
+    def capture_passes(self, note: Callable[[str], None]) -> None:
+        """Replay passes as CUDA graphs from now on, where that is possible: on one GPU, and with passes that do the same
+        whatever the batch.
+
+        Args:
+            note: Tells the user something.
+        """
+        is_alone = self.workers.size == 1 and not self.capabilities.activation_checkpointing
+        if is_alone and self.workers.device.type == "cuda" and self.task.repeats_its_passes:
+            self._captured = CapturedPasses(self._pass, list(self.parameters.values()), note)
 
     def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
         """Add the gradients of the losses of this worker's micro batches, averaged over all replicas.
@@ -94,20 +108,43 @@ class Strategy:
             This worker's part of the summed, unscaled loss: a float64 scalar, left on the device so that nothing waits
             for it.
         """
+        device = self.workers.device
         self.grad_sync_started = False
-        total = torch.zeros((), dtype=sum_type(self.workers.device), device=self.workers.device)
+        total = torch.zeros((), dtype=sum_type(device), device=device)
+        factor = torch.full_like(total, scale)
+        if self._captured is not None:
+            self._captured.begin_step(batches)
         for number, batch in enumerate(batches, start=1):
             is_last = number == len(batches)
             self._before_micro_batch(is_last=is_last)
-            with self.precision.autocast():
-                loss = self.task.loss(*self._logits(self.model, on_device(batch, self.workers.device)))
+            before_backward = None
             if is_last:
-                self._before_last_backward(defer_grad_sync=defer_grad_sync)
-            # The gradient of scale * loss, without recording the product.
-            torch.autograd.backward(loss, self.precision.scaler.scale(loss.new_full((), scale)))
-            total += loss.detach()
+                before_backward = functools.partial(self._before_last_backward, defer_grad_sync=defer_grad_sync)
+            on_it = on_device(batch, device)
+            if self._captured is not None:
+                total += self._captured(on_it, factor)
+            else:
+                total += self._pass(on_it, factor, before_backward)
         self._after_last_backward(defer_grad_sync=defer_grad_sync)
         return total
+
+    def _pass(
+        self, batch: Batch, factor: torch.Tensor, before_backward: Callable[[], None] | None = None
+    ) -> torch.Tensor:
+        """Add the gradients of a micro batch's loss, and return the loss.
+
+        Args:
+            batch: Micro batch on the device.
+            factor: Factor of the loss, a scalar on the device.
+            before_backward: Called between both passes.
+        """
+        with self.precision.autocast():
+            loss = self.task.loss(*self._logits(self.model, batch))
+        if before_backward is not None:
+            before_backward()
+        # The gradient of factor * loss, without recording the product.
+        torch.autograd.backward(loss, self.precision.scaler.scale(factor.to(loss.dtype)))
+        return loss.detach()
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
         """The model's logits, and the part of the batch that they belong to."""

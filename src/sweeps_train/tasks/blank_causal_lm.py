@@ -45,6 +45,10 @@ class BlankCausalLM(CausalLMTraining):
         self._sequence_length = min(config.data.sequence_length, max_positions(self.model) or sys.maxsize)
         if autocasts:
             leave_casts_to_autocast(self.model)
+        if config.model.lora is not None and config.strategy.kind == "ddp":
+            from sweeps_train.models.fused_lora import fuse_lora  # imports peft
+
+            fuse_lora(self.model)
         self._is_causal, self._separates_documents = use_causal_attention(self.model), False
         self._head = _detached_head(bare_model(self.model))
         self._cross_entropy = chunked_cross_entropy

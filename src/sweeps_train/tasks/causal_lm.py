@@ -83,6 +83,11 @@ class CausalLMTraining:
         self._sequence_length = data.sequence_length
         if Precision(config.train.precision, Workers.current().device).type is not None:
             leave_casts_to_autocast(self.model)
+        if model.lora is not None and config.strategy.kind == "ddp":
+            from sweeps_train.models.fused_lora import fuse_lora  # imports peft
+
+            fuse_lora(self.model)
+        self.repeats_its_passes = _repeats_its_passes(model, self.model)
         self._is_causal = use_causal_attention(self.model)
         self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
         self._head = detach_head(self.model)
@@ -155,6 +160,13 @@ class CausalLMTraining:
             self._head.attach()
         if self._base is not None:
             self._base.release()
+
+
+def _repeats_its_passes(config: CausalLM, model: Any) -> bool:
+    """Whether all that a model computes follows from the shapes of its batch: of models of transformers, those that
+    leave out no layers at random. Checkpoints of activations restore random states of the processor."""
+    leaves_out = getattr(model.config.get_text_config(), "layerdrop", None)
+    return not (config.gradient_checkpointing or config.trust_remote_code or leaves_out)
 
 
 def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:

@@ -36,6 +36,7 @@ class ImageClassification:
         data = config.data
         self.train_samples, self.eval_samples = cached("images", data, lambda: build_both_samples(data))
         seed_all(config.seed)  # building the data may have drawn random numbers; taking it from the cache does not
+        self.repeats_its_passes = not isinstance(config.model, CustomModel)
         # A user's own model may take other inputs than images.
         self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
         self.model = (

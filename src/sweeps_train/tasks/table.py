@@ -36,6 +36,7 @@ class TableTraining:
     frozen = ()
     stored_types: Mapping[str, torch.dtype] = MappingProxyType({})
     scores_each_sample = True
+    repeats_its_passes = True
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.data, TableData) and isinstance(config.model, TableModel)

@@ -48,6 +48,11 @@ class Task(Protocol):
     def scores_each_sample(self) -> bool:
         """Whether metrics follow from the scores of each sample, and not from sums: those of ranks, such as AUC."""
 
+    @property
+    def repeats_its_passes(self) -> bool:
+        """Whether passes call the same kernels whatever the numbers in a batch are, and draw no random numbers but the
+        device's."""
+
     def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         """Pad a batch; padding has no effect on the loss.
 
