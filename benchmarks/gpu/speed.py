@@ -80,6 +80,7 @@ def plan(*, tiny: bool) -> list[tuple[Any, Batch, Arm | None]]:
         *((bases.LARGE, BIG, arm) for arm in (DEFAULT, TRAINER, COMPILED)),
         *((bases.SMALL, batch, COMPILED) for batch in (LITTLE, BIG)),
         (bases.SMALL, LITTLE, None),
+        (bases.LARGE, BIG, None),
         *((bases.SMALL, batch, arm) for batch in (LITTLE, BIG) for arm in (LAUNCHED, UNFUSED)),
         *((bases.SMALL, batch, COMPILED_LAUNCHED) for batch in (LITTLE, BIG)),
     ]

@@ -13,6 +13,8 @@ from torch.profiler import profile
 
 from sweeps_train.device import profiled_activities, synchronize
 
+LARGEST = 12
+"""Kernels whose times a profile names."""
 WARMUP = 6
 """Steps before the first measured one: our loop counts FLOPs in the second, and compiles in the first and third."""
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx", "cudaGraphLaunch")
@@ -73,7 +75,7 @@ class StepProfile:
         self._steps = 0
         self._profile = profile(activities=profiled_activities(device))
         self._began = 0.0
-        self.found: dict[str, float] = {}
+        self.found: dict[str, Any] = {}
 
     def __call__(self, *_: Any) -> None:
         self._steps += 1
@@ -88,7 +90,7 @@ class StepProfile:
             self.found = self._summary(seconds)
             raise Enough
 
-    def _summary(self, seconds: float) -> dict[str, float]:
+    def _summary(self, seconds: float) -> dict[str, Any]:
         events = self._profile.key_averages()
         steps = self.STEPS
         return {
@@ -99,6 +101,11 @@ class StepProfile:
             "optimizer_cpu_s": sum(each.cpu_time_total for each in events if each.key.startswith("Optimizer.step"))
             / 1e6
             / steps,
+            "kernels_ms": {
+                each.key[:100]: each.self_device_time_total / 1e3 / steps
+                for each in sorted(events, key=lambda each: -each.self_device_time_total)[:LARGEST]
+                if each.self_device_time_total
+            },
         }
 
 

@@ -1,4 +1,4 @@
-"""Forward and backward passes as CUDA graphs: one launch instead of thousands, for which a step of a small batch waits."""
+"""Forward and backward passes as CUDA graphs: one launch instead of thousands, for which small batches wait."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class CapturedPasses:
             self._is_possible = False
             _log.warning("no CUDA graph of the training's passes", exc_info=True)
             self._note(
-                f"steps are not replayed as CUDA graphs, because one cannot be recorded ({str(error).splitlines()[0]}); "
-                "train.cuda_graphs=false leaves out the attempt"
+                f"steps are not replayed as CUDA graphs, because one cannot be recorded "
+                f"({str(error).splitlines()[0]}); train.cuda_graphs=false leaves out the attempt"
             )
         if not self._is_possible:  # outside of the except clause: the error's frames hold tensors that are to be freed
             self._graphs.clear()

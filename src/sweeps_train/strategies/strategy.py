@@ -85,7 +85,7 @@ class Strategy:
         return model
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
-        """Replay passes as CUDA graphs from now on, where that is possible: on one GPU, and with passes that do the same
+        """Replay passes as CUDA graphs from now on, where that is possible: on one GPU, with passes that do the same
         whatever the batch.
 
         Args:
