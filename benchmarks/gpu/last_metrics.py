@@ -19,7 +19,7 @@ class LastMetrics(SilentReporter):
 
     def of_interest(self) -> dict[str, float]:
         """The loss; and the FLOP utilisation of one token a second, from which that of any arm follows by its speed."""
-        found = {"loss": self._last["train/loss"]}
+        found = {"loss": self._last["train/loss"]} if "train/loss" in self._last else {}
         if UTILIZATION in self._last:
             found["utilization_per_speed"] = self._last[UTILIZATION] / self._last[SPEED]
         return found

@@ -111,8 +111,14 @@ class _Graph:
         self._batch = {name: each.clone() for name, each in batch.items()}
         self._factor = factor.clone()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._loss = compute(self._batch, self._factor)
+        generator = torch.cuda.default_generators[factor.device.index]
+        state = generator.clone_state()
+        try:
+            with torch.cuda.graph(self._graph):
+                self._loss = compute(self._batch, self._factor)
+        except Exception:
+            generator.graphsafe_set_state(state)  # the other one would wait for the end of the recording
+            raise
 
     def replay(self, batch: Batch, factor: torch.Tensor) -> torch.Tensor:
         for name, each in batch.items():

@@ -28,8 +28,8 @@ from sweeps_train.device import device_module, empty_cache, worker_device
 from sweeps_train.distributed import Workers
 from sweeps_train.models.float8 import check_float8
 from sweeps_train.precision import Precision
+from sweeps_train.snapshots import snapshot
 from sweeps_train.snapshots.page_lock import PageLock
-from sweeps_train.snapshots.snapshot import Snapshot
 from sweeps_train.strategies import build_strategy
 from sweeps_train.tasks import build_task, cross_entropy
 from sweeps_train.tasks.causal_lm import CausalLMTraining
@@ -222,6 +222,7 @@ def test_a_model_that_waits_for_the_gpu_trains_without_cuda_graphs(
     assert len([each for each in recorder.notes if "not replayed as CUDA graphs" in each]) == 1
     assert losses(recorder) == pytest.approx(expected, rel=2e-3)
     monkeypatch.undo()
+    torch.randn(2, device=device)
     assert losses(run(config)) == pytest.approx(expected, rel=2e-3)  # the failure has left nothing behind
 
 
@@ -279,19 +280,18 @@ def test_a_deterministic_training_repeats_itself_bit_for_bit(device: torch.devic
 
 
 def saved_both_ways() -> bool:
-    """Save one training from memory and one at once, and tell whether the GPU has copied to locked memory."""
+    """Save one training from memory and one at once, and tell whether a GPU has copied to locked memory."""
     config = changed(configured(TEXT, train={"max_steps": 4, "eval_every": 1}), deterministic=True)
     os.environ.update(process_environment(config.train, os.environ))
     locked = []
-    take = Snapshot.take
+    copy_all = snapshot.copy_all
 
-    def recorded(self: Snapshot, *arguments: Any) -> bool:
-        taken = take(self, *arguments)
-        locked.append(all(each.is_pinned() for each in self._targets.values()))
-        return taken
+    def recorded(pairs: list[tuple[torch.Tensor, torch.Tensor]], device: torch.device) -> None:
+        copy_all(pairs, device)
+        locked.append(all(target.is_pinned() for target, source in pairs if source.device.type != "cpu"))
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(Snapshot, "take", recorded)
+        patches.setattr(snapshot, "copy_all", recorded)
         for background in (True, False):
             run(replace(config, checkpoint=replace(config.checkpoint, background=background)), Path(str(background)))
     assert len(locked) == 4
@@ -304,7 +304,7 @@ def test_a_snapshot_of_a_gpu_is_copied_to_locked_memory_and_has_the_bytes_of_a_c
 ) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     (is_locked,) = on_workers(1, saved_both_ways, working_folder, backend)
-    assert is_locked == (device.type == "cuda")
+    assert is_locked
     assert_same(working_folder / "True" / "step-00000004", working_folder / "False" / "step-00000004")
 
 

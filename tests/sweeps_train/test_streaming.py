@@ -168,7 +168,8 @@ def test_data_in_s3_is_read_by_its_uri(bucket: str, folder: Path) -> None:
 
 
 def texts_in(samples: Samples) -> str:
-    return "".join(BYTES.decode(samples.batch([index])["input_ids"][0]) for index in range(len(samples)))
+    rows = (samples.batch([index])["input_ids"][0, : samples.size([index])] for index in range(len(samples)))
+    return "".join(map(BYTES.decode, rows))
 
 
 def test_held_out_documents_are_chosen_by_their_contents(folder: Path) -> None:
@@ -326,7 +327,7 @@ def test_isolated_documents_count_right_wherever_sequences_are_cut(folder: Path)
             batch = samples.batch([index])
             assert samples.units([index]) == (batch["targets"] != -100).sum()
             begins = (batch["position_ids"][0] == 0).nonzero().flatten().tolist()
-            ids = batch["input_ids"][0].tolist()
+            ids = batch["input_ids"][0, : samples.size([index])].tolist()  # without the padding of the last one
             assert begins == [0, *(at + 1 for at, token in enumerate(ids[:-1]) if token == BYTES.eos_token_id)]
 
 

@@ -52,8 +52,9 @@ def rows(samples: TextSamples, tokenizer: Any = BYTES) -> list[tuple[str, str]]:
         batch = samples.batch([index])
         targets = [token for token in batch["targets"][0].tolist() if token != IGNORED]
         assert samples.units([index]) == len(targets)
-        assert samples.size([index]) == batch["input_ids"].shape[1]
-        found.append((tokenizer.decode(batch["input_ids"][0]), tokenizer.decode(targets)))
+        size = samples.size([index])
+        assert set(batch["targets"][0, size - 1 :].tolist()) == {IGNORED}
+        found.append((tokenizer.decode(batch["input_ids"][0, :size]), tokenizer.decode(targets)))
     return found
 
 

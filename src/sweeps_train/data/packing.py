@@ -147,11 +147,12 @@ class PackedSamples:
         return int((stops - starts).sum())
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both of shape (batch, length
-        of the longest). If documents are isolated also ``position_ids`` of the same shape, and ``document_ends`` of
-        shape (batch, documents in a sequence at most): the last document ends with the padding."""
+        """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``) of shape (batch, length), the
+        last sequence too, since compiled code and CUDA graphs are for one shape. If documents are isolated also
+        ``position_ids`` of the same shape, and ``document_ends`` of shape (batch, documents in a sequence at most): the
+        last document ends with the padding."""
         starts, stops = self._places(indices)
-        batch = _Rows(len(indices), int((stops - starts).max()), self._pad_token)
+        batch = _Rows(len(indices), min(self._length, len(self._tokens)), self._pad_token)
         for row, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             counted = np.ones(stop - start - 1, dtype=np.bool_)
             if self._isolated:
