@@ -42,8 +42,10 @@ class CapturedPasses:
         self._steps: Counter[Any] = Counter()
         """Steps with batches of a shape."""
         self._graphs: dict[Any, _Graph] = {}
+        self._trained: set[nn.Parameter] = set()
+        """Parameters that passes give gradients; optimizers leave the others alone."""
         self._gradients: dict[nn.Parameter, torch.Tensor] = {}
-        """What replays add to, of the parameters that passes give gradients; optimizers leave others alone."""
+        """What replays add to."""
         self._is_possible = True
 
     def begin_step(self, batches: Sequence[Batch]) -> None:
@@ -66,9 +68,7 @@ class CapturedPasses:
             return graph.replay(batch, factor)
         loss = self._compute(batch, factor)
         if self._is_possible and not self._graphs:
-            for each in self._parameters:
-                if each.grad is not None and each not in self._gradients:
-                    self._gradients[each] = torch.empty_like(each)
+            self._trained.update(each for each in self._parameters if each.grad is not None)
         return loss
 
     def _is_due(self, shape: Any) -> bool:
@@ -78,6 +78,8 @@ class CapturedPasses:
     def _record(self, shape: Any, batch: Batch, factor: torch.Tensor) -> None:
         """Record the pass for batches of a shape; nothing is computed meanwhile, and gradients stay as they are."""
         try:
+            if not self._gradients:
+                self._gradients = {each: torch.empty_like(each) for each in self._parameters if each in self._trained}
             self._prepare_gradients()
             self._graphs[shape] = _Graph(self._compute, batch, factor)
         except Exception as error:  # noqa: BLE001 - a model that cannot be recorded trains as without graphs
@@ -89,6 +91,7 @@ class CapturedPasses:
             )
         if not self._is_possible:  # outside of the except clause: the error's frames hold tensors that are to be freed
             self._graphs.clear()
+            self._gradients.clear()
             empty_cache(factor.device)
 
     def _prepare_gradients(self) -> None:

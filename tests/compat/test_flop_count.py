@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import flop_counter
 
+from sweeps_train.compat.fake_tensors import PeakMemory
 from sweeps_train.compat.flop_count import ATTENTION, FlopCount, attention_flops
 
 QUERY, KEY, VALUE = (2, 8, 16, 32), (2, 2, 24, 32), (2, 2, 24, 32)
@@ -83,3 +86,13 @@ def test_a_formula_that_fails_does_not_end_what_it_counts(monkeypatch: pytest.Mo
 def test_an_error_of_an_operation_passes() -> None:
     with pytest.raises(RuntimeError, match="cannot be multiplied"), FlopCount():
         torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+def test_counting_needs_no_more_memory_than_what_is_counted() -> None:
+    def peak(context: AbstractContextManager[object]) -> int:
+        gate = torch.ones(64, 64, requires_grad=True)
+        with PeakMemory() as memory, context:
+            nn.functional.silu(gate).sum().backward()
+        return memory.peak
+
+    assert peak(FlopCount()) == peak(nullcontext())

@@ -162,6 +162,7 @@ def test_a_micro_batch_that_does_not_fit_is_halved_until_it_does(
 @on_gpu
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores for float32 matrix multiplication available")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch itself, and by others
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile wants a C++ compiler: apt-get install -y g++")
 def test_a_compiled_model_trains_as_one_that_is_not(device: torch.device) -> None:
     plain = configured(TEXT, model={"lora": {"r": 4, "dropout": 0.0}}, train={"max_steps": 4, "precision": "fp32"})

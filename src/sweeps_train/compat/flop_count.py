@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         packet = getattr(func, "_overloadpacket", func)
-        if packet not in self._formulas and hasattr(func, "decompose") and func is not torch.ops.prim.device.default:
+        if packet not in self._formulas and _is_composite(func):
             with self:
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
@@ -62,6 +63,16 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._error is not None:
             raise self._error
         return self._total
+
+
+@functools.cache
+def _is_composite(operator: Any) -> bool:
+    """Whether an operator is nothing but a call of others. Many that have a kernel can be computed by others, too, which
+    would need more memory than the training does: the gradient of SiLU has seven temporary tensors instead of one."""
+    if not isinstance(operator, torch._ops.OpOverload) or operator is torch.ops.prim.device.default:
+        return False
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return not any(has_kernel(operator.name(), key) for key in ("CPU", "CUDA"))
 
 
 def _attention_formulas() -> dict[Any, Callable[..., int]]:
