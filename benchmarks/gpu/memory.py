@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ def measure(results: Results, tiny: bool) -> None:
             say(title)
             results.add("case", case=title, **compared(case, Path(folder)))
             worker_cache.evict("base model")
+            gc.collect()
             empty_cache(worker_device())
 
 

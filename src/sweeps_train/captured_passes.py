@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sweeps_train.compat.torch import zero_all
 from sweeps_train.data.sampler import Batch
 from sweeps_train.device import empty_cache
 
@@ -45,7 +46,7 @@ class CapturedPasses:
         self._trained: set[nn.Parameter] = set()
         """Parameters that passes give gradients; optimizers leave the others alone."""
         self._gradients: dict[nn.Parameter, torch.Tensor] = {}
-        """What replays add to."""
+        """Tensors that replays add to."""
         self._is_possible = True
 
     def begin_step(self, batches: Sequence[Batch]) -> None:
@@ -104,7 +105,7 @@ class CapturedPasses:
                 own.copy_(parameter.grad)
             parameter.grad = own
         if unset:
-            torch._foreach_zero_(unset)
+            zero_all(unset)
 
 
 class _Graph:
@@ -132,5 +133,5 @@ class _Graph:
 
 
 def _shape(batch: Batch) -> Any:
-    """What batches that share a graph have in common."""
+    """Names, shapes and types, which batches that share a graph have in common."""
     return tuple((name, each.shape, each.dtype) for name, each in batch.items())

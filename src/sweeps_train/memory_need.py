@@ -79,7 +79,8 @@ def memory_need(config: TrainingConfig, num_workers: int, micro_batch: int | Non
             with fake_tensors():
                 task, batch = make(rows)
                 strategy.parallelize(task)
-                need = _need(config, strategy, batch, accumulated)
+                replays = use_gpu and num_workers == 1 and config.train.cuda_graphs and task.repeats_its_passes
+                need = _need(config, strategy, batch, keeps_gradients=replays or accumulated > 1)
     return _offloaded(need) if use_gpu and getattr(config.strategy, "cpu_offload", False) else need
 
 
@@ -114,13 +115,20 @@ def _task_maker(config: TrainingConfig, *, autocasts: bool) -> Callable[[int], t
     return make
 
 
-def _need(config: TrainingConfig, strategy: Strategy, batch: Batch, accumulated: int) -> MemoryNeed:
-    """Run one step on one micro batch, with the gradients of earlier ones if there are several."""
+def _need(config: TrainingConfig, strategy: Strategy, batch: Batch, *, keeps_gradients: bool) -> MemoryNeed:
+    """Run one step on one micro batch.
+
+    Args:
+        config: The training.
+        strategy: Its model is trained.
+        batch: The micro batch.
+        keeps_gradients: Whether gradients are there before: those of earlier micro batches, or of CUDA graphs.
+    """
     logits = _sizes_of_logits(strategy.task)
     trained = list(strategy.parameters.values())
     with PeakMemory() as memory:
         weights = _add_weights(memory, strategy.task.model)
-        if accumulated > 1:
+        if keeps_gradients:
             _add_gradients(trained)
         strategy.backward([batch], 1.0)
         return _itemized(config.train, memory, weights, trained, sum(logits))

@@ -192,6 +192,7 @@ class Trainer:
             self._saver.close()
             self._saver = None  # it knows this trainer, which would keep the model in memory
         self.batches.close()
+        self.strategy.close()
         self.task.close()
         if self.pending is not None:
             self.pending.close()

@@ -107,3 +107,9 @@ def test_the_flight_record_is_that_of_nccl_where_nccl_was_used(
     assert "gloo:all_reduce" in record
     nccl["entries"] = [{"profiling_name": "nccl:all_reduce"}]
     assert compat.flight_record() == json.dumps(nccl)
+
+
+def test_many_tensors_are_filled_with_zeros() -> None:
+    tensors = [torch.ones(2), torch.ones(3, 1)]
+    compat.zero_all(tensors)
+    assert not any(each.any() for each in tensors)

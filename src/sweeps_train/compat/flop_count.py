@@ -67,8 +67,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @functools.cache
 def _is_composite(operator: Any) -> bool:
-    """Whether an operator is nothing but a call of others. Many that have a kernel can be computed by others, too, which
-    would need more memory than the training does: the gradient of SiLU has seven temporary tensors instead of one."""
+    """Whether an operator is nothing but a call of others. Many that have a kernel can be computed by others, too,
+    which would need more memory than the training does: the gradient of SiLU has seven tensors instead of one."""
     if not isinstance(operator, torch._ops.OpOverload) or operator is torch.ops.prim.device.default:
         return False
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -108,6 +108,11 @@ def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tup
     for event in profiled.profiler.kineto_results.events():
         if event.name().startswith(prefixes):
             yield event.start_ns(), event.end_ns()
+
+
+def zero_all(tensors: Sequence[torch.Tensor]) -> None:
+    """Fill tensors with zeros, in a few kernels."""
+    torch._foreach_zero_(tensors)
 
 
 def lock_pages(address: int, size: int) -> bool:

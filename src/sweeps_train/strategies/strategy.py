@@ -95,6 +95,10 @@ class Strategy:
         if is_alone and self.workers.device.type == "cuda" and self.task.repeats_its_passes:
             self._captured = CapturedPasses(self._pass, list(self.parameters.values()), note)
 
+    def close(self) -> None:
+        """Free the memory of CUDA graphs; nothing is trained afterwards."""
+        self._captured = None
+
     def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
         """Add the gradients of the losses of this worker's micro batches, averaged over all replicas.
 

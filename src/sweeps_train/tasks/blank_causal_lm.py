@@ -17,7 +17,7 @@ from sweeps_train.models.causal_lm import build_blank_causal_lm, max_positions
 from sweeps_train.models.head import DetachedHead
 from sweeps_train.models.lora import leave_casts_to_autocast
 from sweeps_train.strategies.layers import bare_model
-from sweeps_train.tasks.causal_lm import CausalLMTraining
+from sweeps_train.tasks.causal_lm import CausalLMTraining, repeats_its_passes
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy
 from sweeps_train.trained_types import hold_in_float32, short_types
 
@@ -49,6 +49,7 @@ class BlankCausalLM(CausalLMTraining):
             from sweeps_train.models.fused_lora import fuse_lora  # imports peft
 
             fuse_lora(self.model)
+        self.repeats_its_passes = repeats_its_passes(config.model, self.model)
         self._is_causal, self._separates_documents = use_causal_attention(self.model), False
         self._head = _detached_head(bare_model(self.model))
         self._cross_entropy = chunked_cross_entropy

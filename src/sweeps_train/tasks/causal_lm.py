@@ -87,7 +87,7 @@ class CausalLMTraining:
             from sweeps_train.models.fused_lora import fuse_lora  # imports peft
 
             fuse_lora(self.model)
-        self.repeats_its_passes = _repeats_its_passes(model, self.model)
+        self.repeats_its_passes = repeats_its_passes(model, self.model)
         self._is_causal = use_causal_attention(self.model)
         self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
         self._head = detach_head(self.model)
@@ -162,7 +162,7 @@ class CausalLMTraining:
             self._base.release()
 
 
-def _repeats_its_passes(config: CausalLM, model: Any) -> bool:
+def repeats_its_passes(config: CausalLM, model: Any) -> bool:
     """Whether all that a model computes follows from the shapes of its batch: of models of transformers, those that
     leave out no layers at random. Checkpoints of activations restore random states of the processor."""
     leaves_out = getattr(model.config.get_text_config(), "layerdrop", None)
