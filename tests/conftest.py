@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from allowed_skips import pytest_addoption, pytest_sessionfinish
+from base_folder import use_memory
 from postgres import pytest_configure, pytest_unconfigure
 from stores import SHARED
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 __all__ = ["pytest_addoption", "pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]  # hooks of pytest
+
+use_memory()
 
 # Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
 sys.dont_write_bytecode = False
