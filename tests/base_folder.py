@@ -1,4 +1,4 @@
-"""The folder in which pytest makes those of the tests: in memory where there is room, since with every commit a database
+"""The folder in which pytest makes those of the tests: in memory where there is room, since a database that commits
 waits for its disk."""
 
 from __future__ import annotations

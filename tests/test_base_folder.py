@@ -13,4 +13,3 @@ def test_a_file_system_in_memory_is_taken_if_it_has_room(small_disk: Callable[[i
     assert has_room(folder, 2**15)
     assert not has_room(folder)
     assert not has_room(folder.parent / "work", 0), "a folder below is no file system of its own"
-
