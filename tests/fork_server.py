@@ -173,8 +173,7 @@ def run_code(connection: Connection, files: list[int], code: str, folder: str, e
     _use_files([0, 1, 2], files)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - as long as it lives
     os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(environment)  # what test modules have set when they were imported stays
     sys.argv = ["-c"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     exec(code, vars(sys.modules["__main__"]))
