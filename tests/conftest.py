@@ -8,23 +8,28 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from allowed_skips import pytest_addoption, pytest_sessionfinish
+from base_folder import use_memory
+from fork_server import fork_test_processes
 from postgres import pytest_configure, pytest_unconfigure
 from stores import SHARED
 
 # Fixtures import what they need: tests of the training library also run where there is neither Ray nor MLflow.
 if TYPE_CHECKING:
+    import execnet
     from postgres import Postgres
     from recording import Server
     from running import Done
     from sqlalchemy import Engine
 
 __all__ = ["pytest_addoption", "pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]  # hooks of pytest
+
+use_memory()
 
 # Otherwise every test process compiles all tests anew, and so do the processes that they start with our packages.
 sys.dont_write_bytecode = False
@@ -60,6 +65,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 SLOW_TIMEOUT_S = 600
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -> None:
+    """Collect the tests once for all processes of pytest-xdist."""
+    fork_test_processes(config, specs)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,35 +1,40 @@
-"""Processes that have imported what trainings do before they begin: forks of one server, shared by all test processes.
+"""Processes that have imported what tests need before they begin: forks of one server, shared by a run's processes.
+An interpreter of its own would import torch, Ray and the tests for 20 s, and for 60 s where nothing is compiled yet.
 
-An interpreter of its own would import torch and transformers for seconds. The server of a test run is started by the
-first test process that asks for it, and ends with the run; started as a script it is the server itself:
+The server is this file as a script, and ends with whoever has started it. So is a program that does as Python does with
+``-u -c CODE``, in a fork:
 
-    python tests/fork_server.py FOLDER OWNER
+    python tests/fork_server.py serve SOCKET TEST...
+    python tests/fork_server.py SOCKET -u -c CODE
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import importlib
 import os
 import pickle
 import select
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import psutil
-from filelock import FileLock
+if TYPE_CHECKING:
+    import execnet
+    import pytest
 
 PRELOADED = (
     "pytest",
@@ -47,8 +52,15 @@ PRELOADED = (
     "sweeps_train.trainer",
 )
 """Modules that nearly every training imports, also those that it imports when it begins."""
-SOCKET, SERVER = "socket", "server"
-"""Files: the server's socket, and the number of its process."""
+ADDRESS = "SWEEPS_TESTS_FORK_SERVER"
+"""Environment variable with the socket of the server of this run."""
+
+
+def fork_test_processes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -> None:
+    """Let pytest-xdist start its processes as forks of one that has collected the tests."""
+    address = start_server(*config.args, stop=config.add_cleanup)
+    for spec in specs:
+        spec.python = shlex.join([sys.executable, "-S", __file__, address])
 
 
 def run_forked(functions: list[Callable[[], None]]) -> list[int]:
@@ -80,78 +92,98 @@ class Forker:
 
 @functools.cache
 def _forker() -> Forker:
-    folder = start_server()
-    while not (folder / SOCKET).exists():
-        assert _is_running(int((folder / SERVER).read_text())), (folder / "output").read_text(encoding="utf-8")
-        time.sleep(0.05)
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connected.connect(str(folder / SOCKET))
-    socket.send_fds(connected, [b"."], [1, 2])  # pytest shows what is written there
-    connection = Connection(connected.detach())
+    address = os.environ.get(ADDRESS) or start_server(stop=atexit.register)
+    connection = _connect(address, [1, 2])  # pytest shows what is written there
+    connection.send(None)
     return Forker(connection, connection.recv())
 
 
-def start_server() -> Path:
-    """Start the server of this run of the tests, if no test process has done so. Returns its folder, where its socket
-    is when it has imported everything."""
-    run, owner = os.environ.get("PYTEST_XDIST_TESTRUNUID"), os.getppid()
-    if run is None:
-        run, owner = str(os.getpid()), os.getpid()
-    folder = Path(tempfile.gettempdir()) / f"sweeps-tests-{run}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with FileLock(folder / "lock"):
-        if not (folder / SERVER).exists():
-            with (folder / "output").open("wb") as output:
-                server = subprocess.Popen(
-                    [sys.executable, __file__, str(folder), str(owner)],
-                    stdout=output, stderr=output, start_new_session=True,
-                )  # fmt: skip
-            server.returncode = 0  # it may outlive this process, of which Python would warn
-            (folder / SERVER).write_text(str(server.pid))
-    return folder
+def start_server(*tests: str, stop: Callable[[Callable[[], None]], object]) -> str:
+    """Start the server of this run. Returns its socket.
+
+    Args:
+        tests: Files and folders of the tests that it collects; default: it imports what trainings do.
+        stop: Takes what ends it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="sweeps-tests-"))
+    os.environ[ADDRESS] = str(folder / "socket")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.environ[ADDRESS])
+        listening.listen()
+        number = listening.fileno()
+        command = [sys.executable, __file__, "serve", str(number), *tests]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[number])
+
+    def end() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    stop(end)
+    return os.environ[ADDRESS]
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def _connect(address: str, files: list[int]) -> Connection:
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(address)
+    socket.send_fds(connected, [b"."], files)
+    return Connection(connected.detach())
 
 
 # --- the server ----------------------------------------------------------------------------------------------
 
 
-def serve(folder: Path, owner: int) -> None:
-    """Fork for each test process that connects, until the run of the tests has ended."""
-    for module in PRELOADED:
-        importlib.import_module(module)
+def serve(server: socket.socket, tests: list[str]) -> None:
+    """Fork for all who connect, until standard input ends."""
+    import pytest
+
+    if tests:
+        pytest.main(["--collect-only", "-qq", *tests])
+    if not tests or "sweeps_train.loop" in sys.modules:
+        for module in PRELOADED:
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all that was imported
-    os.chdir(folder)  # not where the test process happened to be
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-        server.bind(str(folder / "unready"))
-        server.listen()
-        (folder / "unready").rename(folder / SOCKET)
-        while psutil.pid_exists(owner):
-            if not select.select([server], [], [], 1.0)[0]:
-                continue
-            connected, _ = server.accept()
-            if os.fork() == 0:
-                server.close()
-                fork_for(connected)
-                os._exit(0)
-            connected.close()
-    shutil.rmtree(folder)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    while 0 not in (ready := select.select([server, 0], [], [])[0]):
+        assert ready
+        connected, _ = server.accept()
+        if os.fork() == 0:
+            server.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _, files, *_ = socket.recv_fds(connected, 1, 3)
+            connection = Connection(connected.detach())
+            code = connection.recv()
+            if code is not None:
+                run_code(connection, files, *code)
+            fork_for(connection, files)
+            os._exit(0)
+        connected.close()
 
 
-def fork_for(connected: socket.socket) -> None:
+def run_code(connection: Connection, files: list[int], code: str, folder: str, environment: dict[str, str]) -> NoReturn:
+    """Be a Python that was called with ``-c CODE``, and tell who has called when it has ended."""
+    connection.send("forked")
+    if pid := os.fork():
+        for file in files:
+            os.close(file)
+        _, status = os.waitpid(pid, 0)
+        connection.send(os.waitstatus_to_exitcode(status))
+        os._exit(0)
+    connection.close()
+    _use_files([0, 1, 2], files)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - as long as it lives
+    os.chdir(folder)
+    os.environ.update(environment)  # what test modules have set when they were imported stays
+    sys.argv = ["-c"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(code, vars(sys.modules["__main__"]))
+    sys.exit()
+
+
+def fork_for(connection: Connection, files: list[int]) -> None:
     """Run what a test process sends until that ends."""
     os.setsid()
-    _, outputs, *_ = socket.recv_fds(connected, 1, 2)
-    for number, output in zip((1, 2), outputs, strict=True):
-        os.dup2(output, number)
-        os.close(output)
-    connection = Connection(connected.detach())
+    _use_files([1, 2], files)
     connection.send(os.getpid())
     try:
         while True:
@@ -166,6 +198,12 @@ def fork_for(connected: socket.socket) -> None:
         return
 
 
+def _use_files(numbers: list[int], files: list[int]) -> None:
+    for number, file in zip(numbers, files, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+
+
 def _exit_statuses(functions: list[Callable[[], None]]) -> list[int]:
     context: Any = get_context("fork")
     processes = [context.Process(target=function) for function in functions]
@@ -176,5 +214,26 @@ def _exit_statuses(functions: list[Callable[[], None]]) -> list[int]:
     return [process.exitcode for process in processes]
 
 
+def python(address: str, arguments: list[str]) -> NoReturn:
+    """Do as Python does with ``-u -c CODE``, in a fork of the server; without a server in this process."""
+    try:
+        connection = _connect(address, [0, 1, 2])
+        connection.send((arguments[-1], str(Path.cwd()), dict(os.environ)))
+        connection.recv()
+    except (OSError, EOFError):
+        os.execv(sys.executable, [sys.executable, *arguments])
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)  # its end is to be seen there, not the end of this process
+    status = connection.recv()
+    if status < 0:
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), int(sys.argv[2]))
+    match sys.argv[1:]:
+        case ["serve", number, *tests]:
+            serve(socket.socket(fileno=int(number)), tests)
+        case [address, *arguments]:
+            python(address, arguments)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import importlib
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from chromium import chromium
 from playwright.sync_api import Page, sync_playwright
 from playwright.sync_api import TimeoutError as WaitedInVain
 from serving import Api
@@ -75,11 +75,9 @@ def test_a_folder_that_is_no_site_is_refused(uri: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["service", "disk"])
 def test_the_search_of_the_site_works_in_a_browser_without_another_host(where: str, site: Path, tmp_path: Path) -> None:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install -y chromium")
+    program = chromium()
     with sync_playwright() as play, served(site, tmp_path) as address:
-        page = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
+        page = play.chromium.launch(executable_path=program, args=["--no-sandbox"]).new_page()
         troubles: list[str] = []
         page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))

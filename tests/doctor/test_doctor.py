@@ -18,6 +18,8 @@ from ray_nodes import RayNodes
 from s3_server import BUCKET, s3_server
 from stores import make_store
 
+from sweeps.cli import run_command
+
 AN_HOUR_AHEAD = "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
 """A wrong clock for the Python processes of one node."""
 KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
@@ -53,26 +55,20 @@ def test_a_healthy_machine_passes_and_keeps_nothing_but_the_doctors_own_run(tmp_
     assert not [*(tmp_path / "outputs").iterdir()]
 
 
-def test_what_cannot_be_reached_or_written_is_named_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "outputs").write_text("a file where the folder should be")
-    status, findings = doctor(tmp_path, "tracking.uri=http://127.0.0.1:9")
-    assert status == 1
+def test_what_cannot_be_reached_or_written_is_named_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("outputs").write_text("a file where the folder should be")
+    assert run_command(["doctor", "--json", "tracking.uri=http://127.0.0.1:9"]) == (1, None)
+    findings = json.loads(capsys.readouterr().out)["findings"]
     (tracking,), (storage,) = of(findings, "tracking"), of(findings, "storage")
     assert "tracking.uri=http://127.0.0.1:9 does not answer" in tracking["found"]
     assert "output_dir=" in storage["found"]
     assert storage["fix"]
 
 
-def test_a_mistake_in_the_arguments_has_status_two(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeps", "doctor", "claster=auto"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "cluster" in done.stderr
+def test_a_mistake_in_the_arguments_has_status_two(capsys: pytest.CaptureFixture[str]) -> None:
+    status, mistake = run_command(["doctor", "claster=auto"])
+    assert (status, capsys.readouterr().out) == (2, "")
+    assert "cluster" in str(mistake)
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 import random
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chromium import chromium
 from recording import open_recorder
 from report_page import Page
 
@@ -112,15 +111,13 @@ def test_no_text_of_a_trial_can_end_the_pages_script(page: Path) -> None:
 
 
 def test_the_verb_writes_where_it_is_told_and_says_where_and_the_sweeps_run_has_the_report_once(
-    page: Path, uri: str, tmp_path: Path
+    page: Path, uri: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from mlflow import MlflowClient
 
-    command = [sys.executable, "-m", "sweeps", "report", "s", "--tracking-uri", uri, "--output", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{tmp_path}/out/report.html\n"
+    assert run_command(["report", "s", "--tracking-uri", uri, "--output", str(tmp_path / "out")]) == (0, None)
+    assert capfd.readouterr() == (f"{tmp_path}/out/report.html\n", "")
     assert (tmp_path / "out" / "report.html").exists()
-    assert done.stderr == ""
     record, client = load_sweep(uri, "s"), MlflowClient(uri)
     attached = {Path(file.path).name for file in client.list_artifacts(record.mlflow.run_id, "report")}
     assert attached == {path.name for path in page.parent.iterdir()}
@@ -193,14 +190,13 @@ def test_histories_are_the_same_from_the_database_and_through_mlflow(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium: apt-get install chromium")
 def test_a_browser_draws_every_figure_without_a_complaint(page: Path) -> None:
     script = "setTimeout(() => document.title = 'drawn ' + document.querySelectorAll('.main-svg').length, 5000)"
     (page.parent / "probe.html").write_text(
         page.read_text(encoding="utf-8").replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8"
     )
     command = [
-        "chromium",
+        chromium(),
         "--headless",
         "--no-sandbox",
         "--disable-gpu",

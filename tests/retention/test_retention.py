@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from processes import outputs
 from recording import held, record_with_checkpoints
-from running import start
 from stores import RecordedStore
 
 from sweeps.cli import run_command
@@ -199,14 +197,12 @@ def test_a_sweep_may_keep_its_best_trials_alone(store: str) -> None:
 
 
 def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def call(*arguments: str) -> tuple[str, str]:
-        capsys.readouterr()
-        run_command(["clean", *arguments])
+    def call(*arguments: str, status: int = 0) -> tuple[str, str]:
+        assert run_command(["clean", *arguments])[0] == status
         return capsys.readouterr()
 
-    process = start(Path.cwd(), "clean", "--older-than=0m", "--keep-last=1", "--dry-run")
-    out, err = outputs(process, 60)
-    assert (process.returncode, err) == (0, "")
+    out, err = call("--older-than=0m", "--keep-last=1", "--dry-run")
+    assert err == ""
     assert "the best: 0002" in out
     assert "Nothing was removed." in out
     out, _ = call("--keep-last=1", "--json")
@@ -217,9 +213,9 @@ def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest
         ("old", "0001"),
         ("old", "0003"),
     }
-    assert "say what may go" in call()[1]
-    assert "--older-than=soon" in call("--older-than=soon")[1]
-    assert "did you mean old" in call("olt")[1]
+    assert "say what may go" in call(status=2)[1]
+    assert "--older-than=soon" in call("--older-than=soon", status=2)[1]
+    assert "did you mean old" in call("olt", status=2)[1]
 
 
 def test_ages_and_sizes_are_read_and_mistakes_named() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from chromium import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -18,11 +18,9 @@ def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     """The system's Chromium for all tests of this process, and the event loop of Playwright."""
     from playwright.sync_api import sync_playwright
 
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install -y chromium")
+    program = chromium()
     with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        started = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
         loop = asyncio.get_running_loop()
         asyncio._set_running_loop(None)
         yield started, loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Worker:
         self.stop_after = math.inf
 
     def report(self, metrics: dict[str, float], checkpoint: Any, **_: Any) -> None:
-        Path(checkpoint.path).rename(self.folder / str(len(self.reports)))
+        shutil.move(checkpoint.path, self.folder / str(len(self.reports)))
         self.reports.append(metrics)
         if len(self.reports) >= self.stop_after:
             raise Stopped

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
 import random
 import signal
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import run_forked
 from recording import CONFIG, POINT, artifact_files, history, open_recorder
 
 from sweeps import constants
@@ -45,24 +45,18 @@ ENTRIES: list[Entry] = [
     Stored("0", "checkpoints/best", "/a/b"),
 ]
 
-DRIVER = """
-import os, signal, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from recording import CONFIG, POINT, open_recorder
-recorder = open_recorder({uri!r}, resume={resume})
-{story}
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
 
 def killed_driver(uri: str, story: str, *, resume: bool = False) -> None:
     """Another process tells a recorder a story and is killed at its end, or within it."""
-    tests = str(Path(__file__).parents[1])
-    code = DRIVER.format(tests=tests, uri=uri, resume=resume, story=textwrap.dedent(story))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    driver = functools.partial(tell_and_die, uri, textwrap.dedent(story), Path.cwd(), resume=resume)
+    assert run_forked([driver]) == [-signal.SIGKILL]
+
+
+def tell_and_die(uri: str, story: str, folder: Path, *, resume: bool) -> None:
+    os.chdir(folder)
+    recorder = open_recorder(uri, resume=resume)
+    exec(story, globals() | {"recorder": recorder})
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def everything(uri: str) -> dict[str, Any]:

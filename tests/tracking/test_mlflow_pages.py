@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import zlib
 from typing import Any
 
 import pytest
+from chromium import chromium
 from recording import POINT, Server, open_recorder, record_small_sweep
 
 from sweeps.compat.mlflow import SAVED_VIEW_PREFIX
@@ -181,12 +181,11 @@ def test_descriptions_and_the_experiment_lead_to_the_views(uri: str) -> None:
 def test_the_links_open_the_columns_and_charts_in_a_browser(server: Server) -> None:
     from playwright.sync_api import expect, sync_playwright
 
-    if shutil.which("chromium") is None:
-        pytest.skip("needs Chromium: apt-get install -y chromium")
+    program = chromium()
     record_small_sweep(server.uri)
     number = load_sweep(server.uri, "digits-1").mlflow.experiment_id
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1900, "height": 1000})
         page.set_default_timeout(90_000)
         expect.set_options(timeout=90_000)

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -122,8 +123,9 @@ def _checksum(array: npt.NDArray[Any]) -> int:
 
 def mark_used(entry: Path) -> None:
     """Set the time by which the least recently used entries are found."""
+    now = time.time_ns()  # the file system's own clock may stand still for 4 ms
     with contextlib.suppress(OSError):  # another user's cache may be read-only
-        os.utime(entry)
+        os.utime(entry, ns=(now, now))
 
 
 def remove_oldest(folder: Path, keep: Path) -> None:
@@ -133,7 +135,7 @@ def remove_oldest(folder: Path, keep: Path) -> None:
     """
     space = float(os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)) * 2**30 - _size(keep)
     entries = [each for each in folder.iterdir() if each != keep and each.suffix != ".lock"]
-    for entry in sorted(entries, key=lambda each: each.stat().st_mtime, reverse=True):
+    for entry in sorted(entries, key=lambda each: each.stat().st_mtime_ns, reverse=True):
         space -= _size(entry)
         if space < 0:
             if entry.is_dir():
