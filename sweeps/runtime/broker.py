@@ -114,13 +114,21 @@ class Broker:
         while True:
             silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
             if silent >= allowed:
-                return await self._end_hang(attempt, silent)
+                end = await self._diagnose_hang(attempt, silent)
+                silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+                if silent >= allowed:
+                    attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
+                else:
+                    text = "its workers were silent, and went on while they were asked for their stacks"
+                    self._publish(Note(trial, attempt.number, text))
+                continue
             try:
                 return await attempt.reports.next(min(allowed - silent, hang_timeout_s))
             except TimeoutError:
                 continue  # logs may have been posted meanwhile
 
-    async def _end_hang(self, attempt: Attempt, silent_s: float) -> Ended:
+    async def _diagnose_hang(self, attempt: Attempt, silent_s: float) -> Ended:
+        """The end of an attempt whose workers hang, with what they are doing."""
         starting = attempt.phase is Phase.STARTING
         reason = "its workers do not start; are their resources taken?" if starting else "its workers hang"
         message = f"no report for {silent_s:.0f} s: {reason}"
@@ -130,7 +138,7 @@ class Broker:
             error = await diagnose_hang(message, processes, slot.locations, attempt.log_folder)
             records = await flight_records(slot.handles["workers"])
             end = replace(end, error=error.described, failure=error, flight_records=records)
-        return attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
+        return end
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
         """Ids of an attempt's nodes, if they are to be checked since one of them may be the reason of its failure."""

@@ -66,6 +66,11 @@ class ReportGate:
             self._decided.set()
         return resumes
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that Tune could be told now."""
+        return self._reports.empty()
+
     async def next(self, timeout_s: float) -> Report | Ended:
         """
         Raises:

@@ -195,7 +195,8 @@ class Slot:
         self._broker.forget_slot.remote(self._name)
 
     def _fit(self) -> None:
-        error: str | None = None
+        # Nobody hears of this after an end of the trial, or when its owner frees the workers.
+        error: str | None = "the workers returned before the trial had ended"
         lost: tuple[WorkerError, ...] = ()
         try:
             self._trainer.fit()
