@@ -17,6 +17,7 @@ from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.stored_trial import StoredTrial, in_store
+from sweeps.runtime.users_runs import users_runs_ended
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
@@ -49,7 +50,12 @@ def train_assignments(config: dict[str, Any]) -> None:
             return
         attempt = assignment.trial, assignment.attempt
         try:
-            with in_store(assignment, rank) as (here, stored), log.of_trial(here.log_folder), _errors_printed():
+            with (
+                in_store(assignment, rank) as (here, stored),
+                log.of_trial(here.log_folder),
+                _errors_printed(),
+                users_runs_ended(f"{assignment.sweep}-{assignment.trial}"),
+            ):
                 _train(here, stored, is_main=rank == 0)
         except MicroBatchHalved as halved:  # reported at once, since all other workers wait for this one
             ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))

@@ -111,7 +111,7 @@ def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypa
 async def diagnosed_while_it_ends(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]]
 ) -> tuple[list[Any], list[str]]:
-    """What Tune hears of a trial that is silent for too long, and what the driver is told about it.
+    """Follow a trial that is silent for too long: the events that Tune hears, and the notes to the driver.
 
     Args:
         monkeypatch: Of the test.
