@@ -34,7 +34,7 @@ class OwnCluster:
         for each in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
-        psutil.wait_procs(left, timeout=3)
+        psutil.wait_procs(self._processes.values(), timeout=3)
 
 
 def _runs(process: psutil.Process) -> bool:

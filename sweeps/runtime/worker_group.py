@@ -49,7 +49,7 @@ longer; then they are killed, and the slot is rebuilt."""
 DIAGNOSIS_S = 60.0
 """Seconds that operations among workers are given beyond ``hang_timeout_s``: NCCL ends a process whose operation takes
 too long, and its stacks must be saved before."""
-EXITS_WITHIN_S = 5.0
+EXITS_WITHIN_S = 10.0
 """Maximum seconds for workers to run their exit handlers."""
 ABORT_TIMEOUT_S = 5.0 + EXITS_WITHIN_S
 START_TIMEOUT_S = 30.0

@@ -12,6 +12,7 @@ from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
+from sweeps.runtime.open_files import write_open_files_at_exit
 from sweeps.runtime.pool_evaluator import PoolEvaluator
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
@@ -40,6 +41,7 @@ def train_assignments(config: dict[str, Any]) -> None:
     import ray.train
 
     take_resources()
+    write_open_files_at_exit()
     slot, broker = config["slot"], config["broker"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()

@@ -40,8 +40,7 @@ class Leaves:
         monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=address))
         monkeypatch.setattr(cluster_watch, "LOOK_EVERY_S", 0.01)
         self.errors: list[ClusterLost] = []
-        self.shutdown = SimpleNamespace(has_cluster=True)
-        state: Any = SimpleNamespace(sweep="s", shutdown=self.shutdown)
+        state: Any = SimpleNamespace(sweep="s")
         signals: Any = SimpleNamespace(leave=self.errors.append)
         self.watch = ClusterWatch(state, signals)
 
@@ -53,10 +52,8 @@ def test_the_driver_leaves_when_a_process_of_ray_that_it_has_started_ends(
     leaves = Leaves("", monkeypatch)
     with leaves.watch:
         assert not leaves.errors
-        assert leaves.shutdown.has_cluster
         started[name].kill()
         wait_until(lambda: leaves.errors, 10)
-    assert not leaves.shutdown.has_cluster
     text = str(leaves.errors[0])
     assert text.startswith(f"Ray is gone: its process {name} has ended; what was reported is kept")
     assert "python -m sweeps resume s" in text
