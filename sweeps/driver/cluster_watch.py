@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
@@ -50,16 +49,17 @@ class ClusterWatch:
 
     def _is_gone(self) -> str | None:
         """The reason for which the cluster is gone; None if it is there."""
-        if not self._own.is_empty:
-            ended = self._own.ended()
-            return None if ended is None else f"its process {ended} has ended"
-        if self._answers():
-            self._answered = time.monotonic()
-        silent_s = time.monotonic() - self._answered
-        return f"{self._address} has not answered for {silent_s:.0f} s" if silent_s > GONE_AFTER_S else None
-
-    def _answers(self) -> bool:
+        if (ended := self._own.ended()) is not None:
+            return f"its process {ended} has ended"
         host, _, port = self._address.rpartition(":")
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN_S):
-            return True
-        return False
+        try:
+            socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN_S).close()
+            self._answered = time.monotonic()
+        except ConnectionRefusedError:
+            if not self._own.is_empty:  # nobody starts it again
+                return f"{self._address} refuses connections"
+        except OSError:  # it is busy, or the network is down
+            pass
+        silent_s = time.monotonic() - self._answered
+        lost = self._own.is_empty and silent_s > GONE_AFTER_S
+        return f"{self._address} has not answered for {silent_s:.0f} s" if lost else None

@@ -45,11 +45,22 @@ class Leaves:
         self.watch = ClusterWatch(state, signals)
 
 
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """A server that takes connections, as that of Ray."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+def address_of(server: socket.socket) -> str:
+    return f"127.0.0.1:{server.getsockname()[1]}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_driver_leaves_when_a_process_of_ray_that_it_has_started_ends(
-    monkeypatch: pytest.MonkeyPatch, started: dict[str, subprocess.Popen[bytes]], name: str
+    monkeypatch: pytest.MonkeyPatch, server: socket.socket, started: dict[str, subprocess.Popen[bytes]], name: str
 ) -> None:
-    leaves = Leaves("", monkeypatch)
+    leaves = Leaves(address_of(server), monkeypatch)
     with leaves.watch:
         assert not leaves.errors
         started[name].kill()
@@ -59,15 +70,25 @@ def test_the_driver_leaves_when_a_process_of_ray_that_it_has_started_ends(
     assert "python -m sweeps resume s" in text
 
 
-def test_the_driver_leaves_a_cluster_whose_head_does_not_answer_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        leaves = Leaves(address, monkeypatch)
-        monkeypatch.setattr(cluster_watch, "GONE_AFTER_S", 0.5)
-        assert leaves.watch._is_gone() is None
-        with leaves.watch:
-            server.close()
-            wait_until(lambda: leaves.errors, 10)
+@pytest.mark.usefixtures("started")
+def test_the_driver_leaves_when_ray_on_this_machine_takes_no_connections_any_more(
+    monkeypatch: pytest.MonkeyPatch, server: socket.socket
+) -> None:
+    leaves = Leaves(address := address_of(server), monkeypatch)
+    with leaves.watch:
+        server.close()
+        wait_until(lambda: leaves.errors, 10)
+    assert f"Ray is gone: {address} refuses connections" in str(leaves.errors[0])
+
+
+def test_the_driver_leaves_a_cluster_whose_head_does_not_answer_for_long(
+    monkeypatch: pytest.MonkeyPatch, server: socket.socket
+) -> None:
+    monkeypatch.setattr(cluster_watch, "GONE_AFTER_S", 0.5)
+    leaves = Leaves(address := address_of(server), monkeypatch)
+    with leaves.watch:
+        server.close()
+        wait_until(lambda: leaves.errors, 10)
     assert f"Ray is gone: {address} has not answered for" in str(leaves.errors[0])
 
 
