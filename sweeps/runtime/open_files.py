@@ -19,3 +19,4 @@ def _write_open_files() -> None:
         if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
             with contextlib.suppress(OSError, ValueError):  # open for reading, or its disk is gone
                 each.flush()
+    gc.freeze()  # else Python searches all objects of the libraries for garbage as it ends, for seconds
