@@ -110,6 +110,25 @@ class DriverFailed(SweepsError):
         )
 
 
+class ClusterLost(SweepsError):
+    """Ray is gone, and with it the processes of a sweep's trials; they can go on."""
+
+    def __init__(self, sweep: str, reason: str) -> None:
+        """
+        Args:
+            sweep: Name of the sweep.
+            reason: What was noticed.
+        """
+        super().__init__(sweep, reason)
+        self.sweep, self.reason = sweep, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Ray is gone: {self.reason}; what was reported is kept, and `python -m sweeps resume {self.sweep}` lets "
+            "the trials go on"
+        )
+
+
 class Undelivered(SweepsError):
     """A sweep has ended, but the tracking server has not taken all of its record."""
 

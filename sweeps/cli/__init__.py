@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -42,6 +43,7 @@ def main() -> None:
     if (asked := os.environ.get(completion.VARIABLE)) is not None:
         sys.exit(completion.answer(app, asked))
     status, _ = run_command(sys.argv[1:])
+    gc.freeze()  # else Python searches all objects of the libraries for garbage as it ends, for seconds
     sys.exit(status)
 
 

@@ -5,9 +5,13 @@ Apart from ``ray_train``, since the broker's process needs no trainer, whose imp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import psutil
+import ray
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,27 @@ def ping(actor: Any) -> Any:
 def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a worker's process, beside its training; returns Ray's reference to the result."""
     return actor.execute.remote(function, *arguments)
+
+
+def end_processes(workers: Sequence[WorkerProcess], within_s: float) -> None:
+    """Let workers end as Python programs do, with their exit handlers and their files written, before Ray Train kills
+    them.
+
+    Args:
+        workers: Those of a group, whose training may still run.
+        within_s: Maximum seconds to wait for their end.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    for each in workers:
+        execute(each.actor, ray.actor.exit_actor)
+    elsewhere = [ping(each.actor) for each in workers if each.node_id != here]  # fails when Ray has let go of them
+    own = []
+    for each in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            own += [psutil.Process(each.process_id)] if each.node_id == here else []
+    psutil.wait_procs(own, within_s)
+    if elsewhere:
+        ray.wait(elsewhere, num_returns=len(elsewhere), timeout=within_s)
 
 
 def health_check_error(failure: BaseException) -> BaseException | None:

@@ -28,7 +28,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         over = self._searcher.ended_because is not None
         if over is not self._search_over:
             self._search_over = over
-            self._session.broker.search_over.remote(over)
+            self._session.broker.search_over(over)
         if self._is_elastic:
             self._set_room()
 
@@ -41,7 +41,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
             room = state.places, expected, unfinished - expected
         if room != self._room:
             self._room = room
-            self._session.broker.set_room.remote(*room)
+            self._session.broker.set_room(*room)
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial

@@ -59,13 +59,14 @@ class Capacity:
 
     def __enter__(self) -> Capacity:
         if self._plan.config.cluster.check_nodes:
-            self._broker.check_nodes.remote()
+            self._broker.check_nodes()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join()
+        while self._thread.is_alive() and self._state.shutdown.has_cluster:  # else it may wait for an answer of Ray
+            self._thread.join(0.2)
 
     def refit(self, plan: Plan | None = None) -> None:
         """Compute the limit again.
@@ -85,7 +86,7 @@ class Capacity:
             if state.pools is not None:
                 state.pools.refit(now.pools)
         self._avoided = now.avoided()
-        self._broker.avoid.remote(self._avoided)
+        self._broker.avoid(self._avoided)
 
     @property
     def _at_once(self) -> str:
@@ -128,8 +129,8 @@ class Capacity:
         state.excluded_nodes = (*state.excluded_nodes, *leaving)
         if not self._refit_and_tell(f"{len(leaving)} node{'s'[: len(leaving) > 1]} will leave the cluster"):
             self._avoided = state.fit.leaving_out(state.excluded_nodes).avoided()  # the trials wait for others
-            self._broker.avoid.remote(self._avoided)
-        self._broker.nodes_leave.remote({node: _announced(at) for node, at in leaving.items()})
+            self._broker.avoid(self._avoided)
+        self._broker.nodes_leave({node: _announced(at) for node, at in leaving.items()})
 
     def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
         numbers = ((len(joined), "joined"), (len(left), "left"))
@@ -172,7 +173,7 @@ class Capacity:
         except Exception as error:  # noqa: BLE001 - a check that fails must not end the sweep
             state.announce(f"the nodes of a failed trial could not be checked: {error}")
         finally:
-            self._broker.avoid.remote(self._avoided, nodes)
+            self._broker.avoid(self._avoided, nodes)
 
 
 def _announced(ends: float | None) -> str:

@@ -177,9 +177,9 @@ def _search_and_record(
 def _open_session(
     plan: Plan, recorder: Recorder, view: View, trials: Fit, memory: MemoryEstimate, earlier: SweepRecord | None
 ) -> Session:
-    from sweeps.runtime.broker import start_broker
+    from sweeps.runtime.driver_side import DriverSide
 
-    broker = start_broker()  # its process starts while Tune, Optuna and torch are imported
+    broker = DriverSide()  # its process starts while Tune, Optuna and torch are imported
     state = SweepState(
         plan.name,
         plan.composition,
@@ -193,7 +193,7 @@ def _open_session(
         memory=memory,
         excluded_nodes=trials.excluded_nodes,
     )
-    broker.avoid.remote(trials.avoided())
+    broker.avoid(trials.avoided())
     session = Session(state, recorder, broker)
     if plan.stages:
         from sweeps.driver.stages import StageWatch
@@ -217,6 +217,7 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
     from sweeps.compat.ray_train import start_autoscaling_coordinator
+    from sweeps.driver.cluster_watch import ClusterWatch
     from sweeps.driver.confirmation import begin_confirmation, begin_unconfirmed, end_confirmation
     from sweeps.driver.reconcile import reconcile
     from sweeps.driver.repeats import RepeatSearcher
@@ -235,11 +236,11 @@ def _search(plan: Plan, session: Session) -> str:
         plan.uri,
         SharedFolder.marked(plan.folder) if plan.uri is None else None,
         state.fit,
-        session.broker,
+        session.broker.actor,
         plan.config.cluster.node_timeout_s if state.awaits else 0.0,
     )
     signals = ShutdownSignals(state)
-    with _recorded(session):
+    with ClusterWatch(state, signals), _recorded(session):
         while True:
             begin_unconfirmed(plan, session)
             extended, ended_because = _train_stages(plan, session, signals, context)
@@ -263,8 +264,8 @@ def _search(plan: Plan, session: Session) -> str:
                 break
             plan = extended
             state.resume_within_budget()  # not before: trials that the budget has stopped must stay unfinished
-    if shutdown.storage_failure is not None:
-        raise shutdown.storage_failure
+    if (failure := shutdown.storage_failure or shutdown.cluster_failure) is not None:
+        raise failure
     if shutdown.status is not None:
         return shutdown.status
     if (ended_because := shutdown.budget_spent or ended_because) is not None:

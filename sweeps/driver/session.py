@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweeps.driver.forecast import Forecaster
 from sweeps.driver.node_watch import NodeWatch
 from sweeps.driver.state import SweepState
-from sweeps.driver.trial_lifecycle import TrialLifecycle
+from sweeps.driver.trial_lifecycle import Change, TrialLifecycle
 from sweeps.driver.worker_events import WorkerEvents
-from sweeps.errors import StorageFailed
+from sweeps.errors import ClusterLost, StorageFailed
+from sweeps.runtime.attachment import BROKER_DIED
 
 if TYPE_CHECKING:
+    from sweeps.runtime.driver_side import DriverSide
     from sweeps.tracking.recorder import Recorder
 
 DRAIN_TIMEOUT_S = 0.5
+ANSWERS_WITHIN_S = 30.0
+"""Maximum seconds to wait for the broker's last answer; what it does not say is in the trials' report logs."""
 ENDS_WITHIN_S = 300.0
 """Maximum seconds to wait for the ends of trials; the event loop takes milliseconds, unless it has failed."""
 
@@ -29,7 +34,7 @@ logger = logging.getLogger(__name__)
 class Session:
     """One driver's work on a sweep: its state, and the thread that keeps it up to date."""
 
-    def __init__(self, state: SweepState, recorder: Recorder, broker: Any):
+    def __init__(self, state: SweepState, recorder: Recorder, broker: DriverSide):
         self.state, self.recorder, self.broker = state, recorder, broker
         self.worker_events = WorkerEvents(state, recorder)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, broker)
@@ -80,23 +85,45 @@ class Session:
     def _take_events(self) -> None:
         import ray
 
+        changes: list[Change] = []
+        until = math.inf
         while True:
             closing = self._closed.is_set()
-            # A trial's workers post everything before Tune hears of its end: draining after taking the queue of ends
-            # cannot miss an event.
-            changes = self.lifecycle.queued()
+            until = min(until, time.monotonic() + ANSWERS_WITHIN_S) if closing else math.inf
+            if not self._waits(until):
+                # A trial's workers post everything before Tune hears of its end: draining after taking the queue of
+                # ends cannot miss an event.
+                changes = [*changes, *self.lifecycle.queued()]
             timeout = 0.01 if closing or changes else DRAIN_TIMEOUT_S
             with self._ended_by_failed_storage():  # the events are in the trials' report logs, too
                 try:
-                    self.worker_events.take(ray.get(self.broker.drain.remote(timeout)))
-                except ray.exceptions.RayError:  # the cluster is gone; what was posted before has been taken
+                    self._take_posted(timeout)
+                except ray.exceptions.RayError as error:  # what was posted before has been taken
+                    if not closing:
+                        first_line = str(error).partition("\n")[0]
+                        self.state.shutdown.cluster_is_lost(ClusterLost(self.state.sweep, first_line))
                     self._closed.set()
+            if self._waits(until):
+                continue
             with self._ended_by_failed_storage():
                 self.lifecycle.process(changes)
+            changes = []
             with self._ended_by_failed_storage():
                 self._show(now=closing)
             if closing and self.lifecycle.is_idle:
                 return
+
+    def _waits(self, until: float) -> bool:
+        """Whether there may still be an answer of the broker, which comes before what Tune says of the trials."""
+        return not self.broker.is_answering and self.state.shutdown.has_cluster and time.monotonic() < until
+
+    def _take_posted(self, timeout_s: float) -> None:
+        events = self.broker.drain(timeout_s)
+        if events is None and self.state.shutdown.has_cluster:
+            self.state.announce(f"{BROKER_DIED}: trials begin again from their newest checkpoints, which is no failure")
+            self.broker.attach(self.worker_events.broker_died())
+        else:
+            self.worker_events.take(events or ())
 
     def _show(self, *, now: bool) -> None:
         """Publish what is due, or at once; an error in what is shown must not end what is recorded."""

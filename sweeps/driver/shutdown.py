@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from sweeps.errors import StorageFailed
+from sweeps.errors import ClusterLost, StorageFailed
 
 EarlyEnd = Literal["interrupted", "stopped"]
 """Status of a sweep that a signal, or a request from another terminal, has ended."""
@@ -18,6 +18,10 @@ class Shutdown:
         self.status: EarlyEnd | None = None
         """Status with which the sweep ends, once a person has asked for the end or a disk has failed."""
         self.storage_failure: StorageFailed | None = None
+        self.cluster_failure: ClusterLost | None = None
+        """Raised when the search has ended; None if a person had ended it before Ray was gone."""
+        self.has_cluster = True
+        """False once Ray is gone."""
         self.driver_fails = False
         """Whether an error ends the driver."""
         self.budget_spent: str | None = None
@@ -32,7 +36,7 @@ class Shutdown:
         if self.status is not None:
             return False
         self.status = status
-        self._broker.stop_all.remote()
+        self._broker.stop_all()
         return True
 
     def storage_has_failed(self, error: StorageFailed) -> None:
@@ -40,14 +44,20 @@ class Shutdown:
         if self.storage_failure is None:
             self.storage_failure = error
             self.status = self.status or "interrupted"
-            self._broker.stop_all.remote()
+            self._broker.stop_all()
+
+    def cluster_is_lost(self, error: ClusterLost) -> None:
+        """End the sweep, whose trials have lost their processes."""
+        self.has_cluster = False
+        if self.status is None:
+            self.status, self.cluster_failure = "interrupted", error
 
     def budget_is_spent(self, reason: str) -> None:
         """Stop the trials that run, and start no further ones."""
         self.budget_spent = reason
-        self._broker.stop_all.remote()
+        self._broker.stop_all()
 
     def budget_is_raised(self) -> None:
         """Let trials run again."""
         self.budget_spent = None
-        self._broker.resume.remote()
+        self._broker.resume()

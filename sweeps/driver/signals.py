@@ -9,13 +9,18 @@ from collections.abc import Iterator
 
 from sweeps.driver.shutdown import EarlyEnd
 from sweeps.driver.state import SweepState
+from sweeps.errors import ClusterLost
 
 STOP_WITHIN_S = 6.0
 """Maximum seconds for trials to save their state, when the whole sweep ends."""
 
 
-class LeaveNow(BaseException):
-    """Raised in the main thread by a signal; like KeyboardInterrupt, it must pass through ``except Exception``."""
+REPEATED_S = 1.0
+"""Seconds until a main thread that has not left is interrupted again."""
+
+
+class LeaveNow(KeyboardInterrupt):
+    """Raised in the main thread by a signal. Ray lets only an interrupt from the keyboard end a call of its own."""
 
 
 class ShutdownSignals:
@@ -36,7 +41,20 @@ class ShutdownSignals:
         if self._state.shutdown.begin(status):
             self._state.announce(f"stopping: trials save their state and end{hint}")
             if self._listens:
-                signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S + self._state.composition.config.ends_within_s)
+                within_s = STOP_WITHIN_S + self._state.composition.config.ends_within_s
+                signal.setitimer(signal.ITIMER_REAL, within_s, REPEATED_S)
+
+    def leave(self, error: ClusterLost) -> None:
+        """End the search at once and without its trials, since Ray is gone. Another thread calls this.
+
+        Args:
+            error: Raised when the search has ended, unless a person has ended it.
+        """
+        shutdown = self._state.shutdown
+        self._state.announce(str(error))
+        shutdown.cluster_is_lost(error)
+        if self._listens:
+            signal.setitimer(signal.ITIMER_REAL, 0.01, REPEATED_S)
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
-from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STAGE, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STAGE, STEP, STOPPED, TRIAL
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
@@ -17,6 +17,7 @@ from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
+    from sweeps.runtime.driver_side import DriverSide
     from sweeps.tracking.recorder import Recorder
 
 
@@ -42,6 +43,8 @@ class Finished:
     trial: str
     state: State
     error: str | None
+    last_step: int | None = None
+    """Last step that counts; None: all count."""
 
 
 Change = Line | Retried | Finished
@@ -54,7 +57,7 @@ class TrialLifecycle:
     the event loop processes them after those events.
     """
 
-    def __init__(self, state: SweepState, recorder: Recorder, worker_events: WorkerEvents, broker: Any):
+    def __init__(self, state: SweepState, recorder: Recorder, worker_events: WorkerEvents, broker: DriverSide):
         self._state, self._recorder, self._worker_events, self._broker = state, recorder, worker_events, broker
         self._queue: list[Change] = []
 
@@ -91,8 +94,8 @@ class TrialLifecycle:
             self._worker_events.take_early(trial)
         if state.earlier is not None and status.attempt == 1:
             # Workers post again the reports that Tune has not received: the trial may be stopped before the later ones.
-            judged = state.composition.config.search.judges_trials and repeat_of is None
-            self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if judged else None)
+            up_to = config.get(LAST_DELIVERED) if self._is_judged(repeat_of) else None
+            self._worker_events.take_report_log(trial, up_to)
         again = f", attempt {attempt}" if attempt > 1 else ""
         where = f" in pool {pool}" if pool is not None else ""
         memory = state.memory.describe(parameters) if state.memory is not None and stage is None else ""
@@ -113,7 +116,8 @@ class TrialLifecycle:
             status.ending = True
         if state == "pruned":
             self._discard(trial)
-        self.queue(Finished(trial, state, error))
+        last_step = result.get(STEP, 0) if state == "pruned" or self._is_judged(status.repeat_of) else None
+        self.queue(Finished(trial, state, error, last_step))
 
     def retried(self, config: dict[str, Any], reason: str) -> None:
         """Take the failure of a trial that is started again.
@@ -130,6 +134,10 @@ class TrialLifecycle:
             for status in self._state.all_trials:
                 if status.state == "running" and not status.ending:
                     self.ended({TRIAL: status.trial}, {})
+
+    def _is_judged(self, repeat_of: str | None) -> bool:
+        """Whether a trial may be stopped at a report while it trains on, so that later ones are no part of it."""
+        return repeat_of is None and self._state.composition.config.search.judges_trials
 
     def _end_state(self, result: dict[str, Any], error: str | None) -> State:
         if error is not None:
@@ -149,7 +157,7 @@ class TrialLifecycle:
         import ray
 
         with contextlib.suppress(ray.exceptions.RayError):
-            self._broker.stop.remote(trial, discard=True)
+            self._broker.discard(trial)
 
     # --- called on other threads ------------------------------------------------------------------------------
 
@@ -159,14 +167,12 @@ class TrialLifecycle:
         Raises:
             UserError: It has ended.
         """
-        import ray
-
         with self._state.lock:
             status = self._state.trials.get(trial)
             if status is None or status.state not in ("running", "waiting") or status.ending:
                 known = f": it is {status.state}" if status else ""
                 raise UserError(f"trial {trial} of {self._state.sweep} does not run{known}")
-        ray.get(self._broker.stop_for_good.remote(trial))
+        self._broker.stop_for_good(trial)
 
     def catch_up(
         self,
@@ -194,7 +200,7 @@ class TrialLifecycle:
         own_config = self._state.composition.as_yaml(parameters)
         self._recorder.trials.start(trial, parameters, own_config, status.earlier_attempts, stage=stage)
         self._worker_events.take_report_log(trial, last_step)
-        self._finish(Finished(trial, state, error))
+        self._finish(Finished(trial, state, error, last_step))
 
     # --- the queue --------------------------------------------------------------------------------------------
 
@@ -234,6 +240,8 @@ class TrialLifecycle:
         state = self._state
         with state.lock:
             status = state.trials[end.trial]
+            if status.lost_after is not None:
+                self._worker_events.take_report_log(end.trial, end.last_step, after=status.lost_after)
             status.state, status.error = end.state, end.error
             is_best = state.is_in_front(status)
             spent = state.ledger.of(end.trial).account(time.time())

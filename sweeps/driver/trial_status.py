@@ -31,6 +31,8 @@ class TrialStatus:
     """Values of the objectives at the report at which the first one was best."""
     saved: Values | None = None
     """The same of the reports whose weights were saved."""
+    saved_step: int | None = None
+    """Step of its newest checkpoint; None if it has saved none."""
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Step and value of the first objective in the reports of this session, thinned to at most ``MOST_POINTS``."""
     violation: str | None = None
@@ -64,6 +66,10 @@ class TrialStatus:
     """Pool that it runs in; None without pools."""
     hourly_cost: float = 0.0
     """Cost of these resources for an hour."""
+    workers_attempt: int = 0
+    """Number, as its workers have it, of its attempt that has trained last in this session."""
+    lost_after: int | None = None
+    """Step after which its events are lost, unless its workers post them again; None: none are."""
     ending: bool = False
     """Whether Tune has ended it, while events of its workers are still being recorded."""
     repeat_of: str | None = None
@@ -76,6 +82,18 @@ class TrialStatus:
         factor = num_workers / self.num_workers
         self.needs = {name: amount * factor for name, amount in self.needs.items()}
         self.hourly_cost, self.num_workers = self.hourly_cost * factor, num_workers
+
+    def kept(self, *, is_lost: bool) -> str:
+        """The part of its work that is left when its workers end, in words.
+
+        Args:
+            is_lost: Whether they could not save a checkpoint.
+        """
+        if self.saved_step is None:
+            return "has saved no state"
+        if is_lost or self.saved_step < self.step:
+            return f"lost its work since its checkpoint of step {self.saved_step}"
+        return "saved its state"
 
     def held_until(self, moment: float) -> float:
         """Return the seconds for which it had held workers.

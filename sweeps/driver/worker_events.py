@@ -12,6 +12,7 @@ from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.errors import StorageFailed, mentions_storage_failure
+from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import read_report_log
@@ -72,15 +73,41 @@ class WorkerEvents:
         """Take the events that came before Tune announced the trial's start."""
         self.take(self._early.pop(trial, ()))
 
-    def take_report_log(self, trial: str, up_to: int | None = None) -> None:
-        """Take what a trial's workers have written into their report log, up to a step: an earlier driver may have died
-        before it had recorded that. What is recorded already is not recorded twice."""
+    def broker_died(self) -> dict[str, TrialSoFar]:
+        """Take that events may be lost; returns what is known of the trials that run.
+
+        A trial's next attempt posts again what is lost; of one that has no next attempt it is in the report log.
+        """
+        found = {}
+        with self._state.lock:
+            for status in self._state.all_trials:
+                if status.state == "running":
+                    exploits = self._recorder.trials.exploits(status.trial)
+                    taken_over = (status.trial, exploits + 1) in self._exploits  # at a step that may be earlier
+                    status.lost_after = 0 if taken_over else status.step
+                    failures = sum(not each.moved for each in status.failures)
+                    found[status.trial] = TrialSoFar(status.workers_attempt, failures, status.lost_after)
+        return found
+
+    def take_report_log(self, trial: str, up_to: int | None = None, after: int = -1) -> None:
+        """Take what a trial's workers have written into their report log: an earlier driver may have died before it had
+        recorded that, or the broker before it had passed that on. What is recorded already is not recorded twice.
+
+        Args:
+            trial: Its number.
+            up_to: Last step to take; default: all.
+            after: Last step that was taken before, but for a checkpoint of it.
+        """
         for num_exploits, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
             if num_exploits < self._recorder.trials.exploits(trial):
                 continue  # all of it was recorded before the trial continued from another one's state
             with self._state.lock:
                 self._record_exploit(trial, num_exploits)
-            self.take(read_report_log(str(folder), up_to))
+            self.take(
+                event
+                for event in read_report_log(str(folder), up_to)
+                if event.step > after or (event.step == after and isinstance(event, Saved))
+            )
 
     def reports(self, trial: str) -> list[Report]:
         """The evaluations in a trial's report logs that the search judges."""
@@ -94,6 +121,7 @@ class WorkerEvents:
             self._exploits[exploit.trial, exploit.origin.num_exploits] = exploit
 
     def _take_start(self, status: TrialStatus, event: Started) -> None:
+        status.workers_attempt = event.attempt
         if self._state.fit.is_elastic and event.workers:
             self._take_workers(status, len(event.workers))
         status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
@@ -123,10 +151,9 @@ class WorkerEvents:
             self._state.announce(f"trial {event.trial}: {event.error}")
         elif event.moved is not None:
             self._record_break(status, ended, event.moved, moved=True)
-            found = (
-                "saved its state" if event.error is None else f"lost its work since the last checkpoint ({event.error})"
-            )
-            self._state.announce(f"trial {event.trial} {found}, and goes on with other workers: {event.moved}")
+            why = "" if event.error in (None, event.moved) else f" ({event.error})"
+            kept = status.kept(is_lost=event.error is not None)
+            self._state.announce(f"trial {event.trial} {kept}{why}, and goes on with other workers: {event.moved}")
         elif event.error is not None:
             if event.suspected:
                 self._state.suspected.put(event.suspected)
@@ -163,6 +190,7 @@ class WorkerEvents:
             if isinstance(event, Report) and event.checkpoint is not None:  # earlier ones may be gone for it
                 self._record_checkpoint(status, event, event.checkpoint, event.held)
             return
+        status.lost_after = None  # workers post first what was lost
         competes = isinstance(event, Report) and event.competes
         self._take_log(status, event, competes=competes)
         if isinstance(event, Report) and competes:
@@ -198,6 +226,7 @@ class WorkerEvents:
     def _record_checkpoint(self, status: TrialStatus, event: Log, checkpoint: str, held: str | None) -> None:
         """Record the checkpoint of an event. It is the best one if its values are, among all that were saved: the best
         report may have come without a checkpoint."""
+        status.saved_step = event.step
         objectives, kept = self._state.objectives, self._state.composition.config.checkpoint.keep
         kinds: list[CheckpointKind] = ["last"]
         values = objectives.values(event.metrics)
@@ -213,6 +242,7 @@ class WorkerEvents:
         if exploit is None:
             return
         origin = exploit.origin
+        self._state.trials[trial].saved_step = origin.step
         if self._recorder.trials.record_exploit(trial, num_exploits, origin.step, exploit.changed):
             values = f" with {describe(exploit.changed)}" if exploit.changed else ""
             self._state.announce(f"trial {trial} goes on from trial {origin.trial}'s step {origin.step}{values}")

@@ -10,6 +10,7 @@ at their next report; the end of an attempt implies it.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -244,7 +245,10 @@ class Attempt:
             self._silence.end(counts=False)  # the workers were silent because they waited for this
 
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
-        """Seconds since the workers' last event, and the most that are allowed in this phase."""
+        """Seconds since the workers' last event, and the most that are allowed in this phase: any number if there is
+        something to tell Tune."""
+        if not self.reports.is_empty or self.phase is Phase.ENDED:
+            return 0.0, math.inf
         is_starting = self.phase is Phase.STARTING
         if is_starting and start_timeout_s:  # to wait for room counts, too
             return time.monotonic() - self._began, max(hang_timeout_s, START_WITHIN_S, start_timeout_s)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sweeps.runtime.attachment import Begun, NotAttached, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
@@ -32,20 +32,22 @@ CHECKED_WITHIN_S = 180.0
 """Maximum seconds that a failed trial waits for the check of its nodes."""
 
 
-def start_broker() -> Any:
-    """Start the broker's actor, which reserves no resources and ends with the driver; on the driver's node, since the
-    sweep does not survive its loss."""
-    actor: Any = ray.remote(Broker)
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return actor.options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here).remote()
-
-
 class Broker:
     """See the module. Every method is called through a Ray actor handle."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_new: bool = True) -> None:
+        """
+        Args:
+            is_new: False if it takes the place of one whose process died.
+        """
         self._attempts: dict[str, Attempt] = {}
         """The current attempt of each trial."""
+        self._attached = asyncio.Event()
+        """Set unless the driver has still to tell what the process before knew."""
+        if is_new:
+            self._attached.set()
+        self._before: Mapping[str, TrialSoFar] = {}
+        """The trials that the process before had, as far as the driver knows them."""
         self._slots: dict[str, SlotQueue] = defaultdict(SlotQueue)
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
@@ -63,23 +65,34 @@ class Broker:
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
-    async def begin(self, trial: str, judged: bool = False, saves_when_asked: bool = True) -> tuple[int, int | None]:
+    async def begin(
+        self,
+        trial: str,
+        judged: bool = False,
+        saves_when_asked: bool = True,
+        delivered: int | None = None,
+        lost: Ended | None = None,
+    ) -> Begun:
         """Begin a new attempt at a trial.
 
         Args:
             trial: Its number.
             judged: Whether the scheduler may stop it at a report while it trains on.
             saves_when_asked: See ``Attempt``.
-
-        Returns:
-            The number of this attempt, from 1, and the step of the last report that Tune received from the one before.
+            delivered: Step of the last report that its actor has received.
+            lost: End of the attempt before, if an earlier process of the broker has died during it.
         """
+        await self._attached.wait()
+        earlier = self._before.get(trial, TrialSoFar() if lost is not None else None)
+        number, failures = (earlier.attempt, earlier.failures) if earlier is not None else (0, 0)
+        if lost is not None:
+            number = max(number, lost.attempt)
+            self._publish(lost)
         before = self._attempts.get(trial)
-        number, delivered = (before.number, before.reports.last_delivered) if before is not None else (0, None)
         if before is not None:
+            number, failures, delivered = before.number, before.failures, before.reports.last_delivered
             # Its workers must not save into the folder from which this attempt starts.
             before.request_stop(StopRequest.DISCARD)
-        failures = before.failures if before is not None else 0
         attempt = Attempt(
             trial,
             number + 1,
@@ -93,7 +106,7 @@ class Broker:
         self._elastic.began(trial)
         if self._stops_all or trial in self._stopped_by_user:
             attempt.request_stop(StopRequest.SAVE)
-        return attempt.number, delivered
+        return Begun(attempt.number, delivered, None if earlier is None else earlier.step)
 
     async def claim_workers(
         self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None
@@ -105,22 +118,38 @@ class Broker:
         """Take the workers of an elastic trial back."""
         self._elastic.release(trial)
 
-    async def next_report(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Report | Ended:
+    async def next_report(
+        self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0
+    ) -> Report | Ended | None:
         """Wait for the trial's next report, or for its end. Workers that post nothing for ``hang_timeout_s`` count as
         hanging; those that have not begun are given longer, since a machine may be busy, and at least
-        ``start_timeout_s``."""
-        attempt = self._attempts[trial]
+        ``start_timeout_s``.
+
+        Returns:
+            None if the attempt began with another process of the broker, which has died.
+        """
+        attempt = self._attempts.get(trial)
+        if attempt is None:
+            return None
         attempt.request_report()
         while True:
             silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
             if silent >= allowed:
-                return await self._end_hang(attempt, silent)
+                end = await self._diagnose_hang(attempt, silent)
+                silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+                if silent >= allowed:
+                    attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
+                else:
+                    text = "its workers were silent, and went on while they were asked for their stacks"
+                    self._publish(Note(trial, attempt.number, text))
+                continue
             try:
                 return await attempt.reports.next(min(allowed - silent, hang_timeout_s))
             except TimeoutError:
                 continue  # logs may have been posted meanwhile
 
-    async def _end_hang(self, attempt: Attempt, silent_s: float) -> Ended:
+    async def _diagnose_hang(self, attempt: Attempt, silent_s: float) -> Ended:
+        """The end of an attempt whose workers hang, with what they are doing."""
         starting = attempt.phase is Phase.STARTING
         reason = "its workers do not start; are their resources taken?" if starting else "its workers hang"
         message = f"no report for {silent_s:.0f} s: {reason}"
@@ -130,7 +159,7 @@ class Broker:
             error = await diagnose_hang(message, processes, slot.locations, attempt.log_folder)
             records = await flight_records(slot.handles["workers"])
             end = replace(end, error=error.described, failure=error, flight_records=records)
-        return attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
+        return end
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
         """Ids of an attempt's nodes, if they are to be checked since one of them may be the reason of its failure."""
@@ -179,10 +208,6 @@ class Broker:
         """Remove a slot whose workers are gone."""
         self._slots.pop(slot, None)
         self._spares.forget(slot)
-
-    async def handles(self, slot: str) -> dict[str, Any]:
-        """The placement group and workers of a slot, as far as they have started."""
-        return self._slots[slot].handles
 
     async def end(self, event: Ended) -> None:
         """End an attempt whose workers have finished or are gone; only the first end counts."""
@@ -234,6 +259,8 @@ class Broker:
 
         Every worker of the slot asks by itself, so that an idle slot keeps no collective operation open.
         """
+        if slot not in self._slots:  # it has started with another process of the broker, which has died
+            return None
         queue = self._slots[slot]
         queue.release_when_idle(index, self._search_over)
         return await queue.take(index)
@@ -300,6 +327,19 @@ class Broker:
 
     # --- called by the driver -----------------------------------------------------------------------------
 
+    async def attach(self, trials: Mapping[str, TrialSoFar]) -> list[Event]:
+        """Let trials begin, after the driver has told this process what the one before knew.
+
+        Args:
+            trials: Those that have not ended.
+
+        Returns:
+            All events so far, as ``drain`` does.
+        """
+        self._before = trials
+        self._attached.set()
+        return await self.drain(0)
+
     async def stop(self, trial: str, attempt: int | None = None, discard: bool = False) -> None:
         """Ask a trial to stop at its next report.
 
@@ -365,7 +405,13 @@ class Broker:
         self._checks_nodes = True
 
     async def drain(self, timeout_s: float) -> list[Event]:
-        """All events since the last call; waits up to ``timeout_s`` for the first one."""
+        """All events since the last call; waits up to ``timeout_s`` for the first one.
+
+        Raises:
+            NotAttached: This process takes the place of another one, and the driver has not attached.
+        """
+        if not self._attached.is_set():
+            raise NotAttached
         try:
             await asyncio.wait_for(self._arrived.wait(), timeout_s)
         except TimeoutError:
@@ -398,3 +444,10 @@ class Broker:
         """The trial's current attempt, if it is the one of this number."""
         attempt = self._attempts.get(trial)
         return attempt if attempt is not None and attempt.number == number else None
+
+
+class BrokerActor(Broker):
+    """The broker as Ray starts it, and starts it again when its process has died."""
+
+    def __init__(self) -> None:
+        super().__init__(is_new=not ray.get_runtime_context().was_current_actor_reconstructed)

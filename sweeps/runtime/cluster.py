@@ -18,6 +18,7 @@ from sweeps.config import SweepConfig
 from sweeps.errors import UserError
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.node_resources import label
+from sweeps.runtime.own_cluster import OwnCluster
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new
@@ -47,9 +48,9 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
     Raises:
         UserError: ``cluster.address`` does not answer.
     """
+    _silence_libraries()
     import ray
 
-    _silence_libraries()
     from sweeps.compat.ray_core import listening_on_loopback
 
     cluster = config.cluster
@@ -79,9 +80,11 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
             f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
             "start one with `ray start --head`, or use cluster.address=local"
         ) from None
+    own = OwnCluster()
     try:
         yield Connection(alive_nodes(), answering_dashboard(getattr(context, "dashboard_url", None)))
     finally:
+        own.kill()
         ray.shutdown()
 
 
@@ -205,6 +208,8 @@ def _silence_libraries() -> None:
         "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops the trials first
         "TUNE_WARN_THRESHOLD_S": "60",
         "TUNE_RESULT_BUFFER_LENGTH": "1",
+        # Without Ray's server the driver would wait 5 s at its end to tell it of the last tasks.
+        "RAY_task_events_shutdown_flush_timeout_ms": "500",
     }
     for name, value in quiet.items():  # some are read when ray is imported
         os.environ.setdefault(name, value)

@@ -66,6 +66,11 @@ class ReportGate:
             self._decided.set()
         return resumes
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that Tune could be told now."""
+        return self._reports.empty()
+
     async def next(self, timeout_s: float) -> Report | Ended:
         """
         Raises:
@@ -73,7 +78,7 @@ class ReportGate:
         """
         event = await asyncio.wait_for(self._reports.get(), timeout_s)
         if isinstance(event, Report):
-            self.last_delivered = event.step
+            self.last_delivered = max(event.step, self.last_delivered or 0)  # earlier ones may be posted again
         return event
 
     async def wait_for_decision(self) -> None:

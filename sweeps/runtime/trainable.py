@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -31,8 +32,9 @@ from sweeps.constants import (
 )
 from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.attachment import BROKER_DIED, Begun
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
-from sweeps.runtime.events import Ended, Report
+from sweeps.runtime.events import Ended, Report, now_ms
 from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.placement import Fit, Workers
 from sweeps.runtime.pool_evaluator import EvaluationPlace
@@ -114,12 +116,29 @@ class Trial(tune.Trainable):
         self._failure: str | None = None
         self._has_failed = False
         self._largest_micro_batch: int | None = None
+        self._last: dict[str, Any] = {}
+        self._returned_step = 0
         try:
             self._begin(config)
         except Exception as error:  # noqa: BLE001 - any error is this trial's failure
             self._failure = f"{type(error).__name__}: {error}"
 
-    def _begin(self, config: dict[str, Any]) -> None:
+    def _begin(self, config: dict[str, Any], lost: Ended | None = None) -> None:
+        """Begin a trial, and once more whenever the broker's process dies meanwhile.
+
+        Args:
+            config: Tune's config of the trial.
+            lost: See ``Broker.begin``.
+        """
+        while True:
+            try:
+                self._give_to_slot(config, lost)
+            except ray.exceptions.ActorUnavailableError:
+                self._slot.close()
+            else:
+                return
+
+    def _give_to_slot(self, config: dict[str, Any], lost: Ended | None) -> None:
         """Give the trial to the slot of the trial before, if that is warm and fits, or to a new one."""
         context = self._context
         self._config = config
@@ -135,8 +154,6 @@ class Trial(tune.Trainable):
         self._needed |= {name: f"search.metric={name}" for name in sweep.search.metrics}
         self._eval_every = sweep.loop.eval_every if sweep.loop is not None else 1  # users' own training counts reports
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
-        self._last: dict[str, Any] = {}
-        self._returned_step = 0
         origin: Origin | None = config.get(ORIGIN)
         self._num_exploits = origin.num_exploits if origin is not None else 0
         self._is_copied = sweep.search.copies_trials
@@ -157,13 +174,14 @@ class Trial(tune.Trainable):
             storage_path=context.ray_train_folder,
         )
         self._slot.release(spec, reuse=sweep.warm)
-        begin = context.broker.begin.remote(self._trial, sweep.search.judges_trials, sweep.loop is not None)
-        attempt, delivered = ray.get(begin)
-        known_steps = [step for step in (delivered, config.get(LAST_DELIVERED)) if step is not None]
+        judged, saves_when_asked = sweep.search.judges_trials, sweep.loop is not None
+        begin = context.broker.begin.remote(self._trial, judged, saves_when_asked, self._returned_step or None, lost)
+        begun: Begun = ray.get(begin)
+        self._attempt = begun.attempt
         self._slot.assign(
             Assignment(
                 trial=self._trial,
-                attempt=attempt,
+                attempt=begun.attempt,
                 training=sweep.training(),
                 metric=sweep.search.metrics[0],
                 mode=sweep.search.modes[0],
@@ -176,7 +194,7 @@ class Trial(tune.Trainable):
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
                 waits_for_decision=sweep.search.pauses_trials,
-                last_delivered=None if sweep.search.pauses_trials else max(known_steps, default=None),
+                last_delivered=_last_delivered(begun, config, pauses=sweep.search.pauses_trials),
                 broker=context.broker,
                 hang_timeout_s=sweep.scaling.hang_timeout_s,
                 prepare_timeout_s=sweep.scaling.prepare_timeout_s,
@@ -262,16 +280,15 @@ class Trial(tune.Trainable):
     def _begins_again(self, event: Report | Ended) -> bool:
         """Begin again from the last checkpoint after an end that is no failure; returns whether it did.
 
-        Either the workers' nodes or processes are about to end, or the trial is to have another number of workers, or a
-        device ran out of memory while workers wait for
-        each other: then with half the micro batch, which changes no result.
+        Either the workers' nodes or processes are about to end, or the trial is to have another number of workers, or
+        the broker's process has died, or a device ran out of memory while workers wait for each other: then with half
+        the micro batch, which changes no result.
         """
         if not isinstance(event, Ended) or not (self._halves(event) or event.moved is not None):
             return False
-        last, returned_step = self._last, max(self._returned_step, self._last.get(STEP, 0))
+        self._returned_step = max(self._returned_step, self._last.get(STEP, 0))
         self._slot.close()
-        self._begin(self._config)
-        self._last, self._returned_step = last, returned_step
+        self._begin(self._config, event if event.moved == BROKER_DIED else None)
         return True
 
     def _halves(self, end: Ended) -> bool:
@@ -284,9 +301,11 @@ class Trial(tune.Trainable):
 
     def _next_report(self) -> Report | Ended:
         next_report = self._context.broker.next_report
-        event: Report | Ended = ray.get(
-            next_report.remote(self._trial, self._hang_timeout_s, self._context.start_timeout_s)
-        )
+        event: Report | Ended | None = None
+        with contextlib.suppress(ray.exceptions.ActorUnavailableError):
+            event = ray.get(next_report.remote(self._trial, self._hang_timeout_s, self._context.start_timeout_s))
+        if event is None:
+            event = Ended(self._trial, self._attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms())
         return event
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
@@ -316,6 +335,20 @@ class Trial(tune.Trainable):
         self._slot.close()
         if self._is_elastic:
             self._context.broker.release_workers.remote(self._trial)
+
+
+def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> int | None:
+    """See ``Assignment``.
+
+    Args:
+        begun: The attempt.
+        config: Tune's config of the trial.
+        pauses: Whether the scheduler pauses trials, at reports that a trial repeats when it goes on.
+    """
+    known = [step for step in (begun.delivered, config.get(LAST_DELIVERED)) if step is not None]
+    if begun.lost_after is None:
+        return None if pauses else max(known, default=None)
+    return begun.lost_after if pauses else min(begun.lost_after, max(known, default=0))
 
 
 def _hourly(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float) -> dict[str, float]:

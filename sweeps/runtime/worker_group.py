@@ -22,7 +22,13 @@ from ray.train.torch import TorchConfig
 from ray.util import remove_placement_group
 
 from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer, without_retries
-from sweeps.compat.ray_train_workers import execute, placement_group, worker_processes
+from sweeps.compat.ray_train_workers import (
+    WorkerProcess,
+    end_processes,
+    execute,
+    placement_group,
+    worker_processes,
+)
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
@@ -43,7 +49,9 @@ longer; then they are killed, and the slot is rebuilt."""
 DIAGNOSIS_S = 60.0
 """Seconds that operations among workers are given beyond ``hang_timeout_s``: NCCL ends a process whose operation takes
 too long, and its stacks must be saved before."""
-ABORT_TIMEOUT_S = 5.0
+EXITS_WITHIN_S = 10.0
+"""Maximum seconds for workers to run their exit handlers."""
+ABORT_TIMEOUT_S = 5.0 + EXITS_WITHIN_S
 START_TIMEOUT_S = 30.0
 
 
@@ -109,6 +117,7 @@ class Slot:
     def __init__(self, name: str, spec: WorkerGroupSpec, broker: Any):
         self.spec = spec
         self._name, self._broker = name, broker
+        self._hooks = _SlotHooks(name, broker, spec)
         self._trainer = LeanTorchTrainer(
             train_assignments,
             train_loop_config={"slot": name, "broker": broker},
@@ -126,7 +135,7 @@ class Slot:
                 storage_path=spec.storage_path,
                 # Retries are counted by trial, and get a new slot.
                 failure_config=without_retries(),
-                callbacks=[_HandlesToBroker(name, broker, spec)],  # type: ignore[list-item]
+                callbacks=[self._hooks],  # type: ignore[list-item]
                 worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,
             ),
         )
@@ -179,18 +188,17 @@ class Slot:
     def close(self) -> None:
         """Free the workers now. Idempotent."""
         self._is_closing = True
-        handles: dict[str, Any] = {}
         if self._thread.is_alive():
             with contextlib.suppress(ray.exceptions.RayError):
                 if self._attempt is not None and self._ends_within_s:
                     self._stop_attempt()  # a program would outlive its worker for a while, and keep its GPU
-            with contextlib.suppress(ray.exceptions.RayError):  # without the broker there is nothing to abort with
+            with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(self._broker.close_slot.remote(self._name))
-                handles = self._wait_for_handles()
+            self._wait_for_start()
             self._trainer.abort()
             self._thread.join(ABORT_TIMEOUT_S)
         if self._thread.is_alive():
-            self._kill(handles)
+            self._kill()
             self._thread.join(ABORT_TIMEOUT_S)
         self._broker.forget_slot.remote(self._name)
 
@@ -199,16 +207,15 @@ class Slot:
         lost: tuple[WorkerError, ...] = ()
         try:
             self._trainer.fit()
+            if not self._is_closing:  # nobody hears of this after an end of the trial
+                error = "the workers returned before the trial had ended"
         except Exception as exception:  # noqa: BLE001 - any error must end the trial
             if not self._is_closing:
                 error, lost = summarize_error(exception), self._lost_workers(exception)
         self._end_attempt(error, lost)
 
     def _lost_workers(self, exception: BaseException) -> tuple[WorkerError, ...]:
-        try:
-            handles = ray.get(self._broker.handles.remote(self._name))
-        except ray.exceptions.RayError:
-            return ()
+        handles = self._hooks.handles
         nodes = [node for node, _ in handles.get("processes", ())]
         return lost_workers(exception, handles.get("locations", ()), nodes)
 
@@ -217,29 +224,28 @@ class Slot:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(self._broker.end.remote(Ended(*self._attempt, error, others=lost)))
 
-    def _wait_for_handles(self) -> dict[str, Any]:
+    def _wait_for_start(self) -> None:
         """Wait until the group has started: one that is starting cannot be freed, as its placement group is unknown."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        handles: dict[str, Any] = {}
-        while time.monotonic() < deadline and self._thread.is_alive():
-            handles = ray.get(self._broker.handles.remote(self._name))
-            if "workers" in handles:
-                break
+        while not self._hooks.handles and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.05)
-        return handles
 
-    def _kill(self, handles: dict[str, Any]) -> None:
+    def _kill(self) -> None:
+        handles = self._hooks.handles
         for actor in handles.get("workers", []):
             ray.kill(actor)
         if "placement_group" in handles:
             remove_placement_group(handles["placement_group"])
 
 
-class _HandlesToBroker(ControllerHooks):
-    """Called by Train's controller: gives the broker the handles with which the slot can free what was started, and
-    places the workers on none of the nodes that are to be avoided when they are started."""
+class _SlotHooks(ControllerHooks):
+    """Called by Train's controller: gives slot and broker the handles of what was started, and places the workers on
+    none of the nodes that are to be avoided when they are started."""
 
     def __init__(self, slot: str, broker: Any, spec: WorkerGroupSpec):
+        self.handles: dict[str, Any] = {}
+        """Placement group and workers, with which the slot can free them; empty until they have started."""
+        self._workers: list[WorkerProcess] = []
         self._slot, self._broker, self._spec = slot, broker, spec
         self._asked: float | None = None
         """Time at which a placement group was last asked for."""
@@ -259,14 +265,15 @@ class _HandlesToBroker(ControllerHooks):
 
     def after_worker_group_start(self, worker_group: Any) -> None:
         workers, group = worker_processes(worker_group), placement_group(worker_group)
-        handles = {
+        self._workers = workers
+        self.handles = {
             "placement_group": group,
             "reserved": dict(group.bundle_specs[0]),
             "workers": [worker.actor for worker in workers],
             "locations": tuple(worker.location for worker in workers),
             "processes": [(worker.node_id, worker.process_id) for worker in workers],
         }
-        ray.get(self._broker.slot_started.remote(self._slot, handles))
+        ray.get(self._broker.slot_started.remote(self._slot, self.handles))
         for rank, worker in enumerate(workers):
             execute(worker.actor, announce_sigterm, self._broker, self._slot, rank)
         if self._spec.spare_processes != "never":
@@ -280,3 +287,7 @@ class _HandlesToBroker(ControllerHooks):
             if attempt is not None:
                 for error in dead_workers(worker_processes(worker_group)):
                     ray.get(self._broker.worker_failed.remote(*attempt, error))
+        end_processes(self._workers, EXITS_WITHIN_S)
+
+    def before_worker_group_abort(self, worker_group_context: Any) -> None:
+        end_processes(self._workers, EXITS_WITHIN_S)

@@ -12,11 +12,13 @@ from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
+from sweeps.runtime.open_files import write_open_files_at_exit
 from sweeps.runtime.pool_evaluator import PoolEvaluator
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.stored_trial import StoredTrial, in_store
+from sweeps.runtime.users_runs import users_runs_ended
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
@@ -39,6 +41,7 @@ def train_assignments(config: dict[str, Any]) -> None:
     import ray.train
 
     take_resources()
+    write_open_files_at_exit()
     slot, broker = config["slot"], config["broker"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()
@@ -49,7 +52,12 @@ def train_assignments(config: dict[str, Any]) -> None:
             return
         attempt = assignment.trial, assignment.attempt
         try:
-            with in_store(assignment, rank) as (here, stored), log.of_trial(here.log_folder), _errors_printed():
+            with (
+                in_store(assignment, rank) as (here, stored),
+                log.of_trial(here.log_folder),
+                _errors_printed(),
+                users_runs_ended(f"{assignment.sweep}-{assignment.trial}"),
+            ):
                 _train(here, stored, is_main=rank == 0)
         except MicroBatchHalved as halved:  # reported at once, since all other workers wait for this one
             ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))

@@ -46,7 +46,7 @@ def _how(trial: TrialProgress) -> str:
         case "pruned":
             return f" after {done}: the scheduler ended it early, since others were better by then."
         case "stopped":
-            return f" after {done}, before its end. It saved its state."
+            return f" after {done}, before its end. {trial.kept}."
     return f" after {done}."
 
 

@@ -25,6 +25,8 @@ class TrialProgress:
     """Step of that report."""
     steps: int = 0
     attempts: int = 1
+    saved_step: int | None = None
+    """Step of its newest checkpoint; None if it has saved none."""
     error: str | None = None
     """Error that the trial failed with; None as long as it has not."""
     violation: str | None = None
@@ -53,12 +55,23 @@ class TrialProgress:
             violation=trial.violation,
             checkpoints=dict(trial.checkpoints),
             weights=dict(trial.weights),
+            saved_step=max((each.step for each in trial.weights.values()), default=None),
         )
 
     def go_back(self, step: int) -> None:
         """Continue from another trial's state at a step; later steps may be logged again."""
         self.exploits += 1
+        self.saved_step = step
         self.logged.go_back(step)
+
+    @property
+    def kept(self) -> str:
+        """The part of its work that is left when it has stopped, in words."""
+        if self.saved_step is None:
+            return "It has saved no state"
+        if self.saved_step < self.steps:
+            return f"Its state of step {self.saved_step:,} is saved"
+        return "It saved its state"
 
     def take_report(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> bool:
         """Take the metrics of a step; return whether they are the trial's best so far.

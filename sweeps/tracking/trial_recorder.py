@@ -247,6 +247,8 @@ class TrialRecorder:
             weights: Step and values of its weights.
         """
         assert trial_id in self._trials, f"trial {trial_id} was not started"
+        if weights is not None:
+            self._trials[trial_id].saved_step = weights.step
         recorded = self._trials[trial_id].checkpoints
         if self._checkpoints == "copy":
             folder = held if held is not None and Path(held).is_dir() else path

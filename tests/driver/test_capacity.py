@@ -46,11 +46,12 @@ class Cluster:
             concurrent=2,
             pools=None,
             lock=threading.RLock(),
+            shutdown=SimpleNamespace(has_cluster=True),
             suspected=SimpleQueue(),
             announce=self.said.append,
         )
         self.checked: list[Any] = []
-        broker = SimpleNamespace(avoid=SimpleNamespace(remote=self._avoid))
+        broker = SimpleNamespace(avoid=self._avoid)
         session: Any = SimpleNamespace(state=self.state, broker=broker)
         self.capacity = Capacity(plan, session, self.limiter)
 

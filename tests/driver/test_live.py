@@ -37,6 +37,7 @@ def sweep_state(*metrics: str, **changes: Any) -> SweepState:
     metrics = metrics or ("eval/loss",)
     modes = ("min",) * len(metrics)
     search = SimpleNamespace(metrics=metrics, modes=modes, limits={}, value=None, stop=Stop(), num_trials=16)
+    search.judges_trials = False
     composition: Any = SimpleNamespace(config=SimpleNamespace(search=search))
     nobody: Any = None
     made = SweepState("lora-1", composition, changes.pop("view", nobody), 1, Shutdown(None))

@@ -181,7 +181,7 @@ def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
     assert document["failed_attempts"] == []
     assert reached(tmp_path, 1, None)[1] != node
     if take_away is end_raylet:
-        assert "lost its work since the last checkpoint" in err
+        assert "lost its work since its checkpoint of step" in err
     else:
         assert "leaves the cluster in" in document["moves"][0]["reason"]
         assert "saved its state, and goes on with other workers" in err

@@ -6,19 +6,22 @@ import errno
 import os
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock, patch
+from unittest.mock import MagicMock
 
 import pytest
 import ray
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
-from sweeps.constants import PARAMETERS, TRIAL
+from sweeps.constants import COMPLETED, PARAMETERS, STEP, TRIAL
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.state import SweepState
 from sweeps.errors import StorageFailed
+from sweeps.runtime.attachment import TrialSoFar
+from sweeps.runtime.checkpoint_layout import checkpoint_folder
 from sweeps.runtime.events import Ended, Log, Report, Saved, Started
+from sweeps.runtime.report_log import ReportLog
 from sweeps.tracking.spans import Span
 from sweeps.tracking.weights import Weights
 from sweeps.worker_error import WorkerError
@@ -43,9 +46,9 @@ class _Told:
 
 
 class _DeadBroker:
-    drain = property(lambda self: self)
+    is_answering = True
 
-    def remote(self, timeout_s: float) -> None:
+    def drain(self, timeout_s: float) -> None:
         raise ray.exceptions.RayActorError
 
 
@@ -70,12 +73,12 @@ def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recor
 def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails() -> None:
     told = _Told()
     broker = MagicMock()
-    broker.drain.remote.side_effect = ValueError("a mistake of ours")
+    broker.drain.side_effect = ValueError("a mistake of ours")
     session = session_of(told, broker)
     session.start()
     session._thread.join(30)
     assert session.state.shutdown.status == "interrupted"
-    assert broker.stop_all.remote.called
+    assert broker.stop_all.called
     with pytest.raises(ValueError, match="a mistake of ours"):
         session.close()
 
@@ -94,7 +97,7 @@ def test_a_trials_end_that_cannot_be_written_ends_the_sweep_and_is_not_dropped(n
     told = _FailingRecorder()
     told.error = StorageFailed(Path("outputs/s"), str(OSError(number, os.strerror(number))))
     broker = MagicMock()
-    broker.drain.remote.side_effect = ray.exceptions.RayActorError
+    broker.drain.side_effect = ray.exceptions.RayActorError
     session = session_of(told, broker)
     session.start()
     session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
@@ -108,14 +111,50 @@ def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() ->
     told = _FailingRecorder()
     told.error = TypeError("a mistake of ours")
     session = session_of(told, broker := MagicMock())
-    broker.drain.remote.return_value = []
+    broker.drain.return_value = []
     session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
-    with patch("ray.get", lambda found: found):
-        session.start()
-        session._thread.join(30)
+    session.start()
+    session._thread.join(30)
     with pytest.raises(TypeError, match="a mistake of ours"):
         session.close()
     assert session.state.shutdown.interrupts_trials()
+
+
+def test_what_the_broker_had_not_passed_on_when_it_died_is_taken_from_the_report_log(tmp_path: Path) -> None:
+    told = _Told()
+    session = session_of(told, MagicMock())
+    session.state.folder = tmp_path
+    told.exploits = lambda trial: 0  # type: ignore[attr-defined]
+    log = ReportLog(str(checkpoint_folder(tmp_path / "trials", "0000", 0)))
+    for step in (10, 20, 30):
+        log.write(Report("0000", 1, step, {"eval/accuracy": step / 100}, step))
+    log.close()
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take([Started("0000", 1, 0), Report("0000", 1, 10, {"eval/accuracy": 0.1}, 10)])
+    assert session.worker_events.broker_died() == {"0000": TrialSoFar(attempt=1, failures=0, step=10)}
+    session.lifecycle.ended({TRIAL: "0000"}, {STEP: 20, COMPLETED: False})  # the scheduler has stopped it there
+    session.lifecycle.process(session.lifecycle.queued())
+    assert [arguments[1] for name, arguments in told.calls if name == "log"] == [10, 20]
+    assert session.state.trials["0000"].values == (0.2,)
+
+
+def test_a_broker_that_is_late_with_its_answer_does_not_let_trials_end_before_their_events() -> None:
+    told = _Told()
+    broker = MagicMock(is_answering=True)
+    session = session_of(told, broker)
+    answers = iter([[], [Report("0000", 1, 20, {"eval/accuracy": 0.5}, 3)]])
+
+    def drain(timeout_s: float) -> Any:
+        events = next(answers, None)
+        broker.is_answering = events != []
+        return events or []
+
+    broker.drain.side_effect = drain
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.lifecycle.ended({TRIAL: "0000"}, {STEP: 20, COMPLETED: True})
+    session.start()
+    session.close()
+    assert [name for name, _ in told.calls if name in ("log", "end")] == ["log", "end"]
 
 
 def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:
@@ -135,7 +174,7 @@ def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> 
     session = session_of(told, broker)
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
     session.lifecycle.ended({TRIAL: "0000"}, {"eval/accuracy": 0.5})
-    broker.stop.remote.assert_called_once_with("0000", discard=True)
+    broker.discard.assert_called_once_with("0000")
     session.worker_events.take([Report("0000", 1, 20, {"eval/accuracy": 0.5}, 3)])  # Tune decided by this one
     session.lifecycle.process(session.lifecycle.queued())
     session.worker_events.take([Report("0000", 1, 40, {"eval/accuracy": 0.9}, 4), Log("0000", 1, 60, {"loss": 2.0}, 5)])

@@ -40,7 +40,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def train(broker: Broker, trial: str, *, previous: str | None = None, last_step: int = 30) -> tuple[int, int]:
     """Begin a trial as its actor and its workers do; returns its attempt and its workers."""
     number = await asyncio.wait_for(broker.claim_workers(trial, NUMBERS, 1_000_000, previous), 10)
-    attempt, _ = await broker.begin(trial)
+    attempt = (await broker.begin(trial)).attempt
     slot = f"slot-{trial}-{attempt}"
     await broker.assign(slot, Given(trial))
     await broker.slot_started(slot, {"workers": ["a worker"] * number})

@@ -14,6 +14,7 @@ from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.errors import TrialFailed
 from sweeps.runtime import trainable, worker_group
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.attachment import Begun
 from sweeps.runtime.events import Report
 from sweeps.runtime.placement import fit
 from sweeps.runtime.trainable import Trial, TrialContext
@@ -48,13 +49,14 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[An
     """The first trial of a sweep, and what it has given to its slot."""
     composition = compose_sweep("digits", list(SHARED), ConfSearchPath([]))
     trials = fit(composition.config, [composition.config.scaling], [NODE])
-    broker = answering(nodes_to_avoid=(), begin=(1, None))
+    broker = answering(nodes_to_avoid=(), begin=Begun(1, None))
     found: list[Any] = []
     trial: Any = object.__new__(Trial)
     trial._failure, trial._has_failed = None, False
     trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
     trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=lambda *each: found.append(each))
     trial._largest_micro_batch, trial._trial, trial._is_elastic = None, "", False
+    trial._last, trial._returned_step = {}, 0
     monkeypatch.setattr(trainable, "ray", SimpleNamespace(get=lambda answer: answer))
     trial._begin({TRIAL: "0000", PARAMETERS: {}})
     return trial, found

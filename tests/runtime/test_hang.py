@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from sweeps.runtime import attempt, hang, worker_loop
 from sweeps.runtime import broker as broker_module
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.events import Ended, Started
+from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.trial_files import log_name
@@ -106,6 +106,76 @@ def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypa
     assert ended.flight_records == ("{}", None, None)
     assert ended.failure.traceback == "stacks"
     assert "its workers hang" in ended.error
+
+
+async def diagnosed_while_it_ends(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]]
+) -> tuple[list[Any], list[str]]:
+    """Follow a trial that is silent for too long: the events that Tune hears, and the notes to the driver.
+
+    Args:
+        monkeypatch: Of the test.
+        meanwhile: What happens while its workers are asked for their stacks.
+    """
+    broker = Broker()
+
+    async def diagnosed(message: str, *_: Any) -> WorkerError:
+        await meanwhile(broker)
+        return WorkerError(kind="hang", type="Hang", message=message, rank=0, num_workers=1, node="a", traceback="")
+
+    monkeypatch.setattr(broker_module, "diagnose_hang", diagnosed)
+    await broker.begin("0000")
+    handles = {"processes": [("node", 1)], "locations": ("a",), "workers": [WorkerActor("{}")]}
+    await broker.slot_started("slot", handles)
+    broker._attempts["0000"].assign("slot", "logs")
+    await broker.post(Started("0000", 1, 0))
+    heard: list[Any] = []
+    while not heard or not isinstance(heard[-1], Ended):
+        heard.append(await asyncio.wait_for(broker.next_report("0000", 0.2), 10))
+    return heard, [event.text for event in await broker.drain(0.1) if isinstance(event, Note)]
+
+
+def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_has_ended_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ends(broker: Broker) -> None:
+        await broker.post(Report("0000", 1, 10, {"loss": 0.5}, 0))
+        await broker.post(Report("0000", 1, 20, {"loss": 0.4}, 0, done=True))
+        await broker.worker_finished("0000", 1, 0, 1, 100.0)
+
+    (first, last, end), notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, ends))
+    assert (first.step, last.step, last.done) == (10, 20, True)
+    assert end.error is None
+    assert ["went on" in note for note in notes] == [True]
+
+
+def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks_is_not_ended_until_it_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter(range(5))
+
+    async def goes_on_once(broker: Broker) -> None:
+        if next(times) == 0:
+            await broker.post(Log("0000", 1, 5, {"loss": 0.5}, 0))
+
+    (end,), notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, goes_on_once))
+    assert "its workers hang" in end.error
+    assert len(notes) == 1
+
+
+def test_reports_that_wait_for_tune_longer_than_a_hang_are_heard_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def follow() -> list[Any]:
+        broker = Broker()
+        await broker.begin("0000")
+        for event in (Started("0000", 1, 0), Report("0000", 1, 20, {"loss": 0.4}, 0, done=True)):
+            await broker.post(event)
+        await broker.worker_finished("0000", 1, 0, 1, 100.0)
+        await asyncio.sleep(0.3)  # a driver that was stopped, say
+        return [await asyncio.wait_for(broker.next_report("0000", 0.1), 10) for _ in range(2)]
+
+    report, end = asyncio.run(follow())
+    assert report.done
+    assert end.error is None
 
 
 @dataclass

@@ -84,7 +84,7 @@ def test_a_node_that_was_taken_away_without_a_notice_is_no_failure_and_any_other
 
 
 async def train(broker: Broker, slot: str, trial: str, nodes: Sequence[str]) -> None:
-    number, _ = await broker.begin(trial)
+    number = (await broker.begin(trial)).attempt
     await broker.assign(slot, Given(trial, number))
     started = {
         "processes": [(node, 1) for node in nodes],

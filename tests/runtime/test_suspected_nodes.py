@@ -194,7 +194,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         spare_processes="never",
         storage_path="",
     )
-    told = worker_group._HandlesToBroker("slot", broker, spec).on_controller_start_worker_group()
+    told = worker_group._SlotHooks("slot", broker, spec).on_controller_start_worker_group()
     assert told == (expected and {"zone": "a", NODE_ID_LABEL: expected})
     assert asked == [(spec.workers,)]
 

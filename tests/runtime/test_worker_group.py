@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from running import SHORT, Done, points, run
 
+from sweeps.runtime.attachment import Begun
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Report, Started
 
@@ -199,7 +200,7 @@ def reported(step: int) -> Report:
 def test_what_a_trial_measures_before_the_scheduler_has_decided_counts_only_if_it_goes_on(*, stops: bool) -> None:
     async def story() -> list[int]:
         broker = Broker()
-        assert await broker.begin("0000", judged=True) == (1, None)
+        assert await broker.begin("0000", judged=True) == Begun(1, None)
         events = [logged(1), reported(2), logged(3), reported(4), logged(5)]
         for event in events:
             await broker.post(event)
@@ -216,7 +217,7 @@ def test_what_a_trial_measures_before_the_scheduler_has_decided_counts_only_if_i
 
 
 def test_an_attempt_learns_which_report_the_one_before_was_heard_with() -> None:
-    async def story() -> tuple[int, int | None]:
+    async def story() -> Begun:
         broker = Broker()
         await broker.begin("0000")
         for step in (2, 4):
@@ -224,4 +225,4 @@ def test_an_attempt_learns_which_report_the_one_before_was_heard_with() -> None:
         await broker.next_report("0000", 1)
         return await broker.begin("0000")
 
-    assert asyncio.run(story()) == (2, 2)
+    assert asyncio.run(story()) == Begun(2, 2)

@@ -63,6 +63,20 @@ def test_a_trial_says_how_it_ended_with_which_values_and_what_to_type(uri: str) 
     assert " at step " in told["0"]
 
 
+@pytest.mark.parametrize(
+    ("steps", "saved_step", "told"),
+    [
+        (0, None, "after 0 steps, before its end. It has saved no state."),
+        (30, None, "after 30 steps, before its end. It has saved no state."),
+        (30, 20, "before its end. Its state of step 20 is saved."),
+        (30, 30, "before its end. It saved its state."),
+    ],
+)
+def test_a_stopped_trial_says_what_is_left_of_its_work(steps: int, saved_step: int | None, told: str) -> None:
+    trial = TrialProgress(POINT, state="stopped", steps=steps, saved_step=saved_step)
+    assert told in trial_note("digits-1", "0", trial, LOSS)
+
+
 def test_a_description_is_there_from_the_start_and_follows_retries(uri: str) -> None:
     recorder = open_recorder(uri)
     recorder.trials.start("0000", POINT, "", 1)

@@ -1,0 +1,65 @@
+"""Watch over Ray itself: the driver leaves when Ray is gone, while Ray would abort the process a minute later."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+from sweeps.driver.signals import ShutdownSignals
+from sweeps.driver.state import SweepState
+from sweeps.errors import ClusterLost
+from sweeps.runtime.own_cluster import OwnCluster
+
+LOOK_EVERY_S = 0.5
+ANSWERS_WITHIN_S = 2.0
+GONE_AFTER_S = 40.0
+"""Seconds without an answer after which a cluster that was joined is gone: it may be started again before, and Ray ends
+this process after 60 s."""
+SIGNAL_FIRST_S = 0.5
+"""Seconds for a signal to arrive that was sent to Ray and to this process together."""
+
+
+class ClusterWatch:
+    """A thread that looks for Ray's processes, or for the address of a cluster that was joined."""
+
+    def __init__(self, state: SweepState, signals: ShutdownSignals):
+        import ray
+
+        self._state, self._signals = state, signals
+        self._own, self._address = OwnCluster(), ray.get_runtime_context().gcs_address
+        self._answered = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cluster-watch", daemon=True)
+
+    def __enter__(self) -> ClusterWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.wait(LOOK_EVERY_S):
+            if (reason := self._is_gone()) is not None:
+                self._done.wait(SIGNAL_FIRST_S)
+                self._signals.leave(ClusterLost(self._state.sweep, reason))
+                return
+
+    def _is_gone(self) -> str | None:
+        """The reason for which the cluster is gone; None if it is there."""
+        if (ended := self._own.ended()) is not None:
+            return f"its process {ended} has ended"
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN_S).close()
+            self._answered = time.monotonic()
+        except ConnectionRefusedError:
+            if not self._own.is_empty:  # nobody starts it again
+                return f"{self._address} refuses connections"
+        except OSError:  # it is busy, or the network is down
+            pass
+        silent_s = time.monotonic() - self._answered
+        lost = self._own.is_empty and silent_s > GONE_AFTER_S
+        return f"{self._address} has not answered for {silent_s:.0f} s" if lost else None

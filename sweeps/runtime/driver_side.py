@@ -1,0 +1,123 @@
+"""The driver's side of the broker: starts it, and tells a new process of it what applies to the whole sweep.
+
+If the broker's process dies, Ray starts another one behind the same handle. It knows no trial and waits until the
+driver attaches; then the trials' Tune actors begin their trials again, from the newest checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from sweeps.runtime.attachment import NotAttached, TrialSoFar
+from sweeps.runtime.broker import BrokerActor
+from sweeps.runtime.events import Event
+
+MAX_RESTARTS = 100
+"""Number of times that the broker's process may die: one that dies whenever it starts ends the sweep at last."""
+LATE_S = 1.0
+"""Maximum seconds to wait for a broker that is late with its answer, before the driver looks at other things."""
+
+
+class DriverSide:
+    """The driver's calls of the broker. Only ``drain`` waits for an answer."""
+
+    def __init__(self) -> None:
+        """Start the broker's actor, which reserves no resources and ends with the driver; on the driver's node, since
+        the sweep does not survive its loss."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": MAX_RESTARTS}
+        actor: Any = ray.remote(BrokerActor)
+        self.actor = actor.options(scheduling_strategy=here, **options).remote()
+        """Handle for trials and workers."""
+        self._told: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+        """The last message about each matter: a method of the actor, and its arguments."""
+        self._leaving: dict[str, str] = {}
+        self._awaited: Any = None
+        """The call that has not been answered, and whose answer are events."""
+
+    # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
+
+    def stop_all(self) -> None:
+        """Ask every trial, also later ones, to stop after a checkpoint."""
+        self._tell("stop", self.actor.stop_all)
+
+    def resume(self) -> None:
+        """Let later trials train again after ``stop_all``."""
+        self._tell("stop", self.actor.resume)
+
+    def stop_for_good(self, trial: str) -> None:
+        """Ask a trial to stop after a checkpoint, in this attempt and in later ones."""
+        self._tell(f"stop {trial}", self.actor.stop_for_good, trial)
+
+    def search_over(self, over: bool) -> None:
+        """Tell whether the search starts no further trials."""
+        self._tell("search", self.actor.search_over, over)
+
+    def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
+        """Set what elastic trials share; see ``WorkerShares.set_room``."""
+        self._tell("room", self.actor.set_room, places, expected, to_come)
+
+    def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
+        """Place no further workers on some nodes; see ``Broker.avoid``."""
+        self._tell("avoid", self.actor.avoid, nodes, checked)
+
+    def nodes_leave(self, nodes: Mapping[str, str]) -> None:
+        """Let the trials on some nodes go on elsewhere; see ``Broker.nodes_leave``."""
+        self._leaving |= nodes
+        self._tell("leaving", self.actor.nodes_leave, {**self._leaving})
+
+    def check_nodes(self) -> None:
+        """Name the nodes of attempts that may have failed because of them."""
+        self._tell("check", self.actor.check_nodes)
+
+    def _tell(self, matter: str, method: Any, *arguments: Any) -> None:
+        self._told[matter] = method, arguments
+        method.remote(*arguments)
+
+    # --- one trial --------------------------------------------------------------------------------------------
+
+    def discard(self, trial: str) -> None:
+        """Stop a trial without a checkpoint, and drop what its workers post until they notice: it is over for good."""
+        self.actor.stop.remote(trial, discard=True)
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the broker has answered the last ``drain``."""
+        return self._awaited is None
+
+    def drain(self, timeout_s: float) -> list[Event] | None:
+        """All events since the last call; waits up to ``timeout_s`` for the first one, and somewhat longer for a broker
+        that does not answer.
+
+        Returns:
+            None if the broker's process has died: events may be lost, and ``attach`` is to be called.
+
+        Raises:
+            RayError: The cluster is gone.
+        """
+        if self._awaited is None:
+            self._awaited = self.actor.drain.remote(timeout_s)
+        if not ray.wait([self._awaited], timeout=timeout_s + LATE_S)[0]:
+            return []
+        drained, self._awaited = self._awaited, None
+        try:
+            events: list[Event] = ray.get(drained)
+        except (ray.exceptions.ActorUnavailableError, NotAttached):
+            return None
+        return events
+
+    def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
+        """Tell a new process of the broker what the one before knew, and let the trials begin again.
+
+        Args:
+            trials: What the driver knows of the trials that have not ended.
+        """
+        for method, arguments in [*self._told.values()]:
+            method.remote(*arguments)
+        self._awaited = self.actor.attach.remote(trials)

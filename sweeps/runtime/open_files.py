@@ -1,0 +1,22 @@
+"""Files that a user's code has left open in a worker: Ray ends its processes before Python would write them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import io
+
+
+def write_open_files_at_exit() -> None:
+    """Write what open files hold back when this process ends, after its exit handlers that are registered later."""
+    atexit.register(_write_open_files)
+
+
+def _write_open_files() -> None:
+    gc.unfreeze()  # `MemoryCleanup` has hidden some
+    for each in gc.get_objects():
+        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
+            with contextlib.suppress(OSError, ValueError):  # open for reading, or its disk is gone
+                each.flush()
+    gc.freeze()  # else Python searches all objects of the libraries for garbage as it ends, for seconds

@@ -1,0 +1,47 @@
+"""MLflow runs that a user's own code starts in a trial: named after the trial, and ended with it.
+
+MLflow would draw their names, the same for every trial, since each seeds Python's generator alike; and it would leave
+them running, since the process goes on with the next trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+RUN_TAGS = "MLFLOW_RUN_CONTEXT"
+"""Environment variable of MLflow: tags, as JSON, of all runs that are started."""
+
+
+@contextlib.contextmanager
+def users_runs_ended(trial_name: str) -> Iterator[None]:
+    """Name the runs that are started meanwhile without a name, and end those that this thread has left.
+
+    Args:
+        trial_name: Name of the sweep and number of the trial.
+    """
+    before = os.environ.get(RUN_TAGS)
+    os.environ[RUN_TAGS] = json.dumps({"mlflow.runName": trial_name} | json.loads(before or "{}"))
+    try:
+        yield
+    except BaseException:
+        _end_runs("FAILED")
+        raise
+    else:
+        _end_runs("FINISHED")
+    finally:
+        if before is None:
+            del os.environ[RUN_TAGS]
+        else:
+            os.environ[RUN_TAGS] = before
+
+
+def _end_runs(status: str) -> None:
+    mlflow: Any = sys.modules.get("mlflow")
+    with contextlib.suppress(Exception):  # a trial must not fail since the user's server does not answer
+        while mlflow is not None and mlflow.active_run() is not None:
+            mlflow.end_run(status)

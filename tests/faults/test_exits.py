@@ -1,0 +1,89 @@
+"""Workers end as Python programs do: exit handlers run, files are written, and a user's own MLflow runs end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from running import NO_PREFLIGHT, Done, points, run
+
+USERS = """
+import atexit, os, time
+from pathlib import Path
+import mlflow
+import ray.train
+
+HANDLERS, FILES = set(), []
+
+def train(config):
+    what, notes = config["what"], Path(config["notes"])
+    mlflow.start_run()
+    mlflow.log_param("what", what)
+    if os.getpid() not in HANDLERS:
+        HANDLERS.add(os.getpid())
+        atexit.register(leaves, notes, what)
+    FILES.append(open(notes / f"{what}.txt", "w"))
+    FILES[-1].write("buffered")
+    if what == "fails":
+        raise ValueError("of no use")
+    for _ in range(3):
+        ray.train.report({"loss": 0.1})
+
+def leaves(notes, what):
+    time.sleep(0.5)
+    (notes / f"{what}.left").touch()
+"""
+CONF = """
+# A function of this test.
+defaults: [ray_train_function, _self_]
+space: null
+task:
+  _target_: users.train
+  arguments: {what: good, notes: NOTES}
+  metrics: []
+search: {metric: loss, mode: min, default_first: false, max_retries: 0}
+"""
+
+
+@pytest.fixture(scope="module", params=["process", "warm"])
+def sweep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """A sweep of four trials, and the folder of what their function has left there."""
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    notes = folder / "notes"
+    notes.mkdir()
+    (folder / "users.py").write_text(USERS, encoding="utf-8")
+    (folder / "users.yaml").write_text(CONF.replace("NOTES", str(notes)).strip(), encoding="utf-8")
+    trials = ["good", "fails", "last"]
+    done = run(
+        folder,
+        *("conf=users", f"--config-dir={folder}", f"task.arguments.what=choice({', '.join(trials)})"),
+        points(*({"task.arguments.what": what} for what in trials)),
+        *("search.num_trials=3", "cluster.num_cpus=1", "scaling.num_workers=1", f"scaling.isolation={request.param}"),
+        *("search/scheduler=none", "--name=exits", NO_PREFLIGHT),
+    )
+    return done, notes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_exit_handlers_run_and_files_are_written_when_workers_end(sweep: tuple[Done, Path]) -> None:
+    done, notes = sweep
+    trials = {trial["params"]["task.arguments.what"]: trial["state"] for trial in done.document["trials"]}
+    assert trials == {"good": "finished", "fails": "failed", "last": "finished"}, done.err
+    written = {path.name: path.read_text(encoding="utf-8") for path in notes.glob("*.txt")}
+    left = {path.stem for path in notes.glob("*.left")}
+    began = {"good", "fails", "last"} if "process" in str(notes) else {"good", "last"}  # the failure ends the first one
+    assert (written, left) == ({f"{what}.txt": "buffered" for what in trials}, began)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_users_own_runs_are_named_after_their_trial_and_end_with_it(sweep: tuple[Done, Path]) -> None:
+    done, _ = sweep
+    found = MlflowClient(done.store).search_runs(["0"])
+    assert {(run.data.params["what"], run.info.run_name, run.info.status) for run in found} == {
+        ("good", "exits-0000", "FINISHED"),
+        ("fails", "exits-0001", "FAILED"),
+        ("last", "exits-0002", "FINISHED"),
+    }

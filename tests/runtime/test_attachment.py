@@ -1,0 +1,65 @@
+"""A process of the broker that takes the place of one that has died: what it knows, and what trials do with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sweeps.constants import LAST_DELIVERED
+from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, TrialSoFar
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.events import Ended, Log
+from sweeps.runtime.trainable import _last_delivered
+
+
+def test_trials_begin_once_the_driver_has_attached_and_with_the_next_number() -> None:
+    async def story() -> tuple[Begun, Begun, list[Any]]:
+        broker = Broker(is_new=False)
+        with pytest.raises(NotAttached):
+            await broker.drain(0)
+        lost = Ended("0000", 2, BROKER_DIED, moved=BROKER_DIED)
+        begins = asyncio.create_task(broker.begin("0000", delivered=20, lost=lost))
+        await asyncio.sleep(0.05)
+        assert not begins.done()
+        await broker.attach({"0000": TrialSoFar(attempt=1, failures=1, step=15)})
+        begun = await begins
+        await broker.post(Log("0000", 2, 25, {"loss": 1.0}, 0))  # of the attempt before
+        await broker.post(Log("0000", 3, 25, {"loss": 1.0}, 0))
+        return begun, await broker.begin("0001"), await broker.drain(0.1)
+
+    begun, other, events = asyncio.run(story())
+    assert begun == Begun(3, delivered=20, lost_after=15)
+    assert other == Begun(1, None)
+    assert [(type(event), event.attempt) for event in events] == [(Ended, 2), (Log, 3)]
+
+
+def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:
+    async def story() -> tuple[Any, Any]:
+        broker = Broker(is_new=False)
+        return await broker.next_report("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)
+
+    assert asyncio.run(story()) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("begun", "pauses", "posted_again_from"),
+    [
+        (Begun(1, None), False, None),
+        (Begun(2, 20), False, 20),
+        (Begun(2, 20), True, None),  # such a trial repeats the report at which it paused
+        (Begun(2, 20, lost_after=15), False, 15),  # the driver has heard less than Tune
+        (Begun(2, 20, lost_after=25), False, 20),  # and more
+        (Begun(2, None, lost_after=5), False, 0),
+        (Begun(2, 20, lost_after=15), True, 15),
+    ],
+)
+def test_what_tune_or_the_driver_has_not_heard_is_posted_again(
+    begun: Begun, pauses: bool, posted_again_from: int | None
+) -> None:
+    assert _last_delivered(begun, {}, pauses=pauses) == posted_again_from
+
+
+def test_what_an_earlier_session_has_heard_is_not_posted_again() -> None:
+    assert _last_delivered(Begun(1, None), {LAST_DELIVERED: 30}, pauses=False) == 30
