@@ -203,7 +203,7 @@ def _application(config: Path) -> Path | None:
     for folder in (config.parent, config.parent.parent):
         for script in sorted(folder.glob("*.py")):
             with contextlib.suppress(OSError, ValueError, SyntaxError):
-                found = config_of(ast.parse(script.read_text()))
+                found = config_of(ast.parse(script.read_bytes()))
                 if found is not None and (folder / found.folder / f"{found.name}.yaml").samefile(config):
                     return script
     return None
