@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,7 +119,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
         ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
     )
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
-    return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}"
+    return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}{_as_text(detail, key)}"
 
 
 def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
@@ -136,6 +138,15 @@ def _searched(key: str, value: Any) -> str:
     if not isinstance(value, list) or not value or isinstance(value[0], list | dict):
         return ""
     return f"; to search these, write '{key}=choice({', '.join(map(str, value[:5]))}{', ...' if value[5:] else ''})'"
+
+
+def _as_text(detail: Mapping[str, Any], key: str) -> str:
+    """Say how a text that looks like a number or a boolean is written, such as the name of a folder."""
+    value = detail["input"]
+    if detail["type"] != "string_type" or not isinstance(value, bool | int | float):
+        return ""
+    text = json.dumps(str(value).lower() if isinstance(value, bool) else str(value))
+    return f"; for the text write {shlex.quote(f'{key}={text}')}, or {key.rpartition('.')[2]}: {text} in YAML"
 
 
 def _not_a_mapping(key: str, value: Any) -> str:

@@ -225,6 +225,7 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
         ("digits", ["search.mode=maximize"], ConfigError, ["search.mode='maximize'", "did you mean max?"]),
         ("digits", ["search.sampler.kind=tpee"], ConfigError, ["search.sampler.kind='tpee'", "did you mean tpe?"]),
         ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),
+        ("llm_lora", ["data=text", "data.path=2026"], ConfigError, ["data.path=2026", """'data.path="2026"'"""]),
         ("digits", ["train.lr=-1"], ConfigError, ["train.lr=-1", "greater than 0"]),
         ("digits", ["train.max_steps=2.5"], ConfigError, ["train.max_steps=2.5", "integer"]),
         ("digits", ["train.epochs=1"], ConfigError, ["max_steps", "epochs", "null"]),
