@@ -32,6 +32,7 @@ from sweeps.cli import (  # noqa: F401
 # isort: on
 from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, app, stderr
 from sweeps.errors import SweepsError
+from sweeps.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.suggestions import did_you_mean
 
 __all__ = ["app", "main"]
@@ -85,6 +86,9 @@ def _print_error(error: Exception) -> tuple[int, str]:
         return MISTAKE, error.format_message()
     elif isinstance(error, click.ClickException):  # an unknown verb or option
         status, message, usage = MISTAKE, _with_nearest(error), True
+    elif (file := shadowing_file(error)) is not None:
+        status = MISTAKE
+        message = f"{describe_shadowing(file)} ({error})"
     else:
         message = _unexpected(error)
     stderr.print(f"sweeps: {message}", highlight=False, soft_wrap=True)

@@ -105,6 +105,12 @@ def _started_here(start: Callable[[], Any]) -> Any:
             ray.shutdown()
             lines = str(error).strip().splitlines() or [type(error).__name__]
             failure = "; ".join(dict.fromkeys((lines[0], lines[-1])))  # Ray puts the cause at the end
+            if "AF_UNIX path length" in failure:
+                name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+                raise UserError(
+                    f"{name}={os.environ.get(name)}: is too long for the sockets that Ray makes below it; set it to "
+                    f"a folder with a short name, as in {name}=/tmp"
+                ) from None
     raise UserError(
         f"cluster.address=local: Ray did not start on this machine, twice ({failure}); see whether it is out of memory "
         "or of space for temporary files, or too busy, and run the command again"

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from sweeps.compat.mlflow import override_request_settings
+from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
 from sweeps.errors import TrackingUnreachable
 from sweeps.redact import redact_uri
 from sweeps.tracking.sqlite_file import check_sqlite_file
-from sweeps.tracking.uris import absolute, sqlite_path
+from sweeps.tracking.uris import absolute, decodes_paths, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -126,9 +126,13 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     None if MLflow's default is right: ``./mlruns`` for a database in the working folder, and a server's own location.
     """
     path = sqlite_path(uri)
-    if path is None or path.absolute().parent == Path.cwd():
+    if path is None:
         return None
-    return str(path.absolute().parent / "mlruns" / re.sub(r"[^\w.-]+", "_", experiment))
+    beside = path.absolute().parent
+    folder = beside / "mlruns" / re.sub(r"[^\w.-]+", "_", experiment)
+    if "%" in str(beside):  # MLflow would decode a plain path, and write into another folder
+        return folder.as_uri()
+    return None if beside == Path.cwd() else str(folder)
 
 
 def check_port(uri: str) -> None:
@@ -166,6 +170,9 @@ def _prepare() -> None:
     # Else ten connections are kept, and others made anew for each call.
     os.environ.setdefault("MLFLOW_HTTP_POOL_MAXSIZE", str(CALLS_AT_ONCE))
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
+
+    if decodes_paths():
+        make_folders_of_decoded_paths()
 
     # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -13,7 +13,6 @@ from sweeps.search.other_trials.names import last_part
 from sweeps.search.other_trials.trial import TABLE_SUFFIXES, OtherSearch, OtherTrial, address, existing_file
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.client import first_cause
-from sweeps_train.csv_header import other_separator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +72,7 @@ def _read(key: str, path: Path) -> pd.DataFrame:
     except Exception as error:
         raise UserError(f"{key}={path}: is no {path.suffix} file that can be read ({first_cause(error)})") from error
     columns = [str(column) for column in table.columns]
-    if len(columns) == 1 and (found := other_separator(columns[0], ",")) is not None:
+    if len(columns) == 1 and (found := next((each for each in ";\t|" if each in columns[0]), None)):
         raise UserError(
             f"{key}={path}: has one column {columns[0]!r}, whose cells are separated by {found!r}; write it with commas"
             " (.csv) or tabs (.tsv)"
