@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
 from sweeps.errors import TrackingUnreachable
 from sweeps.redact import redact_uri
+from sweeps.tracking.folder_lock import folder_locked
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import absolute, decodes_paths, sqlite_path
 
@@ -27,6 +28,8 @@ CONNECT_WITHIN_S = 5
 """Maximum seconds for a tracking server to accept a connection."""
 REACH_WITHIN_S = 10
 """Maximum seconds for it to answer; one that has just been started needs some seconds for its first answer."""
+MAKE_TABLES_WITHIN_S = 60
+"""Maximum seconds to wait for another process that makes the tables of a store."""
 CALLS_AT_ONCE = 32
 """Number of concurrent calls to a server, which answers several. A database is written by one thread."""
 
@@ -51,7 +54,7 @@ def connect(uri: str) -> MlflowClient:
         check_sqlite_file(path)
     try:
         check_port(uri)
-        with request_limits(REACH_WITHIN_S):
+        with request_limits(REACH_WITHIN_S), _making_tables(path):
             # MLflow opens the file again in each thread: after a change of the working folder a relative path would
             # be another file.
             client = MlflowClient(tracking_uri=absolute(uri))
@@ -59,6 +62,11 @@ def connect(uri: str) -> MlflowClient:
     except Exception as error:
         raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_explained(uri, error)}") from error
     return client
+
+
+def _making_tables(path: Path | None) -> AbstractContextManager[None]:
+    """Let one process at a time connect to an SQLite store: of two that make its tables, one would fail."""
+    return nullcontext() if path is None else folder_locked(path.absolute().parent, MAKE_TABLES_WITHIN_S)
 
 
 def _explained(uri: str, error: Exception) -> str:

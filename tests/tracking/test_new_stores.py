@@ -1,14 +1,17 @@
-"""Sweeps are recorded in, and read from, folders of any name."""
+"""A new store is made in a folder of any name, and by several processes at the same moment."""
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 
 import pytest
 from recording import CONFIG, record_small_sweep
 
 from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.errors import TrackingUnreachable
 from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.client import connect
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.uris import absolute, decodes_paths, sqlite_path, sqlite_uri
 
@@ -37,3 +40,26 @@ def test_the_uri_of_a_file_leads_to_the_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / name / "mlflow.db"
     assert sqlite_path(sqlite_uri(path)) == path
     assert absolute(sqlite_uri(path)) == sqlite_uri(path)
+
+
+def test_processes_that_connect_to_a_new_store_at_the_same_moment_all_find_its_tables(tmp_path: Path) -> None:
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - before the fork, so that they meet
+
+    context = multiprocessing.get_context("fork")
+    start, answers = context.Barrier(3), context.Queue()
+
+    def one() -> None:
+        start.wait()
+        try:
+            connect(f"sqlite:///{tmp_path}/mlflow.db")
+            answers.put("connected")
+        except TrackingUnreachable as error:
+            answers.put(str(error))
+
+    processes = [context.Process(target=one) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert [answers.get(timeout=60) for _ in processes] == ["connected"] * 3
+    for process in processes:
+        process.join()
+    assert [path.name for path in tmp_path.glob("*.db*")] == ["mlflow.db"]
