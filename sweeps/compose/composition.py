@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sweeps.compose.derived import register_calc, without_prefix
-from sweeps.compose.dotted import MISSING, find
+from sweeps.compose.dotted import MISSING, find, keys_of
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.schedulers import NoScheduler
@@ -50,8 +50,8 @@ class Composition:
     def derives(self, parameters: Mapping[str, Any], path: str) -> bool:
         """Whether a value is computed from other values in the YAML, which may be sampled."""
         value: Any = self.variants[self.variant(parameters)]
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else value
+        for key in keys_of(value, path) or path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else value
         return _interpolates(value)
 
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,8 @@ class Composition:
         variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
         for each in [config, *variants.values()]:
             for path, value in values.items():
-                OmegaConf.update(each, path, value, force_add=True)
+                if not _sets_a_name_with_dots(each, document, path, value):
+                    OmegaConf.update(each, path, value, force_add=True)
         raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
         return replace(self, config=read_config(resolve(config)), variants=raw)
 
@@ -209,7 +210,7 @@ def _with_plain_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dic
     try:
         config: dict[str, Any] = _copied(raw)
         for path, value in values.items():
-            *sections, name = path.split(".")
+            *sections, name = keys_of(config, path) or path.split(".")
             section: Any = config
             for part in sections:
                 section = section.get(part)
@@ -244,9 +245,23 @@ def _from_environment(text: str, value: str | None) -> Any:  # noqa: ARG001 - th
 def _with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfig:
     config = OmegaConf.create(dict(raw))
     for path, value in values.items():
+        if _sets_a_name_with_dots(config, raw, path, value):
+            continue
         _copy_referenced_sections(config, path)
         OmegaConf.update(config, path, value, merge=False, force_add=True)
     return config
+
+
+def _sets_a_name_with_dots(config: DictConfig, raw: Mapping[str, Any], path: str, value: Any) -> bool:
+    """Set a value whose own name has dots; return False if the path has none such."""
+    keys = keys_of(raw, path)
+    if keys is None or keys == path.split("."):
+        return False
+    section = config
+    for key in keys[:-1]:
+        section = section[key]
+    section[keys[-1]] = value
+    return True
 
 
 def _unresolved_with(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

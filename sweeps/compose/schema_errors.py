@@ -158,6 +158,11 @@ def _not_a_mapping(key: str, value: Any) -> str:
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     """Suggest keys, as ``"; did you mean train.lr?"``; only the last part is compared."""
     owner, name = path[:-1], path[-1]
+    if name == "space" and owner:
+        return (
+            "; a space is of the whole sweep: begin the option's file with `# @package _global_`, and put its other "
+            "keys below their section"
+        )
     other = hint_for_key(name) if path[0] == "space" else None
     close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # only `lr` of `train.lr` was typed

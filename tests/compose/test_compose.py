@@ -365,3 +365,87 @@ def test_a_trials_config_has_the_environment_of_now(monkeypatch: pytest.MonkeyPa
         assert composition.trial({"train.lr": 0.01}).tracking.uri == uri
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert composition.trial({"train.lr": 0.01}).tracking.uri == "sqlite:///mlflow.db"
+
+
+NAMES_WITH_DOTS = """
+defaults: [ray_train_function, _self_]
+task:
+  arguments: {model.lr: 0.1, model: small, depth: "${task.arguments.model}"}
+space:
+  task.arguments.model.lr: {type: float, low: 0.1, high: 1}
+"""
+
+
+def test_an_argument_whose_name_has_dots_is_set_and_searched_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "dots.yaml").write_text(NAMES_WITH_DOTS)
+    found = composed("dots", folders=(tmp_path,))
+    trial = found.trial({"task.arguments.model.lr": 0.5})
+    assert {"model.lr": 0.5, "model": "small", "depth": "small"}.items() <= trial.task.arguments.items()  # type: ignore[union-attr]
+    fixed = composed("dots", "task.arguments.model.lr=0.25", folders=(tmp_path,))
+    assert "task.arguments.model.lr" not in fixed.config.space
+    assert fixed.config.task.arguments["model.lr"] == 0.25  # type: ignore[union-attr]
+    assert fixed.config.task.arguments["model"] == "small"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ("[auto, off, sdpa]", ["line 4", "off", "is false to YAML", "'off'"]),
+        ("[on, off, no]", ["line 4", "is true to YAML", "'on'"]),
+        ("\n    - yes\n    - maybe", ["line 5", "yes", "is true to YAML"]),
+    ],
+)
+def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
+    choices: str, words: list[str], tmp_path: Path
+) -> None:
+    space = f"space:\n  task.arguments.x:\n    choices: {choices}\n    type: categorical\n"
+    (tmp_path / "words.yaml").write_text(f"defaults: [ray_train_function, _self_]\n{space}")
+    with pytest.raises(ConfigError) as raised:
+        composed("words", folders=(tmp_path,))
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["train:\n \u00a0lr: 0.1\n", "train:\n\u3000lr: 0.1\n", "seed:\u00a03\n"])
+def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "blanks.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
+    with pytest.raises(ConfigError, match=r"blanks.yaml: line [23], column \d+: .* replace it by a plain blank"):
+        composed("blanks", folders=(tmp_path,))
+
+
+def test_the_space_of_an_option_is_searched_in_the_trials_that_have_the_option(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "deep.yaml").write_text(
+        "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
+        "space:\n  model.depth: {type: int, low: 2, high: 4}\n"
+    )
+    tokens = ("space=none", "train.lr=interval(0.01, 0.1)", "model=choice(conv_net, deep)")
+    found = composed("digits", *tokens, folders=(tmp_path,))
+    assert found.config.space["model.depth"].when == {"model": ["deep"]}
+    assert found.config.space["train.lr"].when == {}
+    assert found.trial({"model": "deep", "model.depth": 3}).model.depth == 3  # type: ignore[union-attr]
+    assert "model.depth" not in composed("digits", *tokens, "~space.model.depth", folders=(tmp_path,)).config.space
+    changed = composed("digits", *tokens, "space.model.depth.high=5", folders=(tmp_path,))
+    assert changed.config.space["model.depth"].high == 5  # type: ignore[union-attr]
+    alone = composed("digits", "space=none", "model=deep", folders=(tmp_path,)).config.space["model.depth"]
+    assert alone.when == {}
+
+
+def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    for name, low in (("deep", 2), ("wide", 1)):
+        (tmp_path / "model" / f"{name}.yaml").write_text(
+            "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
+            f"space:\n  model.depth: {{type: int, low: {low}, high: 4}}\n"
+        )
+    with pytest.raises(ConfigError, match=r"space.model.depth: model=deep and model=wide search it in different"):
+        composed("digits", "space=none", "model=choice(deep, wide)", folders=(tmp_path,))
+
+
+def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "deep.yaml").write_text(
+        "defaults: [vision_transformer, _self_]\nspace:\n  model.depth: {type: int, low: 2, high: 4}\n"
+    )
+    with pytest.raises(ConfigError, match=r"model.space=.*begin the option's file with `# @package _global_`"):
+        composed("digits", "space=none", "model=deep", folders=(tmp_path,))
