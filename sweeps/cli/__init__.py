@@ -31,6 +31,7 @@ from sweeps.cli import (  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, app, stderr
+from sweeps.compose.hydra_settings import OPTIONS
 from sweeps.errors import SweepsError
 from sweeps.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.suggestions import did_you_mean
@@ -99,6 +100,8 @@ def _print_error(error: Exception) -> tuple[int, str]:
 
 def _with_nearest(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        if (instead := OPTIONS.get(error.option_name)) is not None:
+            return f"{error.option_name} is an option of Hydra's own program; {instead}"
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
         return f"there is no option {error.option_name}{did_you_mean(error.option_name, known, listed=0)}"
     return error.format_message()

@@ -14,6 +14,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from sweeps.compose.config_modules import CONFIG_MODULES, import_config_modules
 from sweeps.compose.derived import register_calc, without_prefix
 from sweeps.compose.dotted import MISSING, find, keys_of
 from sweeps.compose.schema_errors import read_config
@@ -179,6 +180,7 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
         ConfigError: An interpolation cannot be resolved, or a required value (``???``) is missing.
     """
     register_calc()
+    import_config_modules()
     config = container if isinstance(container, DictConfig) else OmegaConf.create(dict(container))
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -189,6 +191,13 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
         reason = without_prefix(first_line(error))
         if (unset := re.fullmatch(r"Interpolation key '(.+)' not found", reason)) is not None:
             reason = f"the config does not set {unset[1]}, and its default is not read; add the line {unset[1]}: VALUE"
+        if "HydraConfig was not set" in reason:
+            reason = "only Hydra's own program has ${hydra:...}; write the value itself, or ${name} and ${output_dir}"
+        if (unknown := re.fullmatch(r"Unsupported interpolation type (.+)", reason)) is not None:
+            reason = (
+                f"there is no resolver {unknown[1]}; ${{calc:'...'}} computes, and {CONFIG_MODULES}=MODULE imports a "
+                "module that registers others"
+            )
         raise ConfigError(f"{error.full_key}{'' if written is MISSING else f'={written}'}: {reason}") from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}

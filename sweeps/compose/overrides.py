@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from sweeps.compose.composition import first_line
@@ -27,6 +27,7 @@ _OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.(-[\w-]+)=(.*)", re.DOTALL)
 FUNCTIONS = "choice|interval|range|glob|tag|int|float|sort|shuffle"
 """Functions of Hydra's grammar whose value is a range."""
 _RANGE = re.compile(rf"({FUNCTIONS})\(.*\)", re.DOTALL)
+MIXED = "choices are values, and one of these is a range; give one range alone, or values alone"
 _PLAIN = re.compile(r"""[\w/\-\\+.$%*@?|: ]+|"[^"]*"|'[^']*'""", re.ASCII)
 """Text that Hydra reads without quotes, or with its own."""
 
@@ -46,7 +47,8 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
             raise ConfigError(_explained(token, first_line(error), before=parsed[-1:])) from None
         if not override.key_or_group:
             raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
-        _check_one_file(override)
+        if override.is_sweep_override():
+            _check_choices(override)
         parsed.append(override)
     return parsed
 
@@ -56,7 +58,9 @@ def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
     key, equals, value = token.partition("=")
     reason = reason.rpartition("': ")[2] if reason.startswith("HydraException while") else reason
     what = f"{token!r} is not an override ({reason})"
-    if equals and (quoted := _quoted_choices(value)) is not None:
+    if "Sweep is incompatible with" in reason:
+        return f"{token!r}: {MIXED}"
+    if (quoted := _quoted_choices(value)) is not None:
         return f"{what}; quote texts with such characters: {shlex.quote(f'{key}={quoted}')}"
     if (hint := hint_for_override(token)) is not None:
         has_null = _RANGE.search(token) is not None and "null" in token  # Hydra's grammar allows none there
@@ -66,13 +70,19 @@ def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
         if before and "=" in (beginning := str(before[0].input_line)):
             also = f"{shlex.quote(f'{beginning} {token}')} for a value with a blank"
         return f"{what}; write key=value, and quote what the shell would take, as in {also}"
+    return f"{what}{_fix(key, value, reason)}"
+
+
+def _fix(key: str, value: str, reason: str) -> str:
+    """Say how a value is written that Hydra's grammar does not read."""
     if not key.isascii():
-        return f"{what}: a key on the command line has letters of ASCII only; write this one in a YAML file"
+        return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
+    functions = ""
     if reason.startswith("Unknown function"):
-        what = f"{what}; the functions are {FUNCTIONS.replace('|', ', ')}"
+        functions = f"; the functions are {FUNCTIONS.replace('|', ', ')}"
     elif value.lstrip()[:1] in ("[", "{") or _RANGE.match(f"{value})"):
-        return f"{what}; close each bracket, and quote texts with other characters, as in '[\"a#b\"]'"
-    return f"{what}; quote a text with such characters: {shlex.quote(written_override(key, value))}"
+        return "; close each bracket, and quote texts with other characters, as in '[\"a#b\"]'"
+    return f"{functions}; quote a text with such characters: {shlex.quote(written_override(key, value))}"
 
 
 def _quoted_choices(value: str) -> str | None:
@@ -85,13 +95,17 @@ def _quoted_choices(value: str) -> str | None:
     return f"choice({', '.join(written)})" if written != items else None
 
 
-def _check_one_file(override: Override) -> None:
+def _check_choices(override: Override) -> None:
     """
     Raises:
-        ConfigError: The value is a search of the parts of a file's name with a comma.
+        ConfigError: A choice is a range, or all are the parts of a file's name with a comma.
     """
-    value: Any = override.value() if override.is_sweep_override() else None
-    if not isinstance(value, ChoiceSweep) or not value.simple_form or override.input_line is None:
+    value: Any = override.value()
+    if not isinstance(value, ChoiceSweep) or override.input_line is None:
+        return
+    if any(isinstance(each, Sweep) for each in value.list):
+        raise ConfigError(f"{override.input_line}: {MIXED}")
+    if not value.simple_form:
         return
     key, _, text = override.input_line.partition("=")
     if Path(text).expanduser().exists():

@@ -22,6 +22,8 @@ from sweeps.runtime.node_resources import label
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new
 one, without end."""
+OF_THIS_USER = ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB", "SWEEPS_CONFIG_MODULES")
+"""Environment variables of this user that every process of a sweep gets."""
 DASHBOARD_WITHIN_S = 3.0
 """Maximum seconds to wait for the first answer of Ray's dashboard."""
 
@@ -196,7 +198,7 @@ def _process_environment() -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",  # avoids a warning about forks in every worker
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         # A cluster that is already running has not inherited this user's settings of the cache for tokenized data.
-        **{name: os.environ[name] for name in ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB") if name in os.environ},
+        **{name: os.environ[name] for name in OF_THIS_USER if name in os.environ},
     }
 
 

@@ -14,7 +14,7 @@ from sweeps.compose.overrides import parse_values, written_override
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.conf_folders import conf_folder
-from sweeps.errors import ConfigError, UnknownName
+from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.validate.config import check_sweep, lookup_in
 
 
@@ -449,3 +449,94 @@ def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path:
     )
     with pytest.raises(ConfigError, match=r"model.space=.*begin the option's file with `# @package _global_`"):
         composed("digits", "space=none", "model=deep", folders=(tmp_path,))
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("hydra.run.dir=x", "hydra.run.dir=x: is a setting of Hydra's own program, .*output_dir"),
+        ("hydra/sweeper=optuna", "hydra/sweeper=optuna: is a setting of .*write search.num_trials"),
+        ("hydra.sweeper.n_trials=3", "write search.num_trials, search/sampler"),
+        ("hydra/launcher=joblib", "search.max_concurrent"),
+        ("hydra.searchpath=[file:///tmp]", "--config-dir=DIR"),
+        ("~hydra", "remove it"),
+        ("model@part=conv_net", "puts no option of model at part; write model=OPTION"),
+        ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
+        ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
+        ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
+        ("train.lr=choice(0.1, interval(1, 2))", "choices are values, and one of these is a range"),
+        ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): a range is written without `space.`"),
+        ("space.train.lr.low=interval(1, 2)", "a range is written without `space.`"),
+    ],
+)
+def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(token: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        composed("digits", token)
+    assert not any(odd in str(raised.value) for odd in ("++", "Sweep(", "None."))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hydra: {run: {dir: x}}\n", "conf=mine: hydra.run=.*is a setting of Hydra's own program"),
+        ("output_dir: ${hydra:runtime.output_dir}\n", "only Hydra's own program has .*write the value itself"),
+        ("train: {lr: '${double:2}'}\n", "no resolver double; .*SWEEPS_CONFIG_MODULES=MODULE"),
+    ],
+)
+def test_a_config_with_parts_of_hydras_own_program_says_what_to_write_here(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
+    with pytest.raises(ConfigError, match=words):
+        composed("mine", folders=(tmp_path,))
+
+
+def test_a_sweep_that_extends_one_with_a_space_of_its_own_is_told_how_to_remove_it(tmp_path: Path) -> None:
+    groups = [
+        "task: image_classification",
+        "model: conv_net",
+        "data: digits",
+        "train: classifier",
+        "scaling: two_workers",
+    ]
+    groups += [
+        "search: optuna_asha",
+        "strategy: ddp",
+        "checkpoint: last",
+        "tracking: mlflow",
+        "cluster: local",
+        "_self_",
+    ]
+    (tmp_path / "base.yaml").write_text(
+        yaml.dump({"defaults": [*map(yaml.safe_load, groups), "_self_"], "name": "base", "search": {"num_trials": 2}})
+        + "  metric: eval/loss\n  mode: min\nspace:\n  train.lr: {type: float, low: 0.1, high: 1}\n"
+    )
+    (tmp_path / "child.yaml").write_text("defaults: [base, override space: none, _self_]\n")
+    message = r"conf=child: its space is written in the config itself, .* ~space on the command line removes it"
+    with pytest.raises(ConfigError, match=message):
+        composed("child", folders=(tmp_path,))
+    with pytest.raises(ConfigError, match="conf=base: its space is written in the config itself"):
+        composed("base", "space=none", folders=(tmp_path,))
+
+
+def test_sections_and_resolvers_and_stored_configs_of_ones_own_can_be_used(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (working_folder / "my_hydra_parts.py").write_text(
+        "from hydra.core.config_store import ConfigStore\nfrom omegaconf import OmegaConf\n"
+        "OmegaConf.register_new_resolver('my_double', lambda number: 2 * number, replace=True)\n"
+        "ConfigStore.instance().store(group='model', name='stored', node={'kind': 'conv_net', 'channels': 24})\n"
+    )
+    (working_folder / "mine.yaml").write_text(
+        "defaults: [digits, override model: stored, override space: none, _self_]\n"
+        "vars: {rate: 0.01}\ntrain: {lr: '${my_double:${vars.rate}}'}\n"
+        "space:\n  vars.rate: {type: float, low: 0.01, high: 0.1}\n"
+    )
+    monkeypatch.setenv("SWEEPS_CONFIG_MODULES", "my_hydra_parts")
+    found = composed("mine", folders=(working_folder,))
+    assert found.config.train is not None
+    assert (found.config.train.lr, found.config.model.channels) == (0.02, 24)  # type: ignore[union-attr]
+    assert found.trial({"vars.rate": 0.05}).train.lr == 0.1  # type: ignore[union-attr]
+    monkeypatch.setenv("SWEEPS_CONFIG_MODULES", "not_there")
+    with pytest.raises(UserError, match="SWEEPS_CONFIG_MODULES=not_there: cannot be imported"):
+        composed("mine", folders=(working_folder,))
