@@ -26,7 +26,7 @@ OPTIONS = {
     "--cfg": "--dry-run prints the config",
     "--info": "--dry-run prints the config, and `python -m sweeps conf` lists the groups",
 }
-"""What is written instead of an option of Hydra's program."""
+"""Advice for each option of Hydra's program."""
 
 
 def is_of_hydra(path: str) -> bool:

@@ -26,7 +26,7 @@ class ScriptOptions:
     metrics: list[str] = field(default_factory=list)
     """Metrics that it prints as JSON, or that ``read`` finds."""
     read: list[dict[str, str]] = field(default_factory=list)
-    """Where the metrics of a program are, if it does not print them as JSON: ``task.read``."""
+    """Items of ``task.read`` for a program that does not print its metrics as JSON."""
     words: list[str] = field(default_factory=list)
     """Further words of a program's command."""
     notes: list[str] = field(default_factory=list)
