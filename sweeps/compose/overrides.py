@@ -60,7 +60,7 @@ def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
     what = f"{token!r} is not an override ({reason})"
     if "Sweep is incompatible with" in reason:
         return f"{token!r}: {MIXED}"
-    if (quoted := _quoted_choices(value)) is not None:
+    if (quoted := _quoted_items(value)) is not None:
         return f"{what}; quote texts with such characters: {shlex.quote(f'{key}={quoted}')}"
     if (hint := hint_for_override(token)) is not None:
         has_null = _RANGE.search(token) is not None and "null" in token  # Hydra's grammar allows none there
@@ -85,14 +85,14 @@ def _fix(key: str, value: str, reason: str) -> str:
     return f"{functions}; quote a text with such characters: {shlex.quote(written_override(key, value))}"
 
 
-def _quoted_choices(value: str) -> str | None:
-    """Return ``choice(...)`` with quotes around the texts that need them; None if there are none."""
-    found = re.fullmatch(r"\s*choice\((.*)\)\s*", value, re.DOTALL)
-    items = [each.strip() for each in found[1].split(",")] if found is not None else []
-    if any(each[:1] in ("[", "{") for each in items):
+def _quoted_items(value: str) -> str | None:
+    """Return ``choice(...)`` or a list with quotes around the texts that need them; None if there are none."""
+    found = re.fullmatch(r"\s*(choice\(|\[)(.*)([)\]])\s*", value, re.DOTALL)
+    if found is None or re.search(r"[\[{]", found[2]):
         return None
+    items = [each.strip() for each in found[2].split(",")]
     written = [each if _PLAIN.fullmatch(each) else _written(each) for each in items]
-    return f"choice({', '.join(written)})" if written != items else None
+    return f"{found[1]}{', '.join(written)}{found[3]}" if written != items else None
 
 
 def _check_choices(override: Override) -> None:

@@ -122,7 +122,7 @@ def test_a_path_that_hydra_does_not_read_as_text_is_answered_with_its_written_fo
         (["data.path=choice(ü.csv, b.csv)"], """'data.path=choice("ü.csv", b.csv)'"""),
         (["data.path=My", "Data/a.csv"], "'data.path=My Data/a.csv' for a value with a blank"),
         (["task.arguments.größe=1"], "write this one in a YAML file"),
-        (["task.arguments.names=[ü, b]"], """quote texts with other characters, as in '["a#b"]'"""),
+        (["task.arguments.names=[ü, b]"], """'task.arguments.names=["ü", b]'"""),
         (["train.lr=interval(1e-5,"], "close each bracket"),
         (["data.path=f(1)"], """Unknown function 'f'); the functions are choice, interval"""),
         (["data.path=f(1)"], """quote a text with such characters: 'data.path="f(1)"'"""),
