@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 LAYERS: list[set[str]] = [
     {"compat", "conf_folders", "constants", "errors", "files", "html_table", "redact", "suggestions", "worker_error"},
     {"storage"},
-    {"folder", "scaffold", "trial_files", "versions"},
+    {"folder", "scaffold", "shadowing_file", "trial_files", "versions"},
     {"config"},
     {"compose"},
     {"convert"},

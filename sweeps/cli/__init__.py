@@ -32,7 +32,9 @@ from sweeps.cli import (  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, app, stderr
+from sweeps.compose.hydra_settings import OPTIONS
 from sweeps.errors import SweepsError
+from sweeps.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.suggestions import did_you_mean
 
 __all__ = ["app", "main"]
@@ -87,6 +89,9 @@ def _print_error(error: Exception) -> tuple[int, str]:
         return MISTAKE, error.format_message()
     elif isinstance(error, click.ClickException):  # an unknown verb or option
         status, message, usage = MISTAKE, _with_nearest(error), True
+    elif (file := shadowing_file(error)) is not None:
+        status = MISTAKE
+        message = f"{describe_shadowing(file)} ({error})"
     else:
         message = _unexpected(error)
     stderr.print(f"sweeps: {message}", highlight=False, soft_wrap=True)
@@ -97,6 +102,8 @@ def _print_error(error: Exception) -> tuple[int, str]:
 
 def _with_nearest(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        if (instead := OPTIONS.get(error.option_name)) is not None:
+            return f"{error.option_name} is an option of Hydra's own program; {instead}"
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
         return f"there is no option {error.option_name}{did_you_mean(error.option_name, known, listed=0)}"
     return error.format_message()

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
+from urllib.parse import unquote
 
 TRIED_SCHEMAS = frozenset({"b7e2c1a4d9f3", "dc11669786a5", "f4a9b2c7d1e6"})
 """Versions of MLflow's tables (``alembic_version``) that our SQL queries were tried with: 3.16.1, 3.17.2, 3.18.0.
@@ -65,6 +66,15 @@ def post(uri: str, endpoint: str, body: Mapping[str, Any]) -> None:
     from mlflow.utils.rest_utils import http_request_safe
 
     http_request_safe(get_default_host_creds(uri), endpoint, "POST", json=dict(body))  # type: ignore[no-untyped-call]
+
+
+def make_folders_of_decoded_paths() -> None:
+    """Let MLflow make the folder that SQLAlchemy writes to, which decodes ``%25`` in the path of a URI. Without this an
+    empty folder with the undecoded name is made beside it."""
+    from mlflow.store.db import utils
+
+    make = utils._make_parent_dirs_if_sqlite
+    utils._make_parent_dirs_if_sqlite = lambda uri: make(unquote(uri))
 
 
 def artifact_repository(uri: str, tracking_uri: str) -> Any:

@@ -14,8 +14,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from sweeps.compose.config_modules import CONFIG_MODULES, import_config_modules
 from sweeps.compose.derived import register_calc, without_prefix
-from sweeps.compose.dotted import MISSING, find
+from sweeps.compose.dotted import MISSING, find, keys_of
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.schedulers import NoScheduler
@@ -50,8 +51,8 @@ class Composition:
     def derives(self, parameters: Mapping[str, Any], path: str) -> bool:
         """Whether a value is computed from other values in the YAML, which may be sampled."""
         value: Any = self.variants[self.variant(parameters)]
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else value
+        for key in keys_of(value, path) or path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else value
         return _interpolates(value)
 
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +91,8 @@ class Composition:
         variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
         for each in [config, *variants.values()]:
             for path, value in values.items():
-                OmegaConf.update(each, path, value, force_add=True)
+                if not _sets_a_name_with_dots(each, document, path, value):
+                    OmegaConf.update(each, path, value, force_add=True)
         raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
         return replace(self, config=read_config(resolve(config)), variants=raw)
 
@@ -178,6 +180,7 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
         ConfigError: An interpolation cannot be resolved, or a required value (``???``) is missing.
     """
     register_calc()
+    import_config_modules()
     config = container if isinstance(container, DictConfig) else OmegaConf.create(dict(container))
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -188,6 +191,13 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
         reason = without_prefix(first_line(error))
         if (unset := re.fullmatch(r"Interpolation key '(.+)' not found", reason)) is not None:
             reason = f"the config does not set {unset[1]}, and its default is not read; add the line {unset[1]}: VALUE"
+        if "HydraConfig was not set" in reason:
+            reason = "only Hydra's own program has ${hydra:...}; write the value itself, or ${name} and ${output_dir}"
+        if (unknown := re.fullmatch(r"Unsupported interpolation type (.+)", reason)) is not None:
+            reason = (
+                f"there is no resolver {unknown[1]}; ${{calc:'...'}} computes, and {CONFIG_MODULES}=MODULE imports a "
+                "module that registers others"
+            )
         raise ConfigError(f"{error.full_key}{'' if written is MISSING else f'={written}'}: {reason}") from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
@@ -209,7 +219,7 @@ def _with_plain_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dic
     try:
         config: dict[str, Any] = _copied(raw)
         for path, value in values.items():
-            *sections, name = path.split(".")
+            *sections, name = keys_of(config, path) or path.split(".")
             section: Any = config
             for part in sections:
                 section = section.get(part)
@@ -244,9 +254,23 @@ def _from_environment(text: str, value: str | None) -> Any:  # noqa: ARG001 - th
 def _with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfig:
     config = OmegaConf.create(dict(raw))
     for path, value in values.items():
+        if _sets_a_name_with_dots(config, raw, path, value):
+            continue
         _copy_referenced_sections(config, path)
         OmegaConf.update(config, path, value, merge=False, force_add=True)
     return config
+
+
+def _sets_a_name_with_dots(config: DictConfig, raw: Mapping[str, Any], path: str, value: Any) -> bool:
+    """Set a value whose own name has dots; return False if the path has none such."""
+    keys = keys_of(raw, path)
+    if keys is None or keys == path.split("."):
+        return False
+    section = config
+    for key in keys[:-1]:
+        section = section[key]
+    section[keys[-1]] = value
+    return True
 
 
 def _unresolved_with(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from copy import deepcopy
 from pathlib import Path
 
@@ -13,6 +15,10 @@ from omegaconf.errors import OmegaConfBaseException
 from sweeps.compat.hydra import FileSource
 from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError
+
+_OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]")
+"""A line whose indent, or the value after its key, begins with a character that looks like a blank."""
+_BOOLEAN_WORD = re.compile(r"[\[,-]\s*(on|off|yes|no)\s*($|[\],#])", re.IGNORECASE | re.MULTILINE)
 
 _shipped: dict[Path, tuple[bytes, ConfigResult]] = {}
 """Content of the files that come with Sweeps, and what was read from them. To read them again takes a third of a
@@ -44,11 +50,51 @@ class CheckedFiles(FileSource):
 
     def _load(self, file: Path, config_path: str) -> ConfigResult:
         try:
+            _check_text(file)
             loaded: ConfigResult = super().load_config(config_path)
         except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
             raise ConfigError(f"{_display_path(file)}: {explain(error)}") from None
         _check_mapping(file, loaded.config, is_sweep="/" not in config_path)
         return loaded
+
+
+def _check_text(file: Path) -> None:
+    """
+    Raises:
+        ConfigError: The text has a blank that YAML takes for a letter, or a list in which YAML takes a word for a
+            boolean among other values.
+    """
+    text = file.read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (found := _OTHER_BLANK.match(line)) is not None:
+            blank = line[found.end() - 1]
+            raise ConfigError(
+                f"{_display_path(file)}: line {number}, column {found.end()}: has the character U+{ord(blank):04X} "
+                f"({unicodedata.name(blank)}), which is no blank to YAML; replace it by a plain blank"
+            )
+    if _BOOLEAN_WORD.search(text) is not None:
+        _check_words(file, yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def _check_words(file: Path, node: yaml.Node | None) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for _, value in node.value:
+            _check_words(file, value)
+    if isinstance(node, yaml.SequenceNode):
+        words = [each for each in node.value if _is_boolean_word(each)]
+        for word in words if len(node.value) > 2 or len(words) < len(node.value) else ():
+            meant = "true" if word.value.lower() in ("on", "yes") else "false"
+            raise ConfigError(
+                f"{_display_path(file)}: line {word.start_mark.line + 1}, column {word.start_mark.column + 1}: "
+                f"{word.value} is {meant} to YAML; for the text write '{word.value}' in quotes, else {meant}"
+            )
+        for each in node.value:
+            _check_words(file, each)
+
+
+def _is_boolean_word(node: yaml.Node) -> bool:
+    is_plain = isinstance(node, yaml.ScalarNode) and not node.style and node.tag == "tag:yaml.org,2002:bool"
+    return is_plain and node.value.lower() in ("on", "off", "yes", "no")
 
 
 def explain(error: Exception) -> str:

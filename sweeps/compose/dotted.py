@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 MISSING = object()
@@ -10,11 +10,45 @@ MISSING = object()
 
 def find(values: Any, path: str) -> Any:
     """Return the value at a path, or ``MISSING``."""
-    for part in path.split("."):
-        if not isinstance(values, Mapping) or part not in values:
-            return MISSING
-        values = values[part]
+    keys = keys_of(values, path)
+    if keys is None:
+        return MISSING
+    for key in keys:
+        values = values[key]
     return values
+
+
+def keys_of(values: Any, path: str) -> list[str] | None:
+    """Return the keys that lead to the value at a path, of which one may have dots itself; None if there is no value.
+
+    >>> keys_of({"arguments": {"model.lr": 0.1}}, "arguments.model.lr")
+    ['arguments', 'model.lr']
+    """
+    return _keys(values, path.split("."))
+
+
+def _keys(values: Any, parts: Sequence[str]) -> list[str] | None:
+    if not parts:
+        return []
+    for length in range(1, len(parts) + 1) if isinstance(values, Mapping) else ():
+        key = ".".join(parts[:length])
+        if key in values and (rest := _keys(values[key], parts[length:])) is not None:
+            return [key, *rest]
+    return None
+
+
+def set_name_with_dots(values: Any, path: str, value: Any) -> bool:
+    """Set a value whose own name has dots, as ``arguments: {model.lr: 0.1}``; return False if there is none such."""
+    parts = path.split(".")
+    for index, part in enumerate(parts[:-1]):
+        name = ".".join(parts[index:])
+        if not isinstance(values, dict):
+            return False
+        if name in values:
+            values[name] = value
+            return True
+        values = values.get(part)
+    return False
 
 
 def leaves(values: Any, prefix: str = "", without: Collection[str] = ()) -> list[str]:

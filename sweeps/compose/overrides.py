@@ -6,11 +6,13 @@ import json
 import numbers
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, QuotedString
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from sweeps.compose.composition import first_line
@@ -22,7 +24,12 @@ Overrides = Sequence[str] | Mapping[str, Any]
 
 _OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.(-[\w-]+)=(.*)", re.DOTALL)
 """Override of an option such as ``task.options.--lr``: a key that Hydra's grammar has in mappings only."""
-_RANGE = re.compile(r"(tag|choice|interval|range|glob|int|float|sort|shuffle)\(.*\)", re.DOTALL)
+FUNCTIONS = "choice|interval|range|glob|tag|int|float|sort|shuffle"
+"""Functions of Hydra's grammar whose value is a range."""
+_RANGE = re.compile(rf"({FUNCTIONS})\(.*\)", re.DOTALL)
+MIXED = "choices are values, and one of these is a range; give one range alone, or values alone"
+_PLAIN = re.compile(r"""[\w/\-\\+.$%*@?|: ]+|"[^"]*"|'[^']*'""", re.ASCII)
+"""Text that Hydra reads without quotes, or with its own."""
 
 
 def parse_overrides(tokens: Sequence[str]) -> list[Override]:
@@ -32,23 +39,81 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
         ConfigError: A token is not an override.
     """
     parser = OverridesParser.create()
-    parsed = []
+    parsed: list[Override] = []
     for token in tokens:
         try:
             override = parser.parse_override(_OPTION.sub(r"\1={\2: \3}", token))
         except HydraException as error:
-            if (hint := hint_for_override(token)) is not None:
-                has_null = _RANGE.search(token) is not None and "null" in token  # Hydra's grammar allows none there
-                what = "has a null in a range" if has_null else "is the notation of another tool"
-                raise ConfigError(f"{token!r} {what}; {hint}") from None
-            raise ConfigError(
-                f"{token!r} is not an override ({first_line(error)}); write key=value, and quote what the shell "
-                "would take, as in 'train.lr=interval(1e-4, 1e-2)'"
-            ) from None
+            raise ConfigError(_explained(token, first_line(error), before=parsed[-1:])) from None
         if not override.key_or_group:
             raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
+        if override.is_sweep_override():
+            _check_choices(override)
         parsed.append(override)
     return parsed
+
+
+def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
+    """Say how a token is written in Hydra's grammar."""
+    key, equals, value = token.partition("=")
+    reason = reason.rpartition("': ")[2] if reason.startswith("HydraException while") else reason
+    what = f"{token!r} is not an override ({reason})"
+    if "Sweep is incompatible with" in reason:
+        return f"{token!r}: {MIXED}"
+    if (quoted := _quoted_items(value)) is not None:
+        return f"{what}; quote texts with such characters: {shlex.quote(f'{key}={quoted}')}"
+    if (hint := hint_for_override(token)) is not None:
+        has_null = _RANGE.search(token) is not None and "null" in token  # Hydra's grammar allows none there
+        return f"{token!r} {'has a null in a range' if has_null else 'is the notation of another tool'}; {hint}"
+    if not equals:
+        also = "'train.lr=interval(1e-4, 1e-2)'"
+        if before and "=" in (beginning := str(before[0].input_line)):
+            also = f"{shlex.quote(f'{beginning} {token}')} for a value with a blank"
+        return f"{what}; write key=value, and quote what the shell would take, as in {also}"
+    return f"{what}{_fix(key, value, reason)}"
+
+
+def _fix(key: str, value: str, reason: str) -> str:
+    """Say how a value is written that Hydra's grammar does not read."""
+    if not key.isascii():
+        return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
+    functions = ""
+    if reason.startswith("Unknown function"):
+        functions = f"; the functions are {FUNCTIONS.replace('|', ', ')}"
+    elif value.lstrip()[:1] in ("[", "{") or _RANGE.match(f"{value})"):
+        return "; close each bracket, and quote texts with other characters, as in '[\"a#b\"]'"
+    return f"{functions}; quote a text with such characters: {shlex.quote(written_override(key, value))}"
+
+
+def _quoted_items(value: str) -> str | None:
+    """Return ``choice(...)`` or a list with quotes around the texts that need them; None if there are none."""
+    found = re.fullmatch(r"\s*(choice\(|\[)(.*)([)\]])\s*", value, re.DOTALL)
+    if found is None or re.search(r"[\[{]", found[2]):
+        return None
+    items = [each.strip() for each in found[2].split(",")]
+    written = [each if _PLAIN.fullmatch(each) else _written(each) for each in items]
+    return f"{found[1]}{', '.join(written)}{found[3]}" if written != items else None
+
+
+def _check_choices(override: Override) -> None:
+    """
+    Raises:
+        ConfigError: A choice is a range, or all are the parts of a file's name with a comma.
+    """
+    value: Any = override.value()
+    if not isinstance(value, ChoiceSweep) or override.input_line is None:
+        return
+    if any(isinstance(each, Sweep) for each in value.list):
+        raise ConfigError(f"{override.input_line}: {MIXED}")
+    if not value.simple_form:
+        return
+    key, _, text = override.input_line.partition("=")
+    if Path(text).expanduser().exists():
+        raise ConfigError(
+            f"{override.input_line}: is a search over {len(value.list)} values, and there is a file {text}; write "
+            f"{shlex.quote(written_override(key, text))} for the file, or "
+            f"{shlex.quote(f'{key}=choice({text})')} for the search"
+        )
 
 
 def parse_values(tokens: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,7 +119,7 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
         ITEMS.sub(r"must \1", detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
     )
     words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
-    return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}"
+    return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}{_as_text(detail, key)}"
 
 
 def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
@@ -138,6 +140,15 @@ def _searched(key: str, value: Any) -> str:
     return f"; to search these, write '{key}=choice({', '.join(map(str, value[:5]))}{', ...' if value[5:] else ''})'"
 
 
+def _as_text(detail: Mapping[str, Any], key: str) -> str:
+    """Say how a text that looks like a number or a boolean is written, such as the name of a folder."""
+    value = detail["input"]
+    if detail["type"] != "string_type" or not isinstance(value, bool | int | float):
+        return ""
+    text = json.dumps(str(value).lower() if isinstance(value, bool) else str(value))
+    return f"; for the text write {shlex.quote(f'{key}={text}')}, or {key.rpartition('.')[2]}: {text} in YAML"
+
+
 def _not_a_mapping(key: str, value: Any) -> str:
     """Describe a plain value in the place of a section, such as a distribution in the notation of another tool."""
     hint = hint_for_override(f"{key}={value}") if isinstance(value, str) else None
@@ -147,6 +158,11 @@ def _not_a_mapping(key: str, value: Any) -> str:
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     """Suggest keys, as ``"; did you mean train.lr?"``; only the last part is compared."""
     owner, name = path[:-1], path[-1]
+    if name == "space" and owner:
+        return (
+            "; a space is of the whole sweep: begin the option's file with `# @package _global_`, and put its other "
+            "keys below their section"
+        )
     other = hint_for_key(name) if path[0] == "space" else None
     close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # only `lr` of `train.lr` was typed

@@ -28,6 +28,7 @@ class ConfSearchPath(ConfFolders):
         Raises:
             UnknownName: A folder does not exist.
         """
+        folders = [folder.expanduser() for folder in folders]  # no shell does it in --config-dir=~/conf
         for folder in folders:
             if not folder.is_dir():
                 raise UnknownName(f"--config-dir={folder}: there is no such folder; give one that holds YAML files")

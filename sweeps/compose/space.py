@@ -49,6 +49,11 @@ def change_space(space: dict[str, Any], override: Override) -> None:
     path = override.key_or_group.removeprefix("space.")
     owner, _, name = path.rpartition(".")
     value = override.value()
+    if override.is_sweep_override():
+        raise ConfigError(
+            f"{override.input_line}: a range is written without `space.`, and a distribution as in "
+            f"'space.{path}={{type: float, low: 0, high: 1}}'"
+        )
     if override.is_delete() or (value is None and path in space):
         if space.pop(path, None) is None:
             raise UnknownName(f"~space.{path}: the space has no such path{did_you_mean(path, space)}")

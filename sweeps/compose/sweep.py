@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
 from hydra import compose
-from hydra.errors import MissingConfigException
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from sweeps.compat.hydra import compose_without_hydra
-from sweeps.compose.composition import Composition, resolve
-from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, with_options
+from sweeps.compose.composition import Composition, Variant, resolve
+from sweeps.compose.config_modules import import_config_modules
+from sweeps.compose.dotted import set_name_with_dots
+from sweeps.compose.hydra_messages import explain
+from sweeps.compose.hydra_settings import check_overrides, check_section, refusal
+from sweeps.compose.option_spaces import joined_space
+from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, parse_values, with_options
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_integer, options_of
 from sweeps.compose.stages import stage_changes
-from sweeps.errors import ConfigError, SweepsError, UnknownName
+from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
 from sweeps.suggestions import did_you_mean
 
 MAX_GROUP_COMBINATIONS = 64
@@ -38,6 +44,8 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         ConfigError: The result is not a valid sweep; every mistake is named.
     """
     overrides = parse_overrides(tokens)
+    check_overrides({each.key_or_group: str(each.input_line) for each in overrides})
+    import_config_modules()
     with search_path:
         groups = set(search_path.groups())
         confs = search_path.confs()
@@ -54,6 +62,13 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         base, choices = _compose(conf, arguments, search_path)
         # Hydra's own `~space` only removes the group from the defaults, and not a space that the config itself has.
         space = {} if without_space else flatten_space(base.get("space") or {})
+
+        @cache
+        def composed(combination: Variant) -> dict[str, Any]:
+            return _compose(conf, with_options(arguments, dict(combination)), search_path)[0]
+
+        if not without_space:
+            space = _with_spaces_of_options(space, _searched_options(space, overrides, groups, search_path), composed)
         fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
         for each in overrides:  # in the order in which they were typed: a range, then one of its fields
             path = each.key_or_group
@@ -73,14 +88,9 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
                 f"space: the groups {', '.join(searched)} have {count:,} combinations of options; "
                 f"at most {MAX_GROUP_COMBINATIONS} can be searched together"
             )
-        combinations = [dict(zip(searched, each, strict=True)) for each in itertools.product(*searched.values())]
-        own = {group: choices[group] for group in searched}  # may be outside the searched options
-        variants = {}
-        for combination in [own, *combinations]:
-            raw = base
-            if combination != own:
-                raw, _ = _compose(conf, with_options(arguments, combination), search_path)
-            variants[tuple(sorted(combination.items()))] = {**raw, "space": {}}
+        own = tuple(sorted((group, choices[group]) for group in searched))  # may be outside the searched options
+        variants = {own: {**base, "space": {}}}
+        variants |= {each: {**composed(each), "space": {}} for each in _combinations(searched) if each != own}
         stages = [
             stage_changes(
                 f"search.stages.{index}",
@@ -103,21 +113,78 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
     )
 
 
+def _combinations(searched: Mapping[str, Sequence[str]]) -> list[Variant]:
+    return [tuple(sorted(zip(searched, each, strict=True))) for each in itertools.product(*searched.values())]
+
+
+def _with_spaces_of_options(
+    space: dict[str, Any], searched: Mapping[str, Sequence[str]], composed: Callable[[Variant], dict[str, Any]]
+) -> dict[str, Any]:
+    if not searched or math.prod(map(len, searched.values())) > MAX_GROUP_COMBINATIONS:
+        return space
+    spaces = {each: flatten_space(composed(each).get("space") or {}) for each in _combinations(searched)}
+    return joined_space(spaces, searched)
+
+
+def _searched_options(
+    space: Mapping[str, Any], overrides: Sequence[Override], groups: set[str], search_path: ConfSearchPath
+) -> dict[str, list[str]]:
+    """Return the options of the groups that are searched; mistakes are left to the checks of the whole config."""
+    chosen = {path: each for path, each in space.items() if path in groups}
+    for each in overrides:
+        path = each.key_or_group
+        with suppress(UserError):
+            if path in groups and each.is_sweep_override():
+                chosen[path] = distribution_of_range(each, search_path.options(path), lambda: False)
+            elif path in groups:
+                chosen.pop(path, None)
+            elif path.startswith("space.") and any(f"{path}.".startswith(f"space.{group}.") for group in groups):
+                change_space(chosen, each)
+    options = {
+        path: each.get("choices", [each.get("value")]) for path, each in chosen.items() if isinstance(each, Mapping)
+    }
+    return {
+        path: names
+        for path, names in options.items()
+        if path in groups and isinstance(names, list) and all(each in search_path.options(path) for each in names)
+    }
+
+
 def _compose(conf: str, arguments: Iterable[str], search_path: ConfSearchPath) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the unresolved config, and the option chosen for each group."""
+    arguments = list(arguments)
     try:
-        composed, choices = _composed(conf, list(arguments))
-        OmegaConf.set_struct(composed, value=False)
-        composed.pop("hydra", None)
-        container = OmegaConf.to_container(composed, resolve=False)
+        container, choices = _container(conf, arguments)
+        check_section(conf, container.pop("hydra", None))
+        values = [each for each in arguments if _is_value(each) and set_name_with_dots(container, *_parsed(each))]
+        if values:  # Hydra has read their names as paths
+            container, choices = _container(conf, [each for each in arguments if each not in values])
+            for each in values:
+                set_name_with_dots(container, *_parsed(each))
     except SweepsError:
         raise
     except Exception as error:  # noqa: BLE001 - Hydra and OmegaConf raise many types for unexpected input
-        raise _explain(conf, error, search_path) from None
-    assert isinstance(container, dict)
+        raise explain(conf, error, search_path) from None
     return {str(key): value for key, value in container.items()}, {
         str(group): str(option) for group, option in choices.items()
     }
+
+
+def _container(conf: str, arguments: list[str]) -> tuple[dict[Any, Any], Mapping[str, Any]]:
+    composed, choices = _composed(conf, arguments)
+    OmegaConf.set_struct(composed, value=False)
+    container = OmegaConf.to_container(composed, resolve=False)
+    assert isinstance(container, dict)
+    return container, choices
+
+
+def _is_value(argument: str) -> bool:
+    return argument.startswith("++") and argument.partition("=")[0].count(".") > 1
+
+
+def _parsed(argument: str) -> tuple[str, Any]:
+    ((path, value),) = parse_values([argument]).items()
+    return path, value
 
 
 def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str, Any]]:
@@ -126,36 +193,5 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
     except SweepsError:
         raise
     except Exception:  # noqa: BLE001 - a mistake, for which Hydra has the message; or a config changes Hydra's own
-        whole = compose(conf, overrides=arguments, return_hydra_config=True)
-        return whole, whole.hydra.runtime.choices
-
-
-def _explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigError | UnknownName:
-    """Return Hydra's message, reduced to the part that helps to fix the mistake."""
-    text = str(error)
-    if isinstance(error, RecursionError):
-        return ConfigError(f"conf={conf}: its defaults, or a YAML anchor (&a), refer to themselves; remove one")
-    if isinstance(error, MissingConfigException) and "Could not load" in text:
-        inside = text.partition("'")[2].partition("'")[0]
-        return UnknownName(
-            f"{inside}.yaml: its defaults name {error.missing_cfg_file}, and there is no such conf"
-            f"{did_you_mean(str(error.missing_cfg_file), search_path.confs())}"
-        )
-    if "Could not find" in text and "Available options" in text:
-        missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
-        group, _, option = missing.rpartition("/")
-        listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
-        options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]
-        return UnknownName(
-            f"{group}={option}: there is no such option{did_you_mean(option, options, count=5, listed=len(options))}"
-        )
-    lines = [line.strip() for line in text.strip().splitlines()] or [type(error).__name__]
-    message = " ".join(lines[:2]) if lines[0].endswith("while composing config:") else lines[0]
-    where = "" if message.startswith("In '") or "conf=" in message else f"conf={conf}: "
-    if "Could not override '" in message:
-        group = message.partition("Could not override '")[2].partition("'")[0]
-        groups = search_path.groups()
-        if group in groups:
-            return ConfigError(f"{where}has no option of the group {group} to replace; +{group}=OPTION adds one")
-        message += did_you_mean(group, groups, listed=0)
-    return ConfigError(f"{where}{message}")
+        compose(conf, overrides=arguments)
+        raise refusal("hydra", f"conf={conf}: a group of hydra/ in its defaults") from None

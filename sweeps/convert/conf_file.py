@@ -87,7 +87,7 @@ def _task(conversion: Conversion) -> Iterator[str]:
         yield f"  processes: {conversion.processes}"
     if conversion.arguments:
         yield "  arguments:"
-        yield from _mapping(nested(conversion.arguments), "    ")
+        yield from _mapping(nested(conversion.arguments, conversion.keys), "    ")
     else:
         yield "  arguments: {}"
     if conversion.read:

@@ -35,6 +35,8 @@ class Conversion:
     """Value of ``task.rename``."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Values that are not searched, by dotted name."""
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Keys that lead to an argument, where one of them has dots itself; see ``keep_dots``."""
     space: dict[str, Distribution] = field(default_factory=dict)
     """Distribution of each searched argument, by dotted name."""
     metrics: list[str] = field(default_factory=lambda: ["loss"])
@@ -53,6 +55,14 @@ class Conversion:
     """Metrics that the task reports besides the objectives."""
     notes: list[str] = field(default_factory=list)
     """Settings that could not be carried over, or that mean something else here; one line each."""
+
+    def keep_dots(self, keys: tuple[str, ...]) -> str:
+        """Return the dotted name of an argument; remember its keys if one of them has dots itself, as an option has
+        that is named ``--model.lr``."""
+        name = ".".join(keys)
+        if len(keys) <= name.count("."):
+            self.keys[name] = keys
+        return name
 
     def search(self, name: str, converted: Converted) -> None:
         """Search an argument, and note what its distribution lost."""
@@ -84,7 +94,8 @@ class Conversion:
         Raises:
             UserError: A parameter has the name of a section that others are in.
         """
-        nested({**dict.fromkeys(self.arguments), **dict.fromkeys(self.space)})
+        names = {**dict.fromkeys(self.arguments), **dict.fromkeys(self.space)}
+        nested(names, self.keys)
         endless = [name for name, each in self.space.items() if each["type"] == "float" and "step" not in each]
         if self.sampler == "grid" and endless:
             self.sampler = "random"

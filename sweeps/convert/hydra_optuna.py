@@ -185,6 +185,10 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
     ]
     given = {name.lstrip("+") for name in overrides}
     conversion.arguments = {name: value for name, value in conversion.arguments.items() if name in given}
+    names = {*conversion.arguments, *conversion.space}
+    for name in names:  # a group, such as model, and model.lr below it
+        if any(name.startswith(f"{each}.") for each in names):
+            conversion.keep_dots((name,))
     application = _application(file.path)
     if application is None:
         conversion.arguments[APPLICATION] = MISSING
@@ -203,7 +207,7 @@ def _application(config: Path) -> Path | None:
     for folder in (config.parent, config.parent.parent):
         for script in sorted(folder.glob("*.py")):
             with contextlib.suppress(OSError, ValueError, SyntaxError):
-                found = config_of(ast.parse(script.read_text()))
+                found = config_of(ast.parse(script.read_bytes()))
                 if found is not None and (folder / found.folder / f"{found.name}.yaml").samefile(config):
                     return script
     return None

@@ -72,7 +72,7 @@ def read_katib_experiment(file: SourceFile) -> Conversion:
     conversion.max_concurrent = None if parallel is None else int(parallel)
     for index in range(len(file.require(list, "spec", "parameters"))):
         at = ("spec", "parameters", index)
-        conversion.search(file.require(str, *at, "name"), _distribution(file, at))
+        conversion.search(conversion.keep_dots((file.require(str, *at, "name"),)), _distribution(file, at))
     _read_template(file, conversion)
     if conversion.command:
         _read_metrics_collector(file, conversion)

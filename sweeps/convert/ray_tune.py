@@ -9,6 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
@@ -54,8 +56,9 @@ def read_ray_tune(path: str, tune_config: str | None) -> Conversion:
         if others:
             conversion.notes.append(f"{', '.join(others)}: settings of the trainer; see scaling and checkpoint")
         space = space["train_loop_config"]
-    grid = [name for name, value in _flatten(space) if _is_grid(value)]
-    for name, value in _flatten(space):
+    values = {conversion.keep_dots(keys): _without_numpy(value) for keys, value in _flatten(space)}
+    grid = [name for name, value in values.items() if _is_grid(value)]
+    for name, value in values.items():
         _add(conversion, path, name, value)
     if grid and set(grid) == set(conversion.space):
         conversion.sampler = "grid"
@@ -86,12 +89,21 @@ def _import(path: str) -> Any:
     return getattr(module, name)
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, value in values.items():
         if isinstance(value, Mapping) and value and not _is_grid(value):
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from _flatten(value, (*above, str(name)))
         else:
-            yield f"{prefix}{name}", value
+            yield (*above, str(name)), value
+
+
+def _without_numpy(value: Any) -> Any:
+    """Return a value with NumPy's numbers and arrays replaced by those of Python."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_without_numpy(each) for each in value]
+    return {name: _without_numpy(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def _is_grid(value: Any) -> bool:
@@ -142,9 +154,10 @@ def _converted(domain: Any) -> Converted:
     from ray.tune.search.sample import Categorical, Integer, LogUniform, Normal, Quantized
 
     if isinstance(domain, Categorical):
-        if not all(map(_is_plain, domain.categories)):
+        choices = _without_numpy(domain.categories)
+        if not all(map(_is_plain, choices)):
             raise ValueError("has choices that a config cannot hold; give names, and make the objects in the function")
-        return distributions.choice([list(each) if isinstance(each, tuple) else each for each in domain.categories])
+        return distributions.choice(choices)
     sampler, step = domain.get_sampler(), None
     if isinstance(sampler, Quantized):
         step, sampler = sampler.q, sampler.get_sampler()  # type: ignore[no-untyped-call]

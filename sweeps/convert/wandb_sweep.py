@@ -43,7 +43,7 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
     conversion.experiment = file.get(str, "project")
     conversion.sampler = file.choose(METHODS, "method")
     _read_metric(file, conversion)
-    _read_parameters(file, conversion, ("parameters",), "")
+    _read_parameters(file, conversion, ("parameters",), ())
     _read_early_terminate(file, conversion)
     _read_command(file, conversion)
     cap = file.number("run_cap")
@@ -72,18 +72,19 @@ def _read_metric(file: SourceFile, conversion: Conversion) -> None:
             conversion.notes.append(f"line {file.line('metric', key)}: metric.{key}: failed trials have no value here")
 
 
-def _read_parameters(file: SourceFile, conversion: Conversion, path: tuple[str, ...], prefix: str) -> None:
+def _read_parameters(file: SourceFile, conversion: Conversion, path: tuple[str, ...], above: tuple[str, ...]) -> None:
     for name in file.require(dict, *path):
         at = (*path, name)
         parameter = file.require(dict, *at)
         if "parameters" in parameter:
-            _read_parameters(file, conversion, (*at, "parameters"), f"{prefix}{name}.")
+            _read_parameters(file, conversion, (*at, "parameters"), (*above, name))
             continue
+        argument = conversion.keep_dots((*above, name))
         distribution = _distribution_name(file, at)
         if distribution == "constant":
-            conversion.arguments[prefix + name] = parameter.get("value")
+            conversion.arguments[argument] = parameter.get("value")
         else:
-            conversion.search(prefix + name, DISTRIBUTIONS[distribution](file, at))
+            conversion.search(argument, DISTRIBUTIONS[distribution](file, at))
 
 
 def _distribution_name(file: SourceFile, at: tuple[str, ...]) -> str:
@@ -235,7 +236,8 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
     words = [str(word) for word in given or COMMAND]
     if "${args_no_boolean_flags}" not in words:
         _write_as_python_does(conversion)
-    names = list(dict.fromkeys(name.partition(".")[0] for name in (*conversion.arguments, *conversion.space)))
+    arguments = (*conversion.arguments, *conversion.space)
+    names = list(dict.fromkeys(conversion.keys.get(name, name.split("."))[0] for name in arguments))
     known: dict[str, list[str]] = {
         "${env}": [],  # W&B's way to find the interpreter on the PATH
         "${interpreter}": ["python"],

@@ -44,6 +44,10 @@ def make_folder(plan: Plan) -> None:
         shutil.rmtree(plan.folder, ignore_errors=True)
     try:
         plan.folder.mkdir(mode=FOLDER_MODE, parents=True)
+    except FileExistsError:
+        raise UserError(
+            f"a sweep named {plan.name!r} was started at the same moment, in {plan.folder}; choose another --name"
+        ) from None
     except OSError as error:
         raise UserError(
             f"output_dir={plan.config.output_dir}: cannot make the folder {plan.folder} ({error.strerror}); "

@@ -22,6 +22,7 @@ from sweeps.plan.stage import PlannedStage, planned_stages
 from sweeps.provenance.secrets import redacted
 from sweeps.runtime.node_resources import local_resources
 from sweeps.runtime.placement import Fit, fit
+from sweeps.shadowing_file import check_working_folder
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Space
 from sweeps.space.initial_points import InitialPoints
@@ -288,6 +289,7 @@ def new_plan(
     where: Where = "here",
 ) -> Plan:
     """Make the plan of a new sweep; see ``make_plan``."""
+    check_working_folder()
     space = check_sweep(composition, approve)
     name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     output_dir = composition.config.output_dir

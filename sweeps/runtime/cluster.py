@@ -23,6 +23,8 @@ from sweeps.runtime.own_cluster import OwnCluster
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new
 one, without end."""
+OF_THIS_USER = ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB", "SWEEPS_CONFIG_MODULES")
+"""Environment variables of this user that every process of a sweep gets."""
 DASHBOARD_WITHIN_S = 3.0
 """Maximum seconds to wait for the first answer of Ray's dashboard."""
 
@@ -108,6 +110,12 @@ def _started_here(start: Callable[[], Any]) -> Any:
             ray.shutdown()
             lines = str(error).strip().splitlines() or [type(error).__name__]
             failure = "; ".join(dict.fromkeys((lines[0], lines[-1])))  # Ray puts the cause at the end
+            if "AF_UNIX path length" in failure:
+                name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+                raise UserError(
+                    f"{name}={os.environ.get(name)}: is too long for the sockets that Ray makes below it; set it to "
+                    f"a folder with a short name, as in {name}=/tmp"
+                ) from None
     raise UserError(
         f"cluster.address=local: Ray did not start on this machine, twice ({failure}); see whether it is out of memory "
         "or of space for temporary files, or too busy, and run the command again"
@@ -193,7 +201,7 @@ def _process_environment() -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",  # avoids a warning about forks in every worker
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         # A cluster that is already running has not inherited this user's settings of the cache for tokenized data.
-        **{name: os.environ[name] for name in ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB") if name in os.environ},
+        **{name: os.environ[name] for name in OF_THIS_USER if name in os.environ},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ _KEYWORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan",
 def scalar(value: Any) -> str:
     """Return a value as YAML, in one line. Texts that YAML, OmegaConf or Hydra would take for something else are
     quoted."""
+    if isinstance(value, numbers.Real) and hasattr(value, "item"):  # NumPy's
+        value = value.item()
     if isinstance(value, Mapping):
         return flow(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -34,15 +37,19 @@ def flow(values: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{scalar(key)}: {scalar(value)}" for key, value in values.items()) + "}"
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def nested(values: Mapping[str, Any], keys: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``.
+
+    Args:
+        values: Values by dotted name.
+        keys: Keys of names that are not to be divided at each dot.
 
     Raises:
         UserError: A name is a value and has others below it.
     """
     result: dict[str, Any] = {}
     for path, value in values.items():
-        *sections, name = path.split(".")
+        *sections, name = (keys or {}).get(path) or path.split(".")
         section = result
         for part in sections:
             section = section.setdefault(part, {})

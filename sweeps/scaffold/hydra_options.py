@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,19 @@ import yaml
 from sweeps.errors import UserError
 from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.syntax import literal, name_of
+
+OTHER_SECTIONS = ("hydra", "paths", "extras", "callbacks", "logger", "debug")
+"""Sections of an application's config that do not say what it trains."""
+
+
+class LightningLog(NamedTuple):
+    """Metrics that Lightning's CSV logger writes."""
+
+    word: str
+    """Override that chooses the logger."""
+    source: dict[str, str]
+    """An item of ``task.read``."""
+    metric: str
 
 
 class HydraConfig(NamedTuple):
@@ -53,14 +66,38 @@ def read_options(script: Path, config: HydraConfig) -> tuple[list[Option], list[
     options = dict(_flatten({key: value for key, value in values.items() if key not in ("defaults", "hydra")}))
     for group, option in _defaults(values):
         of_group = folder / group / f"{option}.yaml"
-        if group.startswith(("hydra/", "override ")):
+        if group.startswith(("hydra", "override ", "optional ")):
             continue
         if not of_group.is_file():
             notes.append(f"{of_group}: is not there, or is chosen elsewhere; its values are not read")
             continue
         found = _flatten({key: each for key, each in _load(of_group).items() if key != "defaults"}, f"{group}.")
         options = dict(found) | options
-    return [_option(name, value) for name, value in options.items()], notes
+    return [_option(name, value) for name, value in options.items() if not _is_other(name)], notes
+
+
+def _is_other(name: str) -> bool:
+    return "." in name and name.partition(".")[0] in OTHER_SECTIONS
+
+
+def lightning_log(script: Path, config: HydraConfig, options: Sequence[Option]) -> LightningLog | None:
+    """Return where an application of Lightning logs its metrics, if its config has a CSV logger to choose."""
+    folder = script.parent / config.folder
+    targets = [str(each.default) for each in options if each.name.endswith("_target_")]
+    if not any("lightning" in each and each.endswith("Trainer") for each in targets):
+        return None
+    logger = _load(folder / "logger" / "csv.yaml") if (folder / "logger" / "csv.yaml").is_file() else {}
+    name = str((logger.get("csv") or {}).get("name") or "lightning_logs").strip("/")
+    monitored = [
+        str(value)
+        for file in sorted(folder.glob("callbacks/*.yaml"))
+        for key, value in _flatten(_load(file))
+        if key.rpartition(".")[2] == "monitor" and isinstance(value, str) and value not in ("???", "")
+    ]
+    if not logger:
+        return None
+    path = f"{{trial.folder}}/hydra/{name}/version_0/metrics.csv"
+    return LightningLog("logger=csv", {"kind": "csv", "path": path}, (monitored or ["val/loss"])[0])
 
 
 def _load(file: Path) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _rounded(value: float) -> float:
 
 
 _RULES: list[tuple[str, Callable[[Option], Distribution | None]]] = [
-    (r"(^|_)(test|eval|val|valid|validation)_", _nothing),
+    (r"(^|_)(test|eval|val|valid|validation)_|^min_lr$|^lr_min$", _nothing),
     (r"(^|_)(lr|learning_rate)($|_(?!sched|decay|step|gamma|type|warm|end|min))|^eta$", _decades(1e-3)),
     (r"weight_decay|^wd$|(^|_)l2($|_)|(^|_)decay$", _decay),
     (r"dropout|drop_rate|drop_path|^drop$", _between(0.0, 0.5)),

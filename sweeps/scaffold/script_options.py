@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from sweeps.errors import UserError
-from sweeps.scaffold import argparse_options, dataclass_options, hydra_options
+from sweeps.scaffold import argparse_options, dataclass_options, globals_options, hydra_options
 from sweeps.scaffold.option import Option
+from sweeps.scaffold.printed_lines import printed_patterns
 from sweeps.scaffold.syntax import name_of
 
-Style = Literal["argparse", "dataclass", "hydra"]
+Style = Literal["argparse", "dataclass", "hydra", "globals"]
 METRIC_NAMES = ("accuracy", "acc", "f1", "auc", "score", "reward", "loss", "error", "perplexity", "rmse", "mae")
 
 
@@ -23,9 +24,18 @@ class ScriptOptions:
     style: Style
     options: list[Option]
     metrics: list[str] = field(default_factory=list)
-    """Metrics that it prints as JSON."""
+    """Metrics that it prints as JSON, or that ``read`` finds."""
+    read: list[dict[str, str]] = field(default_factory=list)
+    """Items of ``task.read`` for a program that does not print its metrics as JSON."""
+    words: list[str] = field(default_factory=list)
+    """Further words of a program's command."""
     notes: list[str] = field(default_factory=list)
     """Remarks on what could not be read."""
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is started as a program, with its own form of options."""
+        return self.style in ("hydra", "globals")
 
     @property
     def is_nested(self) -> bool:
@@ -42,6 +52,8 @@ def read_script(path: Path) -> ScriptOptions:
     if hydra is not None:
         options, notes = hydra_options.read_options(path, hydra)
         style: Style = "hydra"
+    elif options := globals_options.read_options(tree):
+        notes, style = [], "globals"
     else:
         options, notes = argparse_options.read_options(tree)
         of_dataclasses, more_notes = dataclass_options.read_options(tree)
@@ -50,11 +62,21 @@ def read_script(path: Path) -> ScriptOptions:
     if not options:
         raise UserError(
             f"{path}: shows no options; --from reads add_argument(...) of argparse, dataclasses that "
-            "HfArgumentParser or tyro takes, and the config of hydra.main; `init --kind=script` writes a script "
-            "that has some"
+            "HfArgumentParser or tyro takes, the config of hydra.main, and values above exec(open(...).read()); any "
+            "other program is started with task=command (docs/any_program.md), and `init --kind=script` writes one "
+            "that shows them"
         )
-    unique = {option.name: option for option in options}
-    return ScriptOptions(style, list(unique.values()), printed_metrics(tree), notes)
+    unique = list({option.name: option for option in options}.values())
+    metrics = printed_metrics(tree)
+    if style == "hydra" and not metrics and (logged := hydra_options.lightning_log(path, hydra, unique)) is not None:
+        return ScriptOptions(style, unique, [logged.metric], [logged.source], [logged.word], notes)
+    if style in ("hydra", "globals") and not metrics:
+        patterns = printed_patterns(tree, METRIC_NAMES)
+        sources = [{"kind": "regex", "pattern": pattern} for pattern in patterns]
+        found = {name for of_line in patterns.values() for name in of_line}
+        names = sorted(found, key=lambda name: ("val" not in name, name))  # held-out values first
+        return ScriptOptions(style, unique, names, sources, [], notes)
+    return ScriptOptions(style, unique, metrics, [], [], notes)
 
 
 def _parse(path: Path) -> ast.Module:

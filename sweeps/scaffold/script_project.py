@@ -33,9 +33,9 @@ def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, c
     target = Path(os.path.relpath(script, folder)).as_posix()
     texts: dict[str, str] = {}
     started = target
-    if read.style == "hydra" or read.is_nested:
+    if read.is_nested and not read.is_program:
         started = f"start_{script.stem}.py"
-        texts[started] = _launcher(target, is_hydra=read.style == "hydra")
+        texts[started] = Template(template("dotted_launcher.py")).substitute(script=json.dumps(target)[1:-1])
     texts[f"{conf_folder}/{name}.yaml"] = _conf(started, read, name, conf_folder)
     texts[TEST_FILE] = _plan_test(name, conf_folder, required_values(read))
     return texts
@@ -63,7 +63,10 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
             arguments[option.name] = option.default
     for option in required:
         arguments[option.name] = "???"
-    return Template(template("from_script.yaml")).substitute(
+    kind = "from_program.yaml" if read.is_program else "from_script.yaml"
+    return Template(template(kind)).substitute(
+        command="".join(f"\n    - {scalar(word)}" for word in _command(target, read, arguments)),
+        read="".join(f"\n    - {flow(source)}" for source in read.read or [{"kind": "json"}]),
         name=name,
         conf_folder=conf_folder,
         target=target,
@@ -75,6 +78,17 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
         mode=mode,
         found="" if read.metrics else " # the script must print it: print(json.dumps({...})), once an evaluation",
     )
+
+
+def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list[str]:
+    """Return the words of the command of a program, each of which has its own place for files in the trial's folder."""
+    words = ["python", target, *read.words]
+    if read.style == "hydra":
+        # Hydra names its folder by the second, and trials may start in the same one.
+        return [*words, "hydra.run.dir={trial.folder}/hydra", *(f"{name}={{{name}}}" for name in arguments)]
+    if any(option.name == "out_dir" for option in read.options):
+        words.append("--out_dir={trial.folder}/out")
+    return [*words, *(f"--{name}={{{name}}}" for name in arguments)]
 
 
 def _metric(read: ScriptOptions) -> tuple[str, str]:
@@ -104,11 +118,6 @@ def _block(values: Mapping[str, Any], indent: int) -> str:
             demanded = "??? # the script demands it: replace ???, or give it on the command line"
             lines.append(f"{' ' * indent}{scalar(key)}: {demanded if value == '???' else scalar(value)}")
     return "\n" + "\n".join(lines)
-
-
-def _launcher(script: str, *, is_hydra: bool) -> str:
-    text = template("hydra_launcher.py" if is_hydra else "dotted_launcher.py")
-    return Template(text).substitute(script=json.dumps(script)[1:-1])
 
 
 def _plan_test(name: str, conf_folder: str, required: Iterable[Option]) -> str:

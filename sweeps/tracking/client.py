@@ -8,17 +8,18 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from sweeps.compat.mlflow import override_request_settings
+from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
 from sweeps.errors import TrackingUnreachable
 from sweeps.redact import redact_uri
+from sweeps.tracking.folder_lock import folder_locked
 from sweeps.tracking.sqlite_file import check_sqlite_file
-from sweeps.tracking.uris import absolute, sqlite_path
+from sweeps.tracking.uris import absolute, decodes_paths, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,6 +28,8 @@ CONNECT_WITHIN_S = 5
 """Maximum seconds for a tracking server to accept a connection."""
 REACH_WITHIN_S = 10
 """Maximum seconds for it to answer; one that has just been started needs some seconds for its first answer."""
+MAKE_TABLES_WITHIN_S = 60
+"""Maximum seconds to wait for another process that makes the tables of a store."""
 CALLS_AT_ONCE = 32
 """Number of concurrent calls to a server, which answers several. A database is written by one thread."""
 
@@ -51,7 +54,7 @@ def connect(uri: str) -> MlflowClient:
         check_sqlite_file(path)
     try:
         check_port(uri)
-        with request_limits(REACH_WITHIN_S):
+        with request_limits(REACH_WITHIN_S), _making_tables(path):
             # MLflow opens the file again in each thread: after a change of the working folder a relative path would
             # be another file.
             client = MlflowClient(tracking_uri=absolute(uri))
@@ -59,6 +62,11 @@ def connect(uri: str) -> MlflowClient:
     except Exception as error:
         raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_explained(uri, error)}") from error
     return client
+
+
+def _making_tables(path: Path | None) -> AbstractContextManager[None]:
+    """Let one process at a time connect to an SQLite store: of two that make its tables, one would fail."""
+    return nullcontext() if path is None else folder_locked(path.absolute().parent, MAKE_TABLES_WITHIN_S)
 
 
 def _explained(uri: str, error: Exception) -> str:
@@ -126,9 +134,13 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     None if MLflow's default is right: ``./mlruns`` for a database in the working folder, and a server's own location.
     """
     path = sqlite_path(uri)
-    if path is None or path.absolute().parent == Path.cwd():
+    if path is None:
         return None
-    return str(path.absolute().parent / "mlruns" / re.sub(r"[^\w.-]+", "_", experiment))
+    beside = path.absolute().parent
+    folder = beside / "mlruns" / re.sub(r"[^\w.-]+", "_", experiment)
+    if "%" in str(beside):  # MLflow would decode a plain path, and write into another folder
+        return folder.as_uri()
+    return None if beside == Path.cwd() else str(folder)
 
 
 def check_port(uri: str) -> None:
@@ -166,6 +178,9 @@ def _prepare() -> None:
     # Else ten connections are kept, and others made anew for each call.
     os.environ.setdefault("MLFLOW_HTTP_POOL_MAXSIZE", str(CALLS_AT_ONCE))
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
+
+    if decodes_paths():
+        make_folders_of_decoded_paths()
 
     # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.
     logging.getLogger("alembic").setLevel(logging.WARNING)

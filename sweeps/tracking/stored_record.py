@@ -23,7 +23,7 @@ from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import JOURNAL_FILE, Artifact, Journal
 from sweeps.tracking.parent_run import PARENT_FILE, create_again
 from sweeps.tracking.store import fetch_runs
-from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.uris import sqlite_path, sqlite_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -63,7 +63,7 @@ def recorded_here(uri: str) -> str:
     folder = record_copy(uri)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SOURCE_FILE).write_text(uri, encoding="utf-8")
-    here, store = f"sqlite:///{folder}/mlflow.db", ObjectStore(uri)
+    here, store = sqlite_uri(folder / "mlflow.db"), ObjectStore(uri)
     try:
         with FileLock(folder / "record.lock"):
             names = [name for name in store.folders() if not name.startswith(".")]

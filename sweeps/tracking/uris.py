@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from sweeps.errors import UserError
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -11,8 +16,32 @@ def sqlite_path(uri: str) -> Path | None:
     scheme, separator, rest = uri.partition(":///")
     if not separator or scheme.partition("+")[0] != "sqlite":
         return None
-    name = unquote(rest.partition("?")[0])
+    path = rest.partition("?")[0]
+    name = unquote(path) if decodes_paths() else path
     return None if name in {"", ":memory:"} else Path(name)
+
+
+def sqlite_uri(path: Path) -> str:
+    """Return the URI of an SQLite file, whatever characters the names of its folders have.
+
+    Raises:
+        UserError: The installed SQLAlchemy has no URI for it.
+    """
+    text = str(path.absolute())
+    if not decodes_paths() and "?" in text:
+        raise UserError(
+            f"{text}: SQLAlchemy {version('sqlalchemy')} opens no file with ? in its path; rename the folder"
+        )
+    if decodes_paths():
+        text = re.sub(r"%(?=[0-9A-Fa-f]{2})", "%25", text).replace("?", "%3F")
+    return f"sqlite:///{text}"
+
+
+@cache
+def decodes_paths() -> bool:
+    """Whether ``%20`` in the path of a URI is a blank to SQLAlchemy, as from 2.1 on."""
+    major, minor, *_ = version("sqlalchemy").split(".")
+    return (int(major), int(minor)) >= (2, 1)
 
 
 def as_uri(path: str) -> str:
@@ -31,4 +60,4 @@ def local_path(uri: str) -> Path | None:
 def absolute(uri: str) -> str:
     """Return a tracking URI that is valid in every working folder, unlike ``sqlite:///mlflow.db``."""
     path = sqlite_path(uri)
-    return uri if path is None else f"sqlite:///{path.absolute()}"
+    return uri if path is None else sqlite_uri(path)

@@ -238,6 +238,9 @@ def _file_mistakes(key: str, file: Any, lookup: Callable[[str], Any]) -> Iterato
     except FileNotFoundError:
         yield f"{key}.source={file.source}: there is no such file; give one that exists"
         return
+    except UnicodeDecodeError as error:
+        yield f"{key}.source={file.source}: is not UTF-8 ({error}); save it as UTF-8"
+        return
     except (OSError, ValueError) as error:
         yield f"{key}.source={file.source}: {error}"
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.cli import main
+from sweeps.shadowing_file import shadowing_file
 
 HEAVY = ("ray", "torch", "mlflow", "optuna", "transformers")
 
@@ -33,6 +35,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (["run", "conf=digits", "conf=llm_lora"], ["once"]),
         (["run", "conf=digit"], ["conf=digit", "digits"]),
         (["run", "conf=digits", "--nme=x"], ["--nme", "--name"]),
+        (["run", "conf=digits", "--multirun"], ["--multirun is an option of Hydra's own program", "leave it out"]),
+        (["run", "conf=digits", "-m"], ["-m is an option of Hydra's own program"]),
+        (["run", "--config-name=digits"], ["--config-name", "write conf=NAME"]),
         (["run", "conf=digits", "--name=a/b"], ["--name=a/b", "letters"]),
         (["run", "conf=digits", "--resume"], ["--resume", "--name"]),
         (["submit", "--to=slurm"], ["conf=NAME", "--resume SWEEP"]),
@@ -201,3 +206,23 @@ def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
     left.parent.mkdir()
     (left.parent / "study.db").touch()
     assert typed(monkeypatch, *again) == 41  # a search that has begun is never removed
+
+
+@pytest.mark.parametrize("content", ["", "import optuna\n\nstudy = optuna.create_study()\n"])
+def test_a_file_with_the_name_of_a_package_is_named(content: str, working_folder: Path) -> None:
+    (working_folder / "optuna.py").write_text(content)
+    command = [sys.executable, "-m", "sweeps", "run", "conf=digits", "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{working_folder}/optuna.py: has the name of the package optuna" in done.stderr
+    assert "rename it" in done.stderr
+
+
+def test_an_error_in_a_users_own_module_is_not_blamed_on_its_name(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (working_folder / "my_own_training.py").write_text("")
+    monkeypatch.syspath_prepend(str(working_folder))
+    with pytest.raises(ImportError) as raised:
+        importlib.import_module("my_own_training.part")
+    assert shadowing_file(raised.value) is None

@@ -14,7 +14,7 @@ from sweeps.compose.overrides import parse_values, written_override
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.conf_folders import conf_folder
-from sweeps.errors import ConfigError, UnknownName
+from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.validate.config import check_sweep, lookup_in
 
 
@@ -225,6 +225,7 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
         ("digits", ["search.mode=maximize"], ConfigError, ["search.mode='maximize'", "did you mean max?"]),
         ("digits", ["search.sampler.kind=tpee"], ConfigError, ["search.sampler.kind='tpee'", "did you mean tpe?"]),
         ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),
+        ("llm_lora", ["data=text", "data.path=2026"], ConfigError, ["data.path=2026", """'data.path="2026"'"""]),
         ("digits", ["train.lr=-1"], ConfigError, ["train.lr=-1", "greater than 0"]),
         ("digits", ["train.max_steps=2.5"], ConfigError, ["train.max_steps=2.5", "integer"]),
         ("digits", ["train.epochs=1"], ConfigError, ["max_steps", "epochs", "null"]),
@@ -364,3 +365,178 @@ def test_a_trials_config_has_the_environment_of_now(monkeypatch: pytest.MonkeyPa
         assert composition.trial({"train.lr": 0.01}).tracking.uri == uri
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert composition.trial({"train.lr": 0.01}).tracking.uri == "sqlite:///mlflow.db"
+
+
+NAMES_WITH_DOTS = """
+defaults: [ray_train_function, _self_]
+task:
+  arguments: {model.lr: 0.1, model: small, depth: "${task.arguments.model}"}
+space:
+  task.arguments.model.lr: {type: float, low: 0.1, high: 1}
+"""
+
+
+def test_an_argument_whose_name_has_dots_is_set_and_searched_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "dots.yaml").write_text(NAMES_WITH_DOTS)
+    found = composed("dots", folders=(tmp_path,))
+    trial = found.trial({"task.arguments.model.lr": 0.5})
+    assert {"model.lr": 0.5, "model": "small", "depth": "small"}.items() <= trial.task.arguments.items()  # type: ignore[union-attr]
+    fixed = composed("dots", "task.arguments.model.lr=0.25", folders=(tmp_path,))
+    assert "task.arguments.model.lr" not in fixed.config.space
+    assert fixed.config.task.arguments["model.lr"] == 0.25  # type: ignore[union-attr]
+    assert fixed.config.task.arguments["model"] == "small"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ("[auto, off, sdpa]", ["line 4", "off", "is false to YAML", "'off'"]),
+        ("[on, off, no]", ["line 4", "is true to YAML", "'on'"]),
+        ("\n    - yes\n    - maybe", ["line 5", "yes", "is true to YAML"]),
+    ],
+)
+def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
+    choices: str, words: list[str], tmp_path: Path
+) -> None:
+    space = f"space:\n  task.arguments.x:\n    choices: {choices}\n    type: categorical\n"
+    (tmp_path / "words.yaml").write_text(f"defaults: [ray_train_function, _self_]\n{space}")
+    with pytest.raises(ConfigError) as raised:
+        composed("words", folders=(tmp_path,))
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["train:\n \u00a0lr: 0.1\n", "train:\n\u3000lr: 0.1\n", "seed:\u00a03\n"])
+def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "blanks.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
+    with pytest.raises(ConfigError, match=r"blanks.yaml: line [23], column \d+: .* replace it by a plain blank"):
+        composed("blanks", folders=(tmp_path,))
+
+
+def test_the_space_of_an_option_is_searched_in_the_trials_that_have_the_option(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "deep.yaml").write_text(
+        "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
+        "space:\n  model.depth: {type: int, low: 2, high: 4}\n"
+    )
+    tokens = ("space=none", "train.lr=interval(0.01, 0.1)", "model=choice(conv_net, deep)")
+    found = composed("digits", *tokens, folders=(tmp_path,))
+    assert found.config.space["model.depth"].when == {"model": ["deep"]}
+    assert found.config.space["train.lr"].when == {}
+    assert found.trial({"model": "deep", "model.depth": 3}).model.depth == 3  # type: ignore[union-attr]
+    assert "model.depth" not in composed("digits", *tokens, "~space.model.depth", folders=(tmp_path,)).config.space
+    changed = composed("digits", *tokens, "space.model.depth.high=5", folders=(tmp_path,))
+    assert changed.config.space["model.depth"].high == 5  # type: ignore[union-attr]
+    alone = composed("digits", "space=none", "model=deep", folders=(tmp_path,)).config.space["model.depth"]
+    assert alone.when == {}
+
+
+def test_two_options_that_search_a_path_in_different_ranges_are_named(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    for name, low in (("deep", 2), ("wide", 1)):
+        (tmp_path / "model" / f"{name}.yaml").write_text(
+            "# @package _global_\ndefaults: [vision_transformer@model, _self_]\n"
+            f"space:\n  model.depth: {{type: int, low: {low}, high: 4}}\n"
+        )
+    with pytest.raises(ConfigError, match=r"space.model.depth: model=deep and model=wide search it in different"):
+        composed("digits", "space=none", "model=choice(deep, wide)", folders=(tmp_path,))
+
+
+def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "deep.yaml").write_text(
+        "defaults: [vision_transformer, _self_]\nspace:\n  model.depth: {type: int, low: 2, high: 4}\n"
+    )
+    with pytest.raises(ConfigError, match=r"model.space=.*begin the option's file with `# @package _global_`"):
+        composed("digits", "space=none", "model=deep", folders=(tmp_path,))
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("hydra.run.dir=x", "hydra.run.dir=x: is a setting of Hydra's own program, .*output_dir"),
+        ("hydra/sweeper=optuna", "hydra/sweeper=optuna: is a setting of .*write search.num_trials"),
+        ("hydra.sweeper.n_trials=3", "write search.num_trials, search/sampler"),
+        ("hydra/launcher=joblib", "search.max_concurrent"),
+        ("hydra.searchpath=[file:///tmp]", "--config-dir=DIR"),
+        ("~hydra", "remove it"),
+        ("model@part=conv_net", "puts no option of model at part; write model=OPTION"),
+        ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
+        ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
+        ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
+        ("train.lr=choice(0.1, interval(1, 2))", "choices are values, and one of these is a range"),
+        ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): a range is written without `space.`"),
+        ("space.train.lr.low=interval(1, 2)", "a range is written without `space.`"),
+    ],
+)
+def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(token: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        composed("digits", token)
+    assert not any(odd in str(raised.value) for odd in ("++", "Sweep(", "None."))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hydra: {run: {dir: x}}\n", "conf=mine: hydra.run=.*is a setting of Hydra's own program"),
+        ("output_dir: ${hydra:runtime.output_dir}\n", "only Hydra's own program has .*write the value itself"),
+        ("train: {lr: '${double:2}'}\n", "no resolver double; .*SWEEPS_CONFIG_MODULES=MODULE"),
+    ],
+)
+def test_a_config_with_parts_of_hydras_own_program_says_what_to_write_here(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
+    with pytest.raises(ConfigError, match=words):
+        composed("mine", folders=(tmp_path,))
+
+
+def test_a_sweep_that_extends_one_with_a_space_of_its_own_is_told_how_to_remove_it(tmp_path: Path) -> None:
+    groups = [
+        "task: image_classification",
+        "model: conv_net",
+        "data: digits",
+        "train: classifier",
+        "scaling: two_workers",
+    ]
+    groups += [
+        "search: optuna_asha",
+        "strategy: ddp",
+        "checkpoint: last",
+        "tracking: mlflow",
+        "cluster: local",
+        "_self_",
+    ]
+    (tmp_path / "base.yaml").write_text(
+        yaml.dump({"defaults": [*map(yaml.safe_load, groups), "_self_"], "name": "base", "search": {"num_trials": 2}})
+        + "  metric: eval/loss\n  mode: min\nspace:\n  train.lr: {type: float, low: 0.1, high: 1}\n"
+    )
+    (tmp_path / "child.yaml").write_text("defaults: [base, override space: none, _self_]\n")
+    message = r"conf=child: its space is written in the config itself, .* ~space on the command line removes it"
+    with pytest.raises(ConfigError, match=message):
+        composed("child", folders=(tmp_path,))
+    with pytest.raises(ConfigError, match="conf=base: its space is written in the config itself"):
+        composed("base", "space=none", folders=(tmp_path,))
+
+
+def test_sections_and_resolvers_and_stored_configs_of_ones_own_can_be_used(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (working_folder / "my_hydra_parts.py").write_text(
+        "from hydra.core.config_store import ConfigStore\nfrom omegaconf import OmegaConf\n"
+        "OmegaConf.register_new_resolver('my_double', lambda number: 2 * number, replace=True)\n"
+        "ConfigStore.instance().store(group='model', name='stored', node={'kind': 'conv_net', 'channels': 24})\n"
+    )
+    (working_folder / "mine.yaml").write_text(
+        "defaults: [digits, override model: stored, override space: none, _self_]\n"
+        "vars: {rate: 0.01}\ntrain: {lr: '${my_double:${vars.rate}}'}\n"
+        "space:\n  vars.rate: {type: float, low: 0.01, high: 0.1}\n"
+    )
+    monkeypatch.setenv("SWEEPS_CONFIG_MODULES", "my_hydra_parts")
+    found = composed("mine", folders=(working_folder,))
+    assert found.config.train is not None
+    assert (found.config.train.lr, found.config.model.channels) == (0.02, 24)  # type: ignore[union-attr]
+    assert found.trial({"vars.rate": 0.05}).train.lr == 0.1  # type: ignore[union-attr]
+    monkeypatch.setenv("SWEEPS_CONFIG_MODULES", "not_there")
+    with pytest.raises(UserError, match="SWEEPS_CONFIG_MODULES=not_there: cannot be imported"):
+        composed("mine", folders=(working_folder,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from recording import record_small_sweep
 
 import sweeps
-from sweeps.compose.overrides import override_tokens
+from sweeps.compose.overrides import override_tokens, parse_overrides, parse_values
 from sweeps.errors import ConfigError, UserError
 
 
@@ -101,3 +102,43 @@ def test_importance_that_cannot_be_told_says_why(uri: str) -> None:
         assert sweeps.importance("digits-1", tracking_uri=uri).empty
     with pytest.raises(UserError, match="objective=1: digits-1 has 1"):
         sweeps.importance("digits-1", objective=1, tracking_uri=uri)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["größe.csv", "a#b", "a=b", "~/x", "it's", "f(1).csv", "run (2)/x.csv", "a[1].csv", "a&b", "https://a/b?c=1"],
+)
+def test_a_path_that_hydra_does_not_read_as_text_is_answered_with_its_written_form(path: str) -> None:
+    token = f"data.path={path}"
+    with pytest.raises(ConfigError) as raised:
+        parse_overrides([token])
+    (written,) = [each for each in shlex.split(str(raised.value).rpartition(": ")[2]) if each.startswith("data.path=")]
+    assert parse_values([written]) == {"data.path": path}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["data.path=choice(ü.csv, b.csv)"], """'data.path=choice("ü.csv", b.csv)'"""),
+        (["data.path=My", "Data/a.csv"], "'data.path=My Data/a.csv' for a value with a blank"),
+        (["task.arguments.größe=1"], "write this one in a YAML file"),
+        (["task.arguments.names=[ü, b]"], """'task.arguments.names=["ü", b]'"""),
+        (["train.lr=interval(1e-5,"], "close each bracket"),
+        (["data.path=f(1)"], """Unknown function 'f'); the functions are choice, interval"""),
+        (["data.path=f(1)"], """quote a text with such characters: 'data.path="f(1)"'"""),
+        (["train.lr=loguniform(1, 2)"], "is the notation of another tool; write 'train.lr=tag(log, interval(1, 2))'"),
+    ],
+)
+def test_a_token_that_is_no_override_is_answered_with_how_to_write_it(tokens: list[str], words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_overrides(tokens)
+    assert words in str(raised.value)
+
+
+def test_a_file_with_a_comma_in_its_name_is_not_searched_as_two(working_folder: Path) -> None:
+    (working_folder / "a,b.csv").touch()
+    with pytest.raises(ConfigError) as raised:
+        parse_overrides(["data.path=a,b.csv"])
+    assert """'data.path="a,b.csv"' for the file""" in str(raised.value)
+    assert "'data.path=choice(a,b.csv)' for the search" in str(raised.value)
+    parse_overrides(["data.path=a,c.csv", 'data.path="a,b.csv"', "data.path=choice(a,b.csv)"])

@@ -15,6 +15,7 @@ from sweeps.cli import run_command
 from sweeps.errors import ConfigError
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.output import parsers, record_in
+from sweeps_train.command.placeholders import config_values
 from sweeps_train.config import CommandConfig, CommandTask
 
 # Inputs are of the forms that the tools' own examples have.
@@ -353,10 +354,6 @@ def test_no_file_is_overwritten() -> None:
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         ("a: &a\n  b: *a\n", ["nested too deeply"]),
         (f"method: random\nparameters:\n  a: {{min: 0, max: {10**400}}}\n", ["line 3", "parameters.a.max", "number"]),
-        (
-            "method: random\nparameters: {a: {values: [1, 2]}, a.b: {values: [1, 2]}}\n",
-            ["a.b", "value of its own"],
-        ),
         ("a: \x01\n", ["source.yaml"]),
     ],
 )
@@ -385,3 +382,71 @@ def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], wor
     assert status == 2
     assert message is not None
     assert [word for word in words if word not in message] == [], message
+
+
+FLAT = """
+program: train.py
+method: random
+metric: {name: loss, goal: minimize}
+parameters:
+  model.init_args.lr: {min: 0.001, max: 0.1}
+  model: {values: [small, large]}
+  optimizer:
+    parameters:
+      beta.one: {value: 0.9}
+command: [python, "${program}", %s]
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        (
+            '"${args}"',
+            ["--model.init_args.lr=0.01", "--model=small", """--optimizer={"beta.one": 0.9}"""],
+        ),
+        (
+            '"${args_no_hyphens}"',
+            ["model.init_args.lr=0.01", "model=small", """optimizer={"beta.one": 0.9}"""],
+        ),
+    ],
+)
+def test_names_with_dots_of_weights_and_biases_stay_one_option(word: str, words: list[str]) -> None:
+    conf = converted(FLAT % word)
+    point = {"task.arguments.model.init_args.lr": 0.01, "task.arguments.model": "small"}
+    task = plan_of(conf).composition.trial(point).task
+    assert isinstance(task, CommandTask)
+    values, unknown = config_values(task, {})
+    assert unknown == []
+    assert sorted(command_line(task, values.__getitem__)) == sorted(["python", "train.py", *words])
+
+
+def test_a_group_of_hydra_and_a_value_below_it_are_both_searched(tmp_path: Path) -> None:
+    conf = converted(
+        """
+hydra:
+  sweeper:
+    _target_: hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper
+    n_trials: 4
+    params:
+      model: choice(small, large)
+      model.lr: interval(0.001, 0.1)
+"""
+    )
+    composition = plan_of(conf, "task.arguments.application=app.py").composition
+    task = composition.trial({"task.arguments.model": "large", "task.arguments.model.lr": 0.01}).task
+    assert task.arguments == {"application": "app.py", "model": "large", "model.lr": 0.01}  # type: ignore[union-attr]
+
+
+def test_numbers_of_numpy_and_names_with_dots_of_ray_tune_stay_what_they_are() -> None:
+    Path("numpy_space.py").write_text(
+        "import numpy as np\nfrom ray import tune\n"
+        "space = {'lr': tune.choice(list(np.logspace(-3, -1, 3))), 'depth': np.int64(3), 'sizes': np.arange(2),\n"
+        "         'model.width': tune.randint(np.int64(1), np.int64(5)), 'a.b': np.float32(0.5),\n"
+        "         'on': np.bool_(True)}\n"
+    )
+    assert run_command(["convert", "numpy_space:space", "--output=conf"]) == (0, None)
+    conf = yaml.safe_load(Path("conf/numpy_space.yaml").read_text())
+    assert argument(conf, "lr") == {"type": "categorical", "choices": [0.001, 0.01, 0.1]}
+    assert argument(conf, "model.width") == {"type": "int", "low": 1, "high": 4}
+    assert conf["task"]["arguments"] == {"depth": 3, "sizes": [0, 1], "model.width": 1, "a.b": 0.5, "on": True}

@@ -19,10 +19,11 @@ from processes import outputs
 
 from sweeps import folder as driver
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
-from sweeps.driver.holding import bring_reports, held
+from sweeps.driver.holding import bring_reports, held, make_folder
 from sweeps.errors import UserError
 from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
 from sweeps.launch.slurm import BODY
+from sweeps.plan.plan import make_plan
 from sweeps.search.study import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.storage.object_store import ObjectStore
@@ -201,3 +202,12 @@ def test_trials_and_exploits_that_began_after_the_study_was_copied_are_removed_f
     assert sorted((store / "trials").names()) == sorted(kept)
     found = (tmp_path / "trials").rglob("*.jsonl")
     assert sorted(each.relative_to(tmp_path / "trials").as_posix() for each in found) == sorted(known)
+
+
+def test_of_two_sweeps_of_one_name_started_at_the_same_moment_one_is_told_that_it_is_taken(
+    working_folder: Path,
+) -> None:
+    plans = [make_plan(["conf=digits"], [], "mine", "") for _ in range(2)]
+    make_folder(plans[0])
+    with pytest.raises(UserError, match=r"a sweep named 'mine' was started at the same moment, .*another --name"):
+        make_folder(plans[1])

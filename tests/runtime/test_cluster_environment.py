@@ -129,3 +129,16 @@ def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_on
     starts.clear()
     with pytest.raises(UserError, match=r"did not start on this machine, twice \(The current node timed out"):
         _started_here(lambda: start(2))
+
+
+def test_a_folder_for_temporary_files_that_is_too_long_for_sockets_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    folder = tmp_path / ("x" * 90)
+    folder.mkdir()
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    with pytest.raises(UserError, match=rf"TMPDIR={folder}: is too long for the sockets .*, as in TMPDIR=/tmp"):
+        _started_here(lambda: ray.init(address="local", num_cpus=1, include_dashboard=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -192,10 +193,89 @@ def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it(
         "task.arguments.lr",
     }
     assert make_plan(["conf=app"], [Path("sweep_conf")], None, "").space
-    given = ['--model={"hidden": 10, "dropout": 0}', "--lr=0.5", "--text=one, two"]
-    done = subprocess.run([sys.executable, "start_app.py", *given], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[0]) == {"step": 1, "loss": 5.0, "text": "one, two"}
+    assert conf["defaults"][0] == {"task": "command"}
+    assert conf["task"]["command"][:3] == ["python", "app.py", "hydra.run.dir={trial.folder}/hydra"]
+    assert "model.hidden={model.hidden}" in conf["task"]["command"]
+
+
+TEMPLATE = {
+    "src/train.py": """
+import hydra
+@hydra.main(version_base="1.3", config_path="../configs", config_name="train.yaml")
+def main(cfg): ...
+""",
+    "configs/train.yaml": """
+defaults:
+  - _self_
+  - {data: mnist}
+  - {model: mnist}
+  - {callbacks: default}
+  - {logger: null}
+  - {trainer: default}
+  - {paths: default}
+  - {hydra: default}
+  - {optional local: default}
+task_name: train
+seed: null
+""",
+    "configs/data/mnist.yaml": "_target_: src.data.MNIST\ndata_dir: ${paths.data_dir}\nbatch_size: 128\n",
+    "configs/model/mnist.yaml": "_target_: src.Module\noptimizer: {_target_: torch.optim.Adam, lr: 0.001}\n",
+    "configs/callbacks/default.yaml": "checkpoint: {monitor: val/acc, mode: max}\nmodel_summary: {max_depth: -1}\n",
+    "configs/logger/csv.yaml": "csv: {_target_: lightning.pytorch.loggers.CSVLogger, name: csv/}\n",
+    "configs/trainer/default.yaml": "_target_: lightning.pytorch.trainer.Trainer\nmax_epochs: 10\n",
+    "configs/paths/default.yaml": "data_dir: data/\n",
+    "configs/hydra/default.yaml": "run: {dir: logs}\n",
+}
+NANOGPT = """
+import torch
+out_dir = 'out'
+eval_interval = 2000
+batch_size = 12
+n_head = 12
+n_embd = 768
+learning_rate = 6e-4
+min_lr = 6e-5
+dropout = 0.0
+dtype = 'bfloat16' if torch.cuda.is_available() else 'float16'
+exec(open('configurator.py').read()) # overrides from the command line
+later = 3
+print(f"step {iter_num}: train loss {losses['train']:.4f}, val loss {losses['val']:.4f}")
+print(f"saving to {out_dir}")
+"""
+
+
+def test_a_project_of_the_lightning_hydra_template_becomes_a_command() -> None:
+    for name, text in TEMPLATE.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    assert run_command(["init", "--from=src/train.py"]) == (0, None)
+    conf = conf_of("sweep_conf/train.yaml")
+    assert set(conf["space"]) == {"task.arguments.model.optimizer.lr", "task.arguments.data.batch_size"}
+    assert conf["task"]["command"] == [
+        *("python", "src/train.py", "logger=csv", "hydra.run.dir={trial.folder}/hydra"),
+        *("model.optimizer.lr={model.optimizer.lr}", "data.batch_size={data.batch_size}"),
+    ]
+    assert conf["task"]["read"] == [{"kind": "csv", "path": "{trial.folder}/hydra/csv/version_0/metrics.csv"}]
+    assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val/acc", "max")
+    assert "hydra.run" not in Path("sweep_conf/train.yaml").read_text().partition("kept as")[2]
+    assert make_plan(["conf=train"], [Path("sweep_conf")], None, "").space
+
+
+def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
+    Path("train.py").write_text(NANOGPT)
+    assert run_command(["init", "--from=train.py"]) == (0, None)
+    conf = conf_of("conf/train.yaml")
+    assert set(conf["space"]) == {f"task.arguments.{name}" for name in ("batch_size", "learning_rate", "dropout")}
+    assert conf["task"]["command"] == [
+        *("python", "train.py", "--out_dir={trial.folder}/out", "--batch_size={batch_size}"),
+        *("--learning_rate={learning_rate}", "--dropout={dropout}"),
+    ]
+    (source,) = conf["task"]["read"]
+    found = re.search(source["pattern"], "step 20: train loss 4.2500, val loss 4.3125")
+    assert found is not None
+    assert found.groupdict() == {"step": "20", "train_loss": "4.2500", "val_loss": "4.3125"}
+    assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val_loss", "min")
+    assert make_plan(["conf=train"], [Path("conf")], None, "").space
 
 
 @pytest.mark.slow

@@ -213,6 +213,19 @@ def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("lr;loss\n0,1;1\n", "separated by ';'; write it with commas"),
+        ("lr,größe\n1,1\n", "not UTF-8 .*save it"),
+    ],
+)
+def test_a_table_of_another_separator_or_encoding_says_so(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "trials.csv").write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match=message):
+        load(TrialTable, path=f"{tmp_path}/trials.csv")
+
+
+@pytest.mark.parametrize(
     ("path", "given", "expected"),
     [
         ("train.lr", "1e-3", 1e-3),

@@ -120,3 +120,18 @@ def test_the_lines_that_are_shown_are_the_last_ones_of_the_program_itself() -> N
     assert lines == TORCHRUN.splitlines()
     _, lines = find_cause(["before"] * 99 + TORCHRUN.splitlines())
     assert len(lines) == SHOWN_LINES
+
+
+def test_a_mistake_that_a_hydra_application_has_found_is_its_message_with_the_advice() -> None:
+    output = (
+        "loading\n\nCould not override 'model.lrr'.\nTo append to your config use +model.lrr=1\n"
+        "Key 'lrr' is not in struct\n"
+        "    full_key: model.lrr\n    object_type=dict\n\n"
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+    )
+    cause, _ = find_cause(output.splitlines())
+    assert cause == "Could not override 'model.lrr'. To append to your config use +model.lrr=1"
+    failed = (
+        "Traceback (most recent call last):\n  File 'a.py', line 1\nKeyError: 'x'\n\nSet HYDRA_FULL_ERROR=1 for more\n"
+    )
+    assert find_cause(failed.splitlines())[0] == "KeyError: 'x'"

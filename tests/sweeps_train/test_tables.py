@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import datetime
 import gzip
+import json
 import random
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,78 @@ def test_a_column_whose_decimals_come_late_is_read_as_numbers(files: Path) -> No
 def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
     pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
     assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
+
+
+EUROPEAN = "größe;ort;label\n1,5;Köln;a\n2,5;;b\n;Bonn;a\n4,0;Köln;b\n"
+
+
+def test_a_table_of_a_european_spreadsheet_is_read_by_its_separator_encoding_and_decimal_comma(files: Path) -> None:
+    (files / "european.csv").write_text(EUROPEAN, encoding="latin-1")
+    table = read_table(data(path="european.csv", separator=";", encoding="latin-1", decimal=","))
+    assert table["größe"].to_pylist() == [1.5, 2.5, None, 4.0]
+    assert table["ort"].to_pylist() == ["Köln", None, "Bonn", "Köln"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ["is not utf-8", "data.encoding=latin-1"]),
+        ({"encoding": "latin-1"}, ["'größe;ort;label'", "';'", "'data.separator=\";\"'"]),
+        ({"encoding": "latin-1", "separator": ";"}, ["'größe'", "1,5", "'data.decimal=\",\"'"]),
+    ],
+)
+def test_a_table_of_a_european_spreadsheet_leads_from_one_key_to_the_next(
+    changes: dict[str, Any], words: list[str], files: Path
+) -> None:
+    (files / "european.csv").write_text(EUROPEAN, encoding="latin-1")
+    config = data(path="european.csv", drop=[], **changes)
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 - the words are checked
+        learn_encoding(config, "classification", read_table(config))
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "words"),
+    [
+        (b"a\tb\tlabel\n1\t2\tx\n", {}, ["data.separator"]),
+        (b"a|b|label\n1|2|x\n", {}, ["'data.separator=\"|\"'"]),
+        (b"a,b,label\n1,2,x\n", {"separator": ";"}, ["data.separator"]),
+        ("a;b\n1;2\n".encode("utf-16"), {}, ["data.encoding=utf-16"]),
+        ("a,label\nö,x\nü,y\n".encode("latin-1"), {}, ["data.encoding=latin-1"]),
+        (b"a,label\n" + b"b,x\n" * 300_000 + "ö,y\n".encode("latin-1"), {}, ["data.encoding=latin-1"]),
+        ("a,label\nö,x\n".encode(), {"encoding": "ascii"}, ["data.encoding=ascii", "is not ascii"]),
+    ],
+)
+def test_a_table_of_another_separator_or_encoding_names_the_key(
+    content: bytes, changes: dict[str, Any], words: list[str], files: Path
+) -> None:
+    (files / "other.csv").write_bytes(content)
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 - the words are checked
+        read_table(data(path="other.csv", drop=[], **changes))
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_an_encoding_that_python_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"encoding=latin-7x: Python has no such encoding; use utf-8, latin-1"):
+        data(encoding="latin-7x")
+
+
+def test_empty_cells_are_missing_whatever_other_texts_are(files: Path) -> None:
+    (files / "gaps.csv").write_text('x,label\n1,a\n?,b\n"",a\n,b\n')
+    assert read_table(data(path="gaps.csv", missing=["?"]))["x"].to_pylist() == [1, None, None, None]
+
+
+def test_the_advice_for_missing_values_can_be_pasted(files: Path) -> None:
+    rows = "".join(f"{n},{'ab'[n % 2]}\n" for n in range(20))
+    (files / "gaps.csv").write_text(f"x,label\n?,a\nNA,b\n,a\nunknown,b\n{rows}")
+    config = data(path="gaps.csv", drop=[])
+    with pytest.raises(ValueError, match=r"data\.missing") as raised:
+        learn_encoding(config, "classification", read_table(config))
+    (token,) = [word for word in shlex.split(str(raised.value)) if word.startswith("data.missing=[")]
+    config = data(path="gaps.csv", drop=[], missing=json.loads(token.removeprefix("data.missing=")))
+    assert learn_encoding(config, "classification", read_table(config)).kinds == {"x": "number"}
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,8 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"path": "broken.jsonl"}, "data.path: .*/broken.jsonl is not JSON, document 2"),
         ({"path": "notes.md"}, r"data.path=notes.md: the name must end in the type of the file: .jsonl, .json"),
         ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the first one"),
+        ({"path": "latin.txt"}, r"latin.txt is not UTF-8 .*iconv -f ISO-8859-1 -t UTF-8 latin.txt -o utf8-latin.txt"),
+        ({"path": "semicolons.csv"}, r"its first line is 'text;n', whose cells are separated by ';'; write it with"),
         ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
         ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),
@@ -220,6 +222,8 @@ def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str
     (working_folder / "empty.jsonl").touch()
     (working_folder / "notes.md").write_text("abc")
     (working_folder / "cells.csv").write_text("text,n\nabc,1\ndef,2,3\n")
+    (working_folder / "latin.txt").write_text("größer", encoding="latin-1")
+    (working_folder / "semicolons.csv").write_text("text;n\nabc;1\n")
     config = TextData(**{"kind": "text", "path": "a.jsonl", "sequence_length": 8, **options})
     with pytest.raises(ValueError, match=message):
         build_text_samples(config, BYTES, max_positions=100)

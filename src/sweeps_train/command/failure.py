@@ -17,6 +17,8 @@ OF_LAUNCHERS = "CalledProcessError"
 """Exception of other launchers about the process that they have started; and of any program that runs another."""
 CODE_OF_LAUNCHERS = ("accelerate/commands/", "deepspeed/launcher/", "torch/distributed/launch")
 LOG_OF_TORCHRUN = "torch/distributed/elastic/"
+HYDRA_HINT = "HYDRA_FULL_ERROR"
+"""Part of the last line of a Hydra application that has failed."""
 IGNORED = "Exception ignored in"
 """Beginning of the line before a traceback that has ended no program, such as one while objects are deleted."""
 _RANK = re.compile(r"\[\w+\]: ?")
@@ -42,7 +44,10 @@ def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
     heard = [line for number, line in enumerate(own) if number not in ignored]
     printed = [line.strip() for line in heard if _says_something(line) and LOG_OF_TORCHRUN not in line]
     others = [line.strip() for line in lines if line.strip()]
-    causes = by_rank[-1:] or [_without_rank(text) for text in found[-1:]] or told or printed[-1:] or others[-1:]
+    of_hydra = [] if found else _message_of_hydra(own)
+    causes = (
+        by_rank[-1:] or [_without_rank(text) for text in found[-1:]] or told or of_hydra or printed[-1:] or others[-1:]
+    )
     return causes[0] if causes else "it printed nothing", shown
 
 
@@ -89,6 +94,19 @@ def _root_cause(launcher: Sequence[str]) -> tuple[str | None, list[str]]:
         elif is_root and name == "traceback" and value.startswith("Signal"):
             signals.append(value)
     return rank, signals
+
+
+def _message_of_hydra(lines: Sequence[str]) -> list[str]:
+    """Return a mistake in the overrides or the config that Hydra has found, with its advice: what it prints before the
+    line on a variable that shows tracebacks."""
+    said = [line.strip() for line in lines]
+    at = next((number for number, line in enumerate(said) if HYDRA_HINT in line), 0)
+    while at > 0 and not said[at - 1]:
+        at -= 1
+    start = at
+    while start > 0 and said[start - 1]:
+        start -= 1
+    return [" ".join(said[start:at][:2])] if start < at else []
 
 
 def _split_rank(line: str) -> tuple[str, str]:

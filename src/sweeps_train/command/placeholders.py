@@ -134,10 +134,14 @@ def is_of_trial(name: str) -> bool:
 
 
 def _find(name: str, values: Mapping[str, Any]) -> Any:
-    found: Any = values
-    for part in name.split("."):
-        found = found.get(part, _MISSING) if isinstance(found, Mapping) else _MISSING
-    return found
+    if name in values:
+        return values[name]
+    for length in range(1, name.count(".") + 1):  # a key may have dots itself
+        parts = name.split(".")
+        section = values.get(".".join(parts[:length]))
+        if isinstance(section, Mapping) and (found := _find(".".join(parts[length:]), section)) is not _MISSING:
+            return found
+    return _MISSING
 
 
 _MISSING = object()

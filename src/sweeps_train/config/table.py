@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -37,11 +38,15 @@ class TableData:
     categories: list[Text] = Field(default_factory=list)
     """Columns of numbers that are categories, such as codes; columns of texts always are."""
     missing: list[Text] = Field(
-        default_factory=lambda: ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A"]
+        default_factory=lambda: ["NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A"]
     )
-    """Texts in a CSV file that stand for a missing value."""
+    """Texts in a CSV file that stand for a missing value, as an empty cell always does."""
     separator: Annotated[str | None, Field(min_length=1, max_length=1), Reach.NOTHING] = None
     """Character between the cells of a CSV file; default: a comma, and a tab in ``.tsv`` files."""
+    encoding: Text = "utf-8"
+    """Encoding of a CSV file, such as ``latin-1``, ``cp1252`` or ``utf-16``."""
+    decimal: Literal[".", ","] = "."
+    """Character before the decimals of a number in a CSV file."""
     eval_path: Annotated[str | None, Reach.SOURCE] = None
     """Held-out rows in their own file; without it, a part of the rows is held out."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -65,6 +70,12 @@ class TableData:
     """Preparation of batches."""
 
     def __post_init__(self) -> None:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ValueError(
+                f"encoding={self.encoding}: Python has no such encoding; use utf-8, latin-1, cp1252 or utf-16"
+            ) from None
         if self.group is not None and self.time is not None:
             raise ValueError(f"group={self.group} and time={self.time} exclude each other; remove one")
         if self.eval_path is not None and (by := self.group or self.time) is not None:

@@ -8,10 +8,13 @@ import fnmatch
 import glob
 import io
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sweeps_train.csv_header import other_separator
 
 Document = Mapping[str, Any]
 """Values by column name."""
@@ -241,9 +244,15 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
             else:
                 yield {"text": opened.read().decode("utf-8-sig")}
     except UnicodeDecodeError as error:
-        raise ValueError(f"{piece} is not UTF-8 ({error}); convert it") from error
+        raise ValueError(f"{piece} is not UTF-8 ({error}); convert it, as in {_converted(piece)}") from error
     except (OSError, csv.Error) as error:
         raise ValueError(f"{piece} cannot be read: {error}") from error
+
+
+def _converted(piece: Piece) -> str:
+    """Command that converts a file from latin-1."""
+    name = Path(piece.location.partition("?")[0]).name
+    return f"iconv -f ISO-8859-1 -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
 
 
 def _table(opened: Any) -> Iterator[Document]:
@@ -251,6 +260,12 @@ def _table(opened: Any) -> Iterator[Document]:
     csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for documents
     # utf-8-sig: spreadsheets write a byte order mark.
     rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))
+    header = ",".join(rows.fieldnames or ())
+    if (found := other_separator(header, ",")) is not None:
+        raise csv.Error(
+            f"its first line is {header!r}, whose cells are separated by {found!r}; write it with commas, as pandas' "
+            "to_csv does, or as JSONL or Parquet"
+        )
     for row in rows:
         if None in row:
             raise csv.Error(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,14 @@ class ImageSamples:
             index = torch.tensor(indices)
             inputs, labels = (tensor.index_select(0, index) for tensor in self.pairs.tensors)
         else:
-            inputs, labels = default_collate([self.pairs[index] for index in indices])
+            try:
+                inputs, labels = default_collate([self.pairs[index] for index in indices])
+            except (TypeError, RuntimeError) as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise ValueError(
+                    f"data: samples cannot be stacked into a batch ({reason}); return tensors of one shape, and labels "
+                    "that are numbers"
+                ) from error
         return {"inputs": inputs, "labels": labels}
 
     def units(self, indices: Sequence[int]) -> int:
@@ -111,7 +118,30 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
             )
         if len(data_set) == 0:
             raise ValueError(f"data._target_={config.target}: the {name} data is empty; it needs at least one sample")
+        _check_item(f"data._target_={config.target}: an item of the {name} data", data_set[0])
     return ImageSamples(pair[0]), ImageSamples(pair[1])
+
+
+def _check_item(what: str, item: Any) -> None:
+    """
+    Raises:
+        ValueError: An item is no pair of an input and a label that can be stacked.
+    """
+    if isinstance(item, Mapping):
+        raise ValueError(  # noqa: TRY004 - a mistake in the data
+            f"{what} is a mapping of {', '.join(map(str, item))}; return pairs (input, label), as of a data set whose "
+            "__getitem__ returns (to_tensor(row['image']), row['label'])"
+        )
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise ValueError(f"{what} is a {type(item).__name__}; return pairs (input, label)")
+    try:
+        default_collate([item[0]])
+    except TypeError:  # such as an image of PIL
+        raise ValueError(
+            f"{what} has a {type(item[0]).__name__} as its input; return a tensor, as torchvision's ToTensor makes it"
+        ) from None
+    if isinstance(item[1], str | Mapping) or item[1] is None:
+        raise ValueError(f"{what} has the label {item[1]!r}; return the number of its class, from 0")
 
 
 def _digits(config: DigitsData) -> tuple[ImageSamples, ImageSamples]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING, Literal
 
 from sweeps_train.config.table import TableData
@@ -68,7 +70,7 @@ def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> Column
     if types.is_date(kind) or types.is_timestamp(kind):
         return "date"
     if is_text(kind):
-        _check_texts(name, column)
+        _check_texts(config, name, column)
         return "category"
     raise ValueError(
         f"data.path={config.path}: the column {name!r} is of type {kind}, which no model here reads; "
@@ -85,15 +87,22 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _check_texts(name: str, column: pa.ChunkedArray) -> None:
-    """Raise ``ValueError`` for numbers among which a few texts, such as ``?``, stand for missing values."""
+def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
+    """Raise ``ValueError`` for texts that were meant as numbers: with a decimal comma, or with a few texts, such as
+    ``?``, among them that stand for missing values."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
     others = [each for each in texts if not _is_number(each)]
+    if others and all(_is_number(each.replace(",", ".", 1)) for each in texts):
+        raise ValueError(
+            f"data.decimal={config.decimal}: the column {name!r} has numbers with a decimal comma ({others[0]}); set "
+            f"'data.decimal=\",\"', or name the column in data.categories"
+        )
     if others and len(others) < MOSTLY * len(texts):
         shown = ", ".join(repr(each) for each in others[:3]) + (", ..." if len(others) > 3 else "")
+        missing = json.dumps([*config.missing, *others[:3]], ensure_ascii=False)
         raise ValueError(
-            f"data: the column {name!r} has numbers, and texts among them ({shown}); add those that stand for a "
-            f"missing value to data.missing, or name the column in data.categories"
+            f"data: the column {name!r} has numbers, and texts among them ({shown}); name the column in "
+            f"data.categories, or add those that stand for a missing value: {shlex.quote(f'data.missing={missing}')}"
         )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
 from typing import TYPE_CHECKING, Any
 
 from sweeps_train.config.table import TableData
+from sweeps_train.csv_header import other_separator
 from sweeps_train.data.files import File, find_files, open_file
 
 if TYPE_CHECKING:
@@ -17,6 +21,8 @@ MOST_COMPRESSED = 20
 """Factor by which a compressed CSV file is assumed to be smaller."""
 MOST_CSV_BYTES = 2**31 - 1
 """Bytes of a CSV file from which the types of its columns are inferred; Arrow reads no larger blocks."""
+
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def table_files(config: TableData, key: str, path: str) -> list[File]:
@@ -96,12 +102,39 @@ def _read(config: TableData, location: str, *, first_block: bool = False) -> pa.
     try:
         with open_file(location) as opened:
             table = _parquet(opened) if config.format == "parquet" else _csv(config, location, opened, first_block)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"{location} cannot be read: {error}") from error
-    names = table.column_names
+        names = table.column_names  # decoded here
+    except (OSError, UnicodeError, pa.ArrowException) as error:
+        reason = _explained(config, location) if config.format == "csv" else None
+        raise ValueError(reason or f"{location} cannot be read: {error}") from error
+    is_doubtful = len(names) == 1 or any(pa.types.is_binary(each) for each in table.schema.types)
+    if config.format == "csv" and is_doubtful and (reason := _explained(config, location)) is not None:
+        raise ValueError(reason)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{location} has two columns {twice[0]!r}; rename one")
     return table.select(_named(names))
+
+
+def _explained(config: TableData, location: str) -> str | None:
+    """Say which key makes a CSV file readable: its encoding, or the character between its cells."""
+    separator = _separator(config, location)
+    with open_file(location) as opened:
+        text = io.TextIOWrapper(_uncompressed(location, opened), encoding=config.encoding)
+        try:
+            header = text.readline().rstrip("\r\n")
+            for _ in text:  # a later line may not be of this encoding
+                pass
+        except UnicodeError as error:
+            is_utf_16 = isinstance(error, UnicodeDecodeError) and error.object.startswith(UTF_16_MARKS)
+            likely = "utf-16" if is_utf_16 else "latin-1"
+            return (
+                f"data.encoding={config.encoding}: {location} is not {config.encoding} ({error}); name its own, such "
+                f"as data.encoding={likely}"
+            )
+    found = other_separator(header, separator)
+    return found and (
+        f"data.separator={separator!r}: in {location} the first line is {header!r}, whose cells are separated by "
+        f"{found!r}; set 'data.separator={json.dumps(found)}'"
+    )
 
 
 def _named(names: list[str]) -> list[str]:
@@ -118,26 +151,43 @@ def _csv(config: TableData, location: str, opened: Any, first_block: bool) -> pa
     import pyarrow as pa
     from pyarrow import csv
 
-    name = location.partition("?")[0].lower()
     # Arrow infers a column's type from the first block: a number with decimals far below would be an error.
-    is_compressed = name.endswith(".gz")
-    size = opened.size() * (MOST_COMPRESSED if is_compressed else 1)
+    size = opened.size() * (MOST_COMPRESSED if _is_compressed(location) else 1)
     block = LEAST_CSV_BYTES if first_block else min(max(size, LEAST_CSV_BYTES), MOST_CSV_BYTES)
-    source = pa.CompressedInputStream(opened, "gzip") if is_compressed else opened
-    tab = name.removesuffix(".gz").endswith(".tsv")
+    source = _uncompressed(location, opened)
     options = {
-        "read_options": csv.ReadOptions(block_size=block),
-        "parse_options": csv.ParseOptions(
-            delimiter=config.separator or ("\t" if tab else ","), newlines_in_values=not first_block
-        ),
+        "read_options": csv.ReadOptions(block_size=block, encoding=config.encoding),
+        "parse_options": csv.ParseOptions(delimiter=_separator(config, location), newlines_in_values=not first_block),
         "convert_options": csv.ConvertOptions(
-            null_values=config.missing, strings_can_be_null=True, quoted_strings_can_be_null=False
+            null_values=["", *config.missing],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            decimal_point=config.decimal,
         ),
     }
     if first_block:
         with csv.open_csv(source, **options) as reader:
             return pa.Table.from_batches([], schema=reader.schema)
     return csv.read_csv(source, **options)
+
+
+def _name(location: str) -> str:
+    return location.partition("?")[0].lower()
+
+
+def _is_compressed(location: str) -> bool:
+    return _name(location).endswith(".gz")
+
+
+def _uncompressed(location: str, opened: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(opened, "gzip") if _is_compressed(location) else opened
+
+
+def _separator(config: TableData, location: str) -> str:
+    is_tab = _name(location).removesuffix(".gz").endswith(".tsv")
+    return config.separator or ("\t" if is_tab else ",")
 
 
 def _builtin(name: str) -> pa.Table:

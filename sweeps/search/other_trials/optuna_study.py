@@ -15,7 +15,7 @@ from sweeps.redact import redact_uri
 from sweeps.search.other_trials.trial import OtherSearch, OtherTrial, address, existing_file
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.client import check_port, first_cause
-from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.uris import sqlite_path, sqlite_uri
 
 SQLITE = b"SQLite format 3\0"
 """First bytes of an SQLite database."""
@@ -84,7 +84,7 @@ def _open(key: str, text: str) -> BaseStorage:
         with path.open("rb") as file:
             is_sqlite = file.read(len(SQLITE)) == SQLITE
         if is_sqlite:
-            return RDBStorage(f"sqlite:///{path.absolute()}", skip_table_creation=True)
+            return RDBStorage(sqlite_uri(path), skip_table_creation=True)
         return JournalStorage(JournalFileBackend(str(path)))
     except Exception as error:
         raise UserError(

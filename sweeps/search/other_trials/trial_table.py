@@ -67,8 +67,16 @@ def _read(key: str, path: Path) -> pd.DataFrame:
         raise UserError(f"{key}={path}: the type of the file must be one of {', '.join(TABLE_SUFFIXES)}; convert it")
     try:
         table = reader(path)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{key}={path}: is not UTF-8 ({error}); save it as UTF-8") from error
     except Exception as error:
         raise UserError(f"{key}={path}: is no {path.suffix} file that can be read ({first_cause(error)})") from error
+    columns = [str(column) for column in table.columns]
+    if len(columns) == 1 and (found := next((each for each in ";\t|" if each in columns[0]), None)):
+        raise UserError(
+            f"{key}={path}: has one column {columns[0]!r}, whose cells are separated by {found!r}; write it with commas"
+            " (.csv) or tabs (.tsv)"
+        )
     if table.empty:
         raise UserError(f"{key}={path}: the table has no rows")
     return table

@@ -38,5 +38,5 @@ def _defined_in(module: str) -> set[str]:
         return set()
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return set()
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(spec.origin).read_bytes())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}

@@ -1,0 +1,17 @@
+"""The first line of a CSV file, which shows what separates its cells."""
+
+from __future__ import annotations
+
+SEPARATORS = (",", ";", "\t", "|")
+
+
+def other_separator(header: str, separator: str) -> str | None:
+    """Return the character that separates the names of columns, if it is another one than expected.
+
+    >>> other_separator("name;age, years;city", ",")
+    ';'
+    >>> other_separator("name,age", ",") is None
+    True
+    """
+    likely = max(SEPARATORS, key=header.count)
+    return likely if header.count(likely) > header.count(separator) else None

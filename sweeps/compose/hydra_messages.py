@@ -1,0 +1,78 @@
+"""Hydra's messages on a composition, in the words of our command line."""
+
+from __future__ import annotations
+
+import re
+
+from hydra.errors import MissingConfigException
+
+from sweeps.compose.hydra_settings import is_of_hydra, refusal
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config import SweepConfig
+from sweeps.errors import ConfigError, UnknownName
+from sweeps.suggestions import did_you_mean
+
+
+def explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigError | UnknownName:
+    """Return Hydra's message, reduced to the part that helps to fix the mistake."""
+    text = str(error)
+    if isinstance(error, RecursionError):
+        return ConfigError(f"conf={conf}: its defaults, or a YAML anchor (&a), refer to themselves; remove one")
+    if isinstance(error, MissingConfigException) and "Could not load" in text:
+        inside = text.partition("'")[2].partition("'")[0]
+        return UnknownName(
+            f"{inside}.yaml: its defaults name {error.missing_cfg_file}, and there is no such conf"
+            f"{did_you_mean(str(error.missing_cfg_file), search_path.confs())}"
+        )
+    if "Could not find" in text and "Available options" in text:
+        missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
+        if is_of_hydra(missing):
+            return refusal(missing.rpartition("/")[0], f"conf={conf}: {missing}")
+        group, _, option = missing.rpartition("/")
+        listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
+        options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]
+        return UnknownName(
+            f"{group}={option}: there is no such option{did_you_mean(option, options, count=5, listed=len(options))}"
+        )
+    return _of_lines(conf, text, error, search_path)
+
+
+def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPath) -> ConfigError:
+    lines = [line.strip() for line in text.strip().splitlines()] or [type(error).__name__]
+    message = " ".join(lines[:2]) if lines[0].endswith("while composing config:") else lines[0]
+    inside, message = re.fullmatch(r"(?:In '([^']*)': )?(.*)", message, re.DOTALL).groups()  # type: ignore[union-attr]
+    where = f"conf={inside or conf}: "
+    if (found := re.search(r"Could not override '([^']*)'|'\+{0,2}([\w/]+)=", message)) is not None and (
+        "Could not override" in message or "force-add" in message
+    ):
+        return ConfigError(where + _of_group(found[1] or found[2], search_path.groups()))
+    if (found := re.match(r"(\S+) appears more than once in the final defaults list", message)) is not None:
+        return ConfigError(
+            f"{where}chooses the group {found[1]} twice; write `override {found[1]}: OPTION` in the defaults of the "
+            f"one that extends the other, and {found[1]}=OPTION without a + on the command line"
+        )
+    if (found := re.match(r"Could not delete (?:from config\. )?'([^']*)'", message)) is not None:
+        return ConfigError(
+            f"{where}~{found[1]}: there is nothing of this name to remove{_nearest(found[1], search_path)}"
+        )
+    advice = next((line for line in lines[1:] if line.startswith("To append")), "")
+    return ConfigError(f"{where}{message}{f' ({advice})' if advice else ''}")
+
+
+def _of_group(group: str, groups: list[str]) -> str:
+    """Say why the option of a group cannot be replaced."""
+    name = group.partition("@")[0]
+    if group == "space":
+        return (
+            "its space is written in the config itself, so that there is no option of the group space to replace; "
+            "~space on the command line removes it, and `PATH: null` below `space:` one of its paths"
+        )
+    if group in groups:
+        return f"has no option of the group {group} to replace; +{group}=OPTION adds one"
+    if name in groups:
+        return f"puts no option of {name} at {group.partition('@')[2]}; write {name}=OPTION"
+    return f"there is no group {group}{did_you_mean(group, groups, listed=0)}"
+
+
+def _nearest(name: str, search_path: ConfSearchPath) -> str:
+    return did_you_mean(name, [*search_path.groups(), *SweepConfig.__pydantic_fields__], listed=0)

@@ -1,0 +1,59 @@
+"""Patterns for the metrics that a script prints with f-strings: ``print(f"step {step}: val loss {loss:.4f}")``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from sweeps.scaffold.syntax import name_of
+
+NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?|nan|inf"
+STEP_NAMES = ("step", "iter", "iteration", "global_step")
+
+
+def printed_patterns(tree: ast.Module, metric_names: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the metrics in each pattern, by the pattern.
+
+    Args:
+        tree: The script.
+        metric_names: Parts of the names of metrics.
+    """
+    found: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and name_of(node.func) in ("print", "print0", "info", "write") and node.args:
+            text = node.args[0]
+            if isinstance(text, ast.JoinedStr):
+                pattern, metrics = _pattern(text, metric_names)
+                if metrics:
+                    found[pattern] = metrics
+    return found
+
+
+def _pattern(text: ast.JoinedStr, metric_names: tuple[str, ...]) -> tuple[str, list[str]]:
+    pattern, kept, metrics = "", "", list[str]()
+    for before, is_value in _parts(text):
+        if not is_value:
+            pattern += re.sub(r"\\?\s+", r"\\s+", re.escape(before))
+            continue
+        name = "step" if before in STEP_NAMES else before
+        is_metric = any(part in name for part in metric_names)
+        if (name == "step" or is_metric) and f"<{name}>" not in pattern:
+            pattern += f"(?P<{name}>{NUMBER})"
+            kept, metrics = pattern, [*metrics, name] if is_metric else metrics
+        else:
+            pattern += r"\S+"
+    return kept, metrics
+
+
+def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
+    """Yield the texts, and for each value between them the words before it as a name."""
+    before = ""
+    for each in text.values:
+        if isinstance(each, ast.Constant):
+            before = str(each.value)
+            yield before, False
+        else:
+            words = re.search(r"([A-Za-z_]\w*(?: [A-Za-z_]\w*)*)\s*[:=]?\s*$", before)
+            yield "_".join(words[1].lower().split()) if words is not None else "", True
+            before = ""

@@ -1,0 +1,58 @@
+"""A file in the working folder with the name of a package that Sweeps imports, which Python then imports instead."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+
+from sweeps.errors import UserError
+
+IMPORTED = ("ray", "mlflow", "optuna", "torch", "numpy", "pandas", "pyarrow", "sqlalchemy", "pydantic", "sklearn")
+"""Packages that every sweep imports."""
+
+
+def check_working_folder() -> None:
+    """
+    Raises:
+        UserError: A file of the working folder would be imported instead of a package that every sweep imports.
+    """
+    for name in IMPORTED:
+        for file in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py"):
+            if file.is_file():
+                raise UserError(describe_shadowing(file))
+
+
+def describe_shadowing(file: Path) -> str:
+    """Return the message for a file that is imported instead of a package."""
+    name = file.parent.name if file.name == "__init__.py" else file.stem
+    return f"{file}: has the name of the package {name}, and Python imports it instead; rename it"
+
+
+def shadowing_file(error: BaseException) -> Path | None:
+    """Return the file that caused an error by its name, such as ``ray.py``; None for any other error."""
+    seen: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in seen:
+        seen.append(each)
+        name = _module_of(each)
+        module = sys.modules.get(name)
+        file = Path(str(getattr(module, "__file__", None) or ""))
+        if module is not None and file.is_relative_to(Path.cwd()) and _is_elsewhere(name):
+            return file
+        each = each.__cause__ or each.__context__
+    return None
+
+
+def _module_of(error: BaseException) -> str:
+    """Return the name of the top module that lacks something."""
+    named = error.obj if isinstance(error, AttributeError) else None
+    name = named.__name__ if isinstance(named, ModuleType) else getattr(error, "name", None)
+    return str(name).partition(".")[0] if isinstance(error, AttributeError | ImportError) else ""
+
+
+def _is_elsewhere(name: str) -> bool:
+    here = str(Path.cwd())
+    paths = [each for each in sys.path if each and str(Path(each).resolve()) != here]
+    return name in sys.stdlib_module_names or PathFinder.find_spec(name, paths) is not None

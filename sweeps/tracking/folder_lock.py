@@ -1,0 +1,46 @@
+"""A lock on a folder of this machine, which leaves no file in it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+POLL_S = 0.05
+
+
+@contextlib.contextmanager
+def folder_locked(folder: Path, at_most_s: float) -> Iterator[None]:
+    """Hold the lock of a folder, or of the nearest one above that exists. Goes on without it where the file system has
+    no locks, or if another process keeps it for longer.
+
+    Args:
+        folder: The folder.
+        at_most_s: Maximum seconds to wait.
+    """
+    existing = next((each for each in (folder, *folder.parents) if each.is_dir()), Path("/"))
+    try:
+        descriptor = os.open(existing, os.O_RDONLY)
+    except OSError:  # it cannot be read
+        yield
+        return
+    try:
+        deadline = time.monotonic() + at_most_s
+        while not _locked(descriptor) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True

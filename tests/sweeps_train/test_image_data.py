@@ -1,0 +1,52 @@
+"""Data sets of users that are no pairs of an input and a label say so, before torch does."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from sweeps_train.config import CustomData
+from sweeps_train.data.images import ImageSamples, build_image_samples
+
+
+class Picture:
+    """As PIL's images are: no tensor."""
+
+
+PAIR = (torch.zeros(1, 8, 8), 0)
+
+
+def built(monkeypatch: pytest.MonkeyPatch, train: list[Any], held_out: list[Any]) -> ImageSamples:
+    module = ModuleType("pictures")
+    module.make = lambda: (train, held_out)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pictures", module)
+    return build_image_samples(CustomData(kind="custom", _target_="pictures.make"))[0]  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"image": Picture(), "label": 1}, r"is a mapping of image, label; return pairs \(input, label\)"),
+        (torch.zeros(3), r"is a Tensor; return pairs \(input, label\)"),
+        ((Picture(), 1), r"has a Picture as its input; return a tensor, as torchvision's ToTensor makes it"),
+        ((torch.zeros(3), "cat"), r"has the label 'cat'; return the number of its class, from 0"),
+        ((torch.zeros(3), None), r"has the label None; return the number"),
+    ],
+)
+@pytest.mark.parametrize("which", ["training", "held-out"])
+def test_an_item_that_is_no_pair_names_the_function_and_the_fix(
+    item: Any, message: str, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, held_out = ([item], [PAIR]) if which == "training" else ([PAIR], [item])
+    with pytest.raises(ValueError, match=rf"data\._target_=pictures\.make: an item of the {which} data {message}"):
+        built(monkeypatch, train, held_out)
+
+
+def test_images_of_different_sizes_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = built(monkeypatch, [PAIR, (torch.zeros(1, 9, 8), 1)], [PAIR])
+    with pytest.raises(ValueError, match=r"data: samples cannot be stacked into a batch .*return tensors of one shape"):
+        samples.batch([0, 1])

@@ -1,0 +1,65 @@
+"""A new store is made in a folder of any name, and by several processes at the same moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from recording import CONFIG, record_small_sweep
+
+from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.errors import TrackingUnreachable
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.client import connect
+from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.uris import absolute, decodes_paths, sqlite_path, sqlite_uri
+
+NAMES = ["My%20Project", "50%", "Über 100% (neu)", "a#b", "a=b,c", "it's"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(["a?b", "50%?%25"] if decodes_paths() else [])])
+def test_a_sweep_is_recorded_in_a_folder_of_any_name_and_nothing_beside_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "folders" / name
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    record_small_sweep("sqlite:///mlflow.db")
+    assert sorted(path.name for path in Path().iterdir()) == ["mlflow.db", "mlruns", "outputs"]
+    assert [path.name for path in here.parent.iterdir()] == [name]
+    monkeypatch.chdir("/")
+    uri = sqlite_uri(here / "mlflow.db")
+    assert [sweep.sweep for sweep in list_sweeps(uri)] == ["digits-1"]
+    record = load_sweep(uri, "digits-1")
+    assert (read_text(uri, record.trials[0].run_id, CONFIG_ARTIFACT) or "").strip() == CONFIG.strip()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_uri_of_a_file_leads_to_the_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name / "mlflow.db"
+    assert sqlite_path(sqlite_uri(path)) == path
+    assert absolute(sqlite_uri(path)) == sqlite_uri(path)
+
+
+def test_processes_that_connect_to_a_new_store_at_the_same_moment_all_find_its_tables(tmp_path: Path) -> None:
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - before the fork, so that they meet
+
+    context = multiprocessing.get_context("fork")
+    start, answers = context.Barrier(3), context.Queue()
+
+    def one() -> None:
+        start.wait()
+        try:
+            connect(f"sqlite:///{tmp_path}/mlflow.db")
+            answers.put("connected")
+        except TrackingUnreachable as error:
+            answers.put(str(error))
+
+    processes = [context.Process(target=one) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert [answers.get(timeout=60) for _ in processes] == ["connected"] * 3
+    for process in processes:
+        process.join()
+    assert [path.name for path in tmp_path.glob("*.db*")] == ["mlflow.db"]
