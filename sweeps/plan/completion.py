@@ -8,6 +8,7 @@ from sweeps.constants import TAG_ENDED
 from sweeps.plan.plan import Plan
 from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.record import SweepRecord
+from sweeps_train.wording import counted
 
 ALL_STARTED = re.compile(r"(\d+) trials were started")
 BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
@@ -34,13 +35,14 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
     why = f" ({ended})" if by_rule else ""
     change, effect = _change(ended, planned) if by_rule else _more_trials(planned)
     return (
-        f"{record.sweep} has {record.status}: {counts} of {planned} trials{why}. Nothing is left to resume.\n"
+        f"{record.sweep} has {record.status}: {counts} of {counted(planned, 'trial')}{why}. "
+        "Nothing is left to resume.\n"
         f"`python -m sweeps extend {record.sweep} {change}` {effect}"
     )
 
 
 def _more_trials(planned: int) -> tuple[str, str]:
-    return f"search.num_trials={2 * planned}", f"starts {planned} more trials"
+    return f"search.num_trials={2 * planned}", f"starts {counted(planned, 'more trial')}"
 
 
 def _change(ended: str, planned: int) -> tuple[str, str]:
@@ -48,5 +50,5 @@ def _change(ended: str, planned: int) -> tuple[str, str]:
     if (budget := BUDGET.match(ended)) is not None:
         return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and continues"
     if (rule := RULE.search(ended)) is not None:
-        return f"{rule[0]}=null", f"removes this rule and continues, up to {planned} trials"
+        return f"{rule[0]}=null", f"removes this rule and continues, up to {counted(planned, 'trial')}"
     return "space.PATH.high=VALUE", "widens the range of a parameter, which adds points"

@@ -21,6 +21,7 @@ from sweeps.validate.config import lookup_in
 from sweeps.validate.model import model_facts
 from sweeps_train.config import CausalLM, CustomModel, Model, TrainingConfig
 from sweeps_train.machine_memory import machine_memory
+from sweeps_train.wording import value_text
 
 GIB = 2**30
 MAX_QUESTIONS = 8
@@ -265,7 +266,7 @@ def _itemized(parts: Mapping[str, int]) -> str:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{path}={value}" for path, value in values.items())
+    return ", ".join(f"{path}={value_text(value)}" for path, value in values.items())
 
 
 def _gib(size: float) -> str:

@@ -83,7 +83,7 @@ class Plan:
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
 
-        return plan_html(self.name, self.composition, self.space, self.local_fit, self.location, self.notes)
+        return plan_html(self)
 
     @property
     def config(self) -> SweepConfig:
@@ -121,6 +121,11 @@ class Plan:
     def points(self) -> InitialPoints:
         """Points to try first, and constraints on all points."""
         return InitialPoints(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
+
+    @property
+    def num_trials(self) -> int:
+        """Number of trials that the sweep can start."""
+        return self.points.num_trials
 
     @cached_property
     def warm_start(self) -> list[EarlierSweep]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sweeps.compose import Composition
@@ -55,6 +56,18 @@ class InitialPoints:
     def grid(self) -> list[dict[str, Any]]:
         """Every point of a discrete space that the constraints allow."""
         return [point for point in self.space.grid(self.lookup) if self.constraints.allows(point)]
+
+    @cached_property
+    def num_trials(self) -> int:
+        """Number of trials that the sweep can start: ``search.num_trials``, or all points of a small space."""
+        search = self.composition.config.search
+        if search.duplicates:
+            return search.num_trials
+        try:
+            grid = self.grid()
+        except ConfigError:  # too many points, or infinitely many
+            return search.num_trials
+        return min(search.num_trials, len(grid) + sum(point not in grid for point in self.first()))
 
     def share_allowed(self) -> float:
         """Estimated share of random points that the constraints allow."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sweeps.config.objectives import Objectives
 from sweeps.tracking.trial_progress import TrialProgress
+from sweeps_train.wording import counted
 
 LONGEST_CELL = 160
 """Maximum number of characters of a parameter's value."""
@@ -37,7 +38,7 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
 def _how(trial: TrialProgress) -> str:
     """Continuation of a sentence that says how far the trial came, and why it ended."""
     attempts = f" in {trial.attempts} attempts" if trial.attempts > 1 else ""
-    done = f"{trial.steps:,} steps{attempts}"
+    done = f"{counted(trial.steps, 'step')}{attempts}"
     match trial.state:
         case "running":
             return "." if trial.attempts == 1 else f", attempt {trial.attempts}."
