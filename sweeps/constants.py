@@ -181,6 +181,8 @@ TAG_OF_RUN = "sweeps.of.run"
 
 # --- MLflow metrics ------------------------------------------------------------------------------------------
 
+BEST_PREFIX = "best/"
+"""``best/eval/loss``: the trial's value of an objective so far, by which MLflow sorts trials as the search does."""
 PARAMETER_PREFIX = "param/"
 """``param/train.lr``: a value that population based training has changed in a trial; a tag if it is no number."""
 

@@ -158,11 +158,12 @@ class TrialRecorder:
         objectives = self._sweep.objectives
         with self._lock:
             trial = self._trials[trial_id]
-            if new := trial.logged.take(step, {name: float(each) for name, each in metrics.items()}):
+            is_best = competes and trial.take_report(objectives, step, metrics)
+            best = {constants.BEST_PREFIX + name: metrics[name] for name in objectives.metrics if is_best}
+            if new := trial.logged.take(step, {name: float(each) for name, each in {**best, **metrics}.items()}):
                 self._delivery.put(Points(trial_id, step, now_ms() if timestamp_ms is None else timestamp_ms, new))
             tags: dict[str, str | None] = {}
             trial.steps = max(trial.steps, step)
-            is_best = competes and trial.take_report(objectives, step, metrics)
             if monotonic() - trial.steps_tag_at >= STEPS_TAG_EVERY_S:
                 trial.steps_tag_at = monotonic()
                 tags[constants.TAG_STEPS] = str(trial.steps)

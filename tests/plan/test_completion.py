@@ -82,7 +82,7 @@ def test_resume_of_a_sweep_without_a_success_leaves_with_the_status_of_its_outco
     recorded_sweep(uri, "lost", planned=1, states=("failed",), status="failed")
     left, out, err = resume(tmp_path, "lost")
     assert left == {"status": 1, "ray": False}
-    assert "lost has failed: 1 failed of 1 trials" in err
+    assert "lost has failed: 1 failed of 1 trial" in err
     assert "failed at step 5 with eval/loss 1, and counts as no result" in out
 
 
