@@ -109,6 +109,8 @@ TAG_ACCOUNT = "sweeps.time_account"
 """Worker-seconds of the trial by what they were spent on, as JSON."""
 TAG_POOL = "sweeps.pool"
 """Pool in which the trial runs, if the sweep has pools."""
+TAG_STOPPED_FOR_GOOD = "sweeps.stopped_for_good"
+"""Set on a stopped trial that a person has ended, so that ``resume`` does not continue it."""
 TAG_CHECKPOINT_BEST = "sweeps.checkpoint.best"
 """URI of the trial's best checkpoint: of the artifact, ``runs:/...``, or with ``tracking.checkpoints=reference`` of the
 checkpoint in the sweep's folder, ``file:///...``, which must then be kept."""

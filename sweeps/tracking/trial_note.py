@@ -47,7 +47,8 @@ def _how(trial: TrialProgress) -> str:
         case "pruned":
             return f" after {done}: the scheduler ended it early, since others were better by then."
         case "stopped":
-            return f" after {done}, before its end. It saved its state."
+            goes_on = "" if trial.stopped_for_good else "; `resume` continues it"
+            return f" after {done}, before its end. It saved its state{goes_on}."
     return f" after {done}."
 
 
@@ -92,7 +93,7 @@ def _checkpoints(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
 def _commands(sweep: str, trial_id: str, trial: TrialProgress) -> str:
     verbs = ["show", "logs"] if trial.state == "running" else ["show", "logs", "reproduce"]
     lines = [f"python -m sweeps {verb} {sweep} --trial {trial_id}" for verb in verbs]
-    if trial.state == "stopped":
+    if trial.state == "stopped" and not trial.stopped_for_good:
         lines.append(f"python -m sweeps resume {sweep}")
     return "\n".join(["```", *lines, "```"])
 

@@ -285,7 +285,16 @@ class TrialRecorder:
         """Add the logs of a trial's workers to its run, with secrets hidden."""
         self._delivery.upload(Artifact(trial_id, LOGS, folder=logs_location(self._sweep.location, trial_id)))
 
-    def end(self, trial_id: str, state: str, steps: int, attempt: int, error: str | None = None) -> None:
+    def end(
+        self,
+        trial_id: str,
+        state: str,
+        steps: int,
+        attempt: int,
+        error: str | None = None,
+        *,
+        for_good: bool = False,
+    ) -> None:
         """Record that a trial has ended.
 
         Args:
@@ -294,6 +303,7 @@ class TrialRecorder:
             steps: Number of optimizer steps done.
             attempt: Number of attempts.
             error: Text of its error, of which the last line is recorded.
+            for_good: Whether a person has stopped it, so that ``resume`` does not continue it.
         """
         tags: dict[str, str | None] = {
             constants.TAG_STATE: state,
@@ -302,7 +312,9 @@ class TrialRecorder:
         }
         with self._lock:
             trial = self._trials[trial_id]
-            trial.state, trial.steps, trial.attempts = state, steps, attempt
+            trial.state, trial.steps, trial.attempts, trial.stopped_for_good = state, steps, attempt, for_good
+            if for_good:
+                tags[constants.TAG_STOPPED_FOR_GOOD] = "true"
             if error:
                 tags[constants.TAG_ERROR] = trial.error = error.strip().splitlines()[-1][:LONGEST_ERROR]
             self._delivery.put(Tags(trial_id, {**tags, **self._description(trial_id)}))
