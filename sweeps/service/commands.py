@@ -150,7 +150,7 @@ class Commands:
         """Register a trial's checkpoint as a model version in MLflow."""
         record = self._record(principal, sweep)
         chosen = choose(record, trial)
-        check_registration(config_of(record, chosen), model, alias, merged=merged)
+        check_registration(config_of(record, chosen), model, alias, merged=merged, is_trained=True)
         self._check_model(principal, model)
         from sweeps.registry.register import register  # torch, which takes seconds
 
