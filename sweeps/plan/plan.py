@@ -38,7 +38,7 @@ from sweeps.validate.data import check_data
 from sweeps.validate.hub import HubName, check_hub, hub_names
 from sweeps.validate.search import search_notes
 from sweeps.validate.storage import storage_notes
-from sweeps.validate.targets import check_targets
+from sweeps.validate.targets import check_all_targets
 from sweeps.validate.tracking import tracking_notes
 from sweeps.validate.warm_start import check_sources, unread_sources, warm_start_notes
 
@@ -310,7 +310,7 @@ def new_plan(
         stages=planned_stages(composition),
     )
     for each in plan.compositions:
-        check_targets(each.config)
+        check_all_targets(each, space, lookup_in(each))
         check_arguments(each, space, lookup_in(each))
         check_command(each, space, lookup_in(each))
     if where == "elsewhere":

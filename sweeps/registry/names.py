@@ -79,9 +79,9 @@ def check_registration(
     if isinstance(config.task, UserTask) and not is_trained and not _saves_for_transformers(config.task):
         who = config.task.target if isinstance(config.task, FunctionTask) else "the program"
         raise UserError(
-            f"task.kind={config.task.kind}: only {who} knows how to load what it saves, so it is not registered after the "
-            "training; use --no-register, then `best SWEEP --register NAME` if its checkpoints are folders of "
-            "transformers with a tokenizer"
+            f"task.kind={config.task.kind}: only {who} knows how to load what it saves, so it is not registered "
+            "after the training; use --no-register, then `best SWEEP --register NAME` if its checkpoints are folders "
+            "of transformers with a tokenizer"
         )
     check_merge(config, merged=merged)
 
