@@ -11,7 +11,7 @@ import pytest
 
 from sweeps.space.descriptions import describe_condition
 from sweeps.tracking.values import short
-from sweeps_train.wording import counted, value_text
+from sweeps.wording import counted, value_text
 
 PLURAL = re.compile(r" (\w+ )?(trials|steps|workers|sweeps|points|repeats|nights)\b")
 READ = ("driver", "plan", "report", "cli", "tracking", "service", "simulate")

@@ -103,7 +103,7 @@ def save_model(
     record = load(sweep, tracking_uri=tracking_uri)
     chosen = choose(record, trial)
     check_model(config_of(record, chosen), None, None, Path(folder), merged=merged, is_trained=True)
-    save(record, chosen, Path(folder), merged=merged, is_trained=True)
+    save(record, chosen, Path(folder), merged=merged)
     return Path(folder)
 
 

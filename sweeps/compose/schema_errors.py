@@ -14,7 +14,7 @@ from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.suggestions import closest_names, did_you_mean
-from sweeps_train.wording import value_text
+from sweeps.wording import value_text
 
 Schema = TypeVar("Schema")
 

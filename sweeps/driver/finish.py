@@ -14,7 +14,7 @@ from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder

@@ -16,7 +16,7 @@ from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.terminal_echo import without_control_echo
 from sweeps.tracking.summary import describe
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,7 +8,7 @@ from sweeps.compat.ray_core import groups_without_nodes
 from sweeps.driver.state import SweepState
 from sweeps.runtime.autoscaler import describe_resources
 from sweeps.runtime.cluster import alive_nodes
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 EVERY_S = 5.0
 """Seconds between two looks at the cluster."""

@@ -46,7 +46,7 @@ from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sqlite_file import queryable_file
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from ray.tune import Tuner

@@ -30,7 +30,7 @@ from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.hub import ANSWER_WITHIN_S, hub_mistakes
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

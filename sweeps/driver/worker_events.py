@@ -21,7 +21,7 @@ from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
 from sweeps.tracking.weights import Weights
 from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.search.schedulers.pbt import Exploit

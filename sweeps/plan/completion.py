@@ -8,7 +8,7 @@ from sweeps.constants import TAG_ENDED
 from sweeps.plan.plan import Plan
 from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.record import SweepRecord
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 ALL_STARTED = re.compile(r"(\d+) trials were started")
 BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")

@@ -26,7 +26,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import short
 from sweeps.validate.config import Approve
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
 KEPT_OF_SEARCH = ("metric", "mode", "limits", "max_retries")

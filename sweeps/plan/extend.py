@@ -24,7 +24,7 @@ from sweeps.suggestions import did_you_mean
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config import lookup_in
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 STOP = TypeAdapter(Stop)
 CHANGEABLE_WHILE_RUNNING = {

@@ -19,9 +19,9 @@ from sweeps.space.distributions import boundary_values
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.config import lookup_in
 from sweeps.validate.model import model_facts
+from sweeps.wording import value_text
 from sweeps_train.config import CausalLM, CustomModel, Model, TrainingConfig
 from sweeps_train.machine_memory import machine_memory
-from sweeps_train.wording import value_text
 
 GIB = 2**30
 MAX_QUESTIONS = 8

@@ -83,7 +83,9 @@ class Plan:
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
 
-        return plan_html(self)
+        return plan_html(
+            self.name, self.composition, self.space, self.local_fit, self.location, self.notes, self.num_trials
+        )
 
     @property
     def config(self) -> SweepConfig:

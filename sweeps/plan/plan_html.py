@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from markupsafe import Markup
 
+from sweeps.compose import Composition
 from sweeps.html_table import html_table, paragraphs
 from sweeps.redact import redact_uri
+from sweeps.runtime.placement import Fit
 from sweeps.space.descriptions import describe_conditions, describe_distribution
-from sweeps_train.wording import counted
-
-if TYPE_CHECKING:
-    from sweeps.plan.plan import Plan
+from sweeps.space.distributions import Space
+from sweeps.wording import counted
 
 
-def plan_html(plan: Plan) -> str:
-    """Return a plan's objective, its trials, its searched values and its notes."""
-    config, search, space, fit = plan.config, plan.config.search, plan.space, plan.local_fit
-    number = counted(plan.num_trials, "trial")
-    headline = Markup("<b>{}</b> {}, {}; nothing was started").format(plan.name, number, search.objectives)
+def plan_html(
+    name: str,
+    composition: Composition,
+    space: Space,
+    fit: Fit | None,
+    folder: str,
+    notes: Iterable[str],
+    num_trials: int,
+) -> str:
+    """Return a plan's objective, its trials, its searched values and its notes.
+
+    Args:
+        name: Name of the sweep.
+        composition: Its config.
+        space: What it searches.
+        fit: Resources of its trials; None if only the cluster knows them.
+        folder: Path or URI of its folder.
+        notes: What the user should know about it.
+        num_trials: Number of trials that it can start.
+    """
+    config, search = composition.config, composition.config.search
+    headline = Markup("<b>{}</b> {}, {}; nothing was started").format(
+        name, counted(num_trials, "trial"), search.objectives
+    )
     facts = [
         ("search", f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"),
         ("trial", fit.describe() if fit else f"asked of the cluster at {config.cluster.address} at the start"),
         *(("only where", constraint) for constraint in search.constraints),
-        *((path, "fixed, not searched") for path in plan.composition.fixed),
-        ("folder", plan.location),
+        *((path, "fixed, not searched") for path in composition.fixed),
+        ("folder", folder),
         ("MLflow", redact_uri(config.tracking.uri)),
-        *(("note", note) for note in plan.notes),
+        *(("note", note) for note in notes),
     ]
     searched = [(path, describe_distribution(space[path]), describe_conditions(space[path])) for path in space]
     conditional = any(when for _, _, when in searched)

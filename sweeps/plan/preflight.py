@@ -23,10 +23,10 @@ from sweeps.provenance.redacted_text import redacted_log
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.config import lookup_in
 from sweeps.validate.source import source_signature
+from sweeps.wording import value_text
 from sweeps_train.config import CausalLM, CommandTask, CustomData, CustomModel, FunctionTask, TableData, TextData
 from sweeps_train.tables.files import table_files
 from sweeps_train.text_lines import text_lines
-from sweeps_train.wording import value_text
 
 MAX_CONFIGS = 24
 """Maximum number of configs that are checked."""

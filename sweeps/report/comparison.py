@@ -20,7 +20,7 @@ from sweeps.report.terminal import plain_table
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 NOT_COMPARED = ("name", "output_dir", "tracking")
 """Sections of a config that do not affect the search."""

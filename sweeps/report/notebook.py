@@ -15,7 +15,7 @@ from sweeps.report.watch import Load, next_record
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe, describe_no_best, parameter_names
 from sweeps.tracking.values import short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 Show = Callable[[dict[str, str]], object]
 """Shows a text as ``text/html`` and as ``text/plain``."""

@@ -17,7 +17,7 @@ from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
 from sweeps.report.terminal import plain_console, plain_table
 from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
-from sweeps_train.wording import counted, value_text
+from sweeps.wording import counted, value_text
 
 WIDTH = 200
 

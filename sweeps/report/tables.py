@@ -22,7 +22,7 @@ from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import describe_no_best, parameter_names
 from sweeps.tracking.time_account import describe_rest
 from sweeps.tracking.values import short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 
 def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:

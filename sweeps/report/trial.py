@@ -14,7 +14,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.time_account import TimeAccount, describe_rest
 from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 END_LINES = 20
 """Number of lines from the end of each worker's log."""

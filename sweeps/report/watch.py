@@ -19,7 +19,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 INTERVAL_S = 2.0
 SHARE_OF_TIME = 0.2

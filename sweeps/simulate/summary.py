@@ -13,7 +13,7 @@ from sweeps.report.terminal import plain_table
 from sweeps.simulate.run import SimulatedSweep, SimulationResult
 from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Parts of the simulated time at which the regret is told."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sweeps.tracking.values import short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.values import finite, short
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 PARAMS_IN_NAME = 4
 LONGEST_NAME = 120

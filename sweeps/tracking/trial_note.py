@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sweeps.config.objectives import Objectives
 from sweeps.tracking.trial_progress import TrialProgress
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 LONGEST_CELL = 160
 """Maximum number of characters of a parameter's value."""

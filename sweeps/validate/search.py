@@ -116,11 +116,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             "draws its seed itself; use {seed} in task.command"
         )
     yield from stage_notes(search)
-    if isinstance(config.task, FunctionTask) and config.scaling.isolation == "auto" and search.num_trials > 1:
-        yield (
-            "scaling.isolation=auto: each trial of a function starts new processes, which import its libraries again; "
-            "warm reuses them, for a function that leaves nothing behind in its process"
-        )
+    yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
     yield from _high_learning_rate(composition.config)
     for path in space:
@@ -129,6 +125,14 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             yield f"{path} is never searched, since the values in its `when` cannot occur"
         elif isinstance(distribution, FloatDistribution | IntDistribution) and distribution.low < distribution.high:
             yield from _single_value(path, distribution)
+
+
+def _new_processes(config: SweepConfig) -> Iterator[str]:
+    if isinstance(config.task, FunctionTask) and config.scaling.isolation == "auto" and config.search.num_trials > 1:
+        yield (
+            "scaling.isolation=auto: each trial of a function starts new processes, which import its libraries again; "
+            "warm reuses them, for a function that leaves nothing behind in its process"
+        )
 
 
 def _single_value(path: str, distribution: FloatDistribution | IntDistribution) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a terminal of 80 columns shows: names and addresses whole, so that they can be copied."""
+"""Names and addresses on a terminal of 80 columns are whole, so that they can be copied."""
 
 from __future__ import annotations
 

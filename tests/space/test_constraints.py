@@ -24,7 +24,7 @@ from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.suggester import RandomDraws
 from sweeps.validate.config import check_sweep, lookup_in
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "none": None, "flag": True, "modules": ["q", "v"]}
 

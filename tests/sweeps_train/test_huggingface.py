@@ -218,3 +218,28 @@ def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itsel
     trainer.add_callback(ReportCallback(trainer))
     trainer.train()
     assert reported == [(1, True), (2, True), (3, True)]
+
+
+def test_a_trainers_own_early_stopping_ends_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import EarlyStoppingCallback, Trainer
+
+    from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+
+    reported: list[float] = []
+    monkeypatch.setattr("ray.train.report", lambda metrics, checkpoint: reported.append(metrics["step"]))
+    monkeypatch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
+    arguments = line_arguments(
+        tmp_path,
+        max_steps=9,
+        learning_rate=0.0,  # without learning, no evaluation is better than the first
+        eval_strategy="steps",
+        eval_steps=1,
+        metric_for_best_model="loss",
+        load_best_model_at_end=True,
+    )
+    keep_best_by_the_trial(arguments)
+    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=ROWS)
+    trainer.add_callback(EarlyStoppingCallback(1))
+    trainer.add_callback(ReportCallback(trainer))
+    trainer.train()
+    assert reported == [1, 2]

@@ -18,7 +18,7 @@ from sweeps.report.figures.style import (
 )
 from sweeps.report.report_data import ReportData, best_values
 from sweeps.tracking.record import TrialRecord
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 
 def seconds_in(data: ReportData, trial: TrialRecord) -> float:

@@ -8,7 +8,7 @@ from sweeps.report.figures.section import escape_hover
 from sweeps.report.formatting import shorten
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import describe
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 LONGEST_HOVER = 160
 MOST_DESCRIBED = 500

@@ -16,7 +16,7 @@ from sweeps.config.space import OrdinalDistribution as Order
 from sweeps.report.formatting import shorten
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import TrialRecord
-from sweeps_train.wording import value_text
+from sweeps.wording import value_text
 
 LONGEST_CHOICE = 28
 """Largest number of characters of a choice on an axis."""

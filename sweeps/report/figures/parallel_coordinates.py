@@ -17,7 +17,7 @@ from sweeps.report.figures.section import Image, Section, SectionFigure, style_f
 from sweeps.report.figures.style import VALUE_SCALE, robust_range, value_range
 from sweeps.report.report_data import ReportData, evenly
 from sweeps.tracking.record import TrialRecord
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 LINES = 300
 """Largest number of lines: more cover each other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import INTERRUPTED, STATES
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 
 def tiles(data: ReportData) -> list[tuple[str, str, str]]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sweeps.search.forecast.further_improvement import FEWEST, further_improvement
 from sweeps.search.forecast.remaining_work import Course, Floats, remaining_work
 from sweeps.tracking.forecast import LEVEL, Forecast, Interval
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 DRAWS = 400
 WIDER_WORK, SPREAD = 1.35, 0.05

@@ -23,7 +23,7 @@ from sweeps.service.auth.request_validation import check_conf, check_overrides
 from sweeps.service.auth.sizes import check_sizes
 from sweeps.service.auth.targets import refusal_of_target
 from sweeps.tracking.uris import absolute
-from sweeps_train.wording import value_text
+from sweeps.wording import value_text
 
 SweepExists = Callable[[str], bool]
 """Whether a sweep of this name is visible to the user."""

@@ -18,7 +18,7 @@ from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.queue.job_query import newest
 from sweeps.service.queue.requests import Reproduce, Request, Retrain, Run, read_request
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 State = Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]
 QUEUED, RUNNING = "queued", "running"

@@ -34,7 +34,7 @@ from sweeps.service.schedules.saved import (
     write_schedule,
 )
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 MOST_COMING = 5
 """Number of previewed firings."""

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from sweeps.report.formatting import duration
 from sweeps.service.web.plotly_library import plotly_address
 from sweeps.service.web.trials_table import shown
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

@@ -18,7 +18,7 @@ from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import short_names
-from sweeps_train.wording import counted
+from sweeps.wording import counted
 
 MOST_ERRORS = 3
 
