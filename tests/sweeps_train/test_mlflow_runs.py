@@ -20,6 +20,7 @@ def test_what_a_function_logs_to_mlflow_is_read_and_no_run_stays_open_or_elsewhe
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/elsewhere.db")
     runs = OwnRuns(tmp_path / "trial", 0)
     with process_state_restored(), runs.kept():
+        assert os.environ["MLFLOW_REGISTRY_URI"].endswith("elsewhere.db")
         mlflow.set_experiment("mine")
         for step in (1, 2):
             mlflow.log_metric("own", step / 2, step=step)

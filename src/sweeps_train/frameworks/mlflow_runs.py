@@ -45,7 +45,10 @@ class OwnRuns:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Keep the runs of a ``with`` block in the trial's folder, and end the one that is left open."""
+        server = os.environ.get("MLFLOW_TRACKING_URI")
         os.environ.update(store_environment(self._folder))  # restored with all other variables
+        if server is not None:
+            os.environ.setdefault("MLFLOW_REGISTRY_URI", server)  # registered models are loaded from there as before
         for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
             os.environ.pop(name, None)
         failed = True
