@@ -10,7 +10,7 @@ from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.record import SweepRecord
 from sweeps.wording import counted
 
-ALL_STARTED = re.compile(r"(\d+) trials were started")
+ALL_STARTED = re.compile(r"[\d,]+ trials? (was|were) started")
 BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
 RULE = re.compile(r"search\.stop\.[a-z_]+")
 
@@ -19,16 +19,16 @@ def is_complete(record: SweepRecord, plan: Plan) -> bool:
     """Whether nothing is left to resume: the search has ended by itself, and MLflow has received everything."""
     if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
         return False
-    planned = plan.config.search.num_trials
     ended = record.tags.get(TAG_ENDED, "")
     if record.status == "finished" and ended and ALL_STARTED.match(ended) is None:
-        return record.planned in (None, planned)  # a rule of search.stop, or every point of the space was tried
-    return len(record.trials) >= planned
+        # A rule of search.stop, or every point of the space was tried. Earlier releases recorded the config's number.
+        return record.planned in (None, plan.num_trials, plan.config.search.num_trials)
+    return len(record.trials) >= plan.num_trials
 
 
 def describe_completion(record: SweepRecord, plan: Plan) -> str:
     """Describe why nothing is left to resume, with a command that extends the sweep."""
-    planned = plan.config.search.num_trials
+    planned = plan.num_trials
     ended = record.tags.get(TAG_ENDED, "")
     by_rule = bool(ended) and ALL_STARTED.match(ended) is None
     counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
