@@ -109,6 +109,8 @@ TAG_ACCOUNT = "sweeps.time_account"
 """Worker-seconds of the trial by what they were spent on, as JSON."""
 TAG_POOL = "sweeps.pool"
 """Pool in which the trial runs, if the sweep has pools."""
+TAG_STOPPED_FOR_GOOD = "sweeps.stopped_for_good"
+"""Set on a stopped trial that a person has ended, so that ``resume`` does not continue it."""
 TAG_CHECKPOINT_BEST = "sweeps.checkpoint.best"
 """URI of the trial's best checkpoint: of the artifact, ``runs:/...``, or with ``tracking.checkpoints=reference`` of the
 checkpoint in the sweep's folder, ``file:///...``, which must then be kept."""
@@ -181,6 +183,8 @@ TAG_OF_RUN = "sweeps.of.run"
 
 # --- MLflow metrics ------------------------------------------------------------------------------------------
 
+BEST_PREFIX = "best/"
+"""``best/eval/loss``: the trial's value of an objective so far, by which MLflow sorts trials as the search does."""
 PARAMETER_PREFIX = "param/"
 """``param/train.lr``: a value that population based training has changed in a trial; a tag if it is no number."""
 

@@ -102,7 +102,7 @@ def save_model(
 
     record = load(sweep, tracking_uri=tracking_uri)
     chosen = choose(record, trial)
-    check_model(config_of(record, chosen), None, None, Path(folder), merged=merged)
+    check_model(config_of(record, chosen), None, None, Path(folder), merged=merged, is_trained=True)
     save(record, chosen, Path(folder), merged=merged)
     return Path(folder)
 
@@ -142,7 +142,7 @@ def register(
 
     record = load(sweep, tracking_uri=tracking_uri)
     chosen = choose(record, trial)
-    check_registration(config_of(record, chosen), name, alias, merged=merged)
+    check_registration(config_of(record, chosen), name, alias, merged=merged, is_trained=True)
     return register_model(record, chosen, name, alias, merged=merged)
 
 

@@ -55,7 +55,7 @@ def best(
 
         chosen = choose(record, trial)
         if client is None and (register is not None or save_model is not None):
-            check_model(config_of(record, chosen), register, alias, save_model, merged=merged)
+            check_model(config_of(record, chosen), register, alias, save_model, merged=merged, is_trained=True)
         if export is not None:
             _export(client, record, chosen, export)
             if trial is None and len(record.front) > 1:

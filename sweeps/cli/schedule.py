@@ -170,7 +170,7 @@ def _save_paused(name: str, tokens: Sequence[str], config_dirs: Sequence[Path], 
         raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
     if not is_paused:
         replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
-    changed = enabled_text(definition, text, name, is_enabled=not is_paused)
+    changed = enabled_text(definition, text, is_enabled=not is_paused)
     saved.write(name, changed, tag=tag, user=getuser(), now=time.time(), action="paused" if is_paused else "resumed")
 
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from sweeps.cli.app import as_json, server, stderr, stdout, tracking_uri, verb
-from sweeps.cli.output import print_json
+from sweeps.cli.app import as_json, server, stdout, tracking_uri, verb
+from sweeps.cli.output import print_json, say
 from sweeps.cli.source import client_of
 from sweeps.errors import UserError
 
+POLL_EVERY_S = 0.2
+ANSWER_WITHIN_S = 5.0
+
 
 @verb("ui")
-@click.argument("sweep", required=False)
+@click.argument("sweeps", nargs=-1, metavar="[SWEEP ...]")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port on 127.0.0.1.")
 @tracking_uri
-def ui(sweep: str | None, port: int, tracking_uri: str | None) -> None:
-    """Start the MLflow UI for the sweeps of this folder, and print addresses of their trials and charts.
+def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
+    """Start the MLflow UI for the sweeps of this folder, and print addresses of trials and charts when it answers.
 
-    With SWEEP, those of one sweep; by default, those of the newest sweep of each experiment.
+    With SWEEP, those of these sweeps; by default, those of the newest sweep of each experiment.
     """
     from sweeps.redact import redact_uri
     from sweeps.tracking import default_uri
@@ -31,22 +36,42 @@ def ui(sweep: str | None, port: int, tracking_uri: str | None) -> None:
     uri = tracking_uri or default_uri()
     is_server = uri.startswith(("http://", "https://"))
     address = redact_uri(uri).rstrip("/") if is_server else f"http://127.0.0.1:{port}"
-    pages = list(_pages(uri, sweep))
-    if not is_server:
-        _check_free(port)
-    stderr.print(f"MLflow UI on {address}" + ("" if is_server else " (Ctrl-C ends it)"), soft_wrap=True)
-    for name, page in pages:
-        stderr.print(f"{name}: {address}/{page}", markup=False, highlight=False, soft_wrap=True)
+    pages = list(_pages(uri, sweeps))
+    lines = [f"MLflow UI on {address}{'' if is_server else ' (Ctrl-C ends it)'}"]
+    lines += [f"{name}: {address}/{page}" for name, page in pages]
     if is_server:
+        say("\n".join(lines))
         return
+    _check_free(port)
+    say("starting the MLflow UI; its addresses follow when it answers")
+    if os.fork() == 0:  # the child tells, since this process becomes the server
+        _say_once_it_answers(address, lines, os.getppid())
+        os._exit(0)
     # Not an argument: every user can list those, and the URI may have a password.
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
     arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
 
 
-def _pages(uri: str, name: str | None) -> Iterator[tuple[str, str]]:
-    """Yield names and addresses of pages of one sweep, or of the newest of each experiment.
+def _say_once_it_answers(address: str, lines: Sequence[str], server: int) -> None:
+    """Print lines when a server answers; nothing if its process has ended."""
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    with contextlib.suppress(KeyboardInterrupt):
+        while os.getppid() == server:
+            try:
+                with urlopen(f"{address}/health", timeout=ANSWER_WITHIN_S):  # noqa: S310 - an address of this machine
+                    pass
+            except (URLError, OSError):
+                time.sleep(POLL_EVERY_S)
+            else:
+                say("\n".join(lines))
+                return
+
+
+def _pages(uri: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and addresses of pages of some sweeps, or of the newest of each experiment.
 
     Raises:
         UnknownName: There is no such sweep.
@@ -55,16 +80,17 @@ def _pages(uri: str, name: str | None) -> Iterator[tuple[str, str]]:
     from sweeps.tracking.reader import list_sweeps, load_sweep
     from sweeps.tracking.saved_views import save_missing_views
 
-    if name is not None:
-        record = load_sweep(uri, name)
+    chosen = []
+    for record in [load_sweep(uri, name) for name in dict.fromkeys(names)]:
         save_missing_views(record)
-        chosen = [(record.experiment, record.mlflow.experiment_id, record.sweep)]
-    else:
+        chosen.append((record.experiment, record.mlflow.experiment_id, record.sweep))
+    if not names:
         newest = {each.experiment_id: each for each in reversed(list_sweeps(uri))}.values()
         chosen = sorted((each.experiment, each.experiment_id, each.sweep) for each in newest)
-    for experiment, number, sweep in chosen:
+    for _, number, sweep in chosen:
         yield f"{sweep}, trials", trials_page(number, sweep)
         yield f"{sweep}, charts", trials_page(number, sweep, charts=True)
+    for number, experiment in {number: experiment for experiment, number, _ in chosen}.items():
         yield f"all sweeps of {experiment}", all_sweeps_page(number)
 
 

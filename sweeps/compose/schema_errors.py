@@ -16,6 +16,7 @@ from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.suggestions import closest_names, did_you_mean
+from sweeps.wording import value_text
 
 Schema = TypeVar("Schema")
 
@@ -137,7 +138,8 @@ def _searched(key: str, value: Any) -> str:
     """Suggest a search over the values of a list that was given instead of one value."""
     if not isinstance(value, list) or not value or isinstance(value[0], list | dict):
         return ""
-    return f"; to search these, write '{key}=choice({', '.join(map(str, value[:5]))}{', ...' if value[5:] else ''})'"
+    choices = ", ".join(map(value_text, value[:5]))
+    return f"; to search these, write '{key}=choice({choices}{', ...' if value[5:] else ''})'"
 
 
 def _as_text(detail: Mapping[str, Any], key: str) -> str:
@@ -252,5 +254,5 @@ def _members(annotation: Any) -> Iterator[Any]:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = value_text(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

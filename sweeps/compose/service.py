@@ -57,8 +57,25 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
         raise ConfigError(f"{file}: {explain(error)}") from None
     if not isinstance(config, DictConfig):
         raise ConfigError(f"{file}: must have `key: value` lines, and is a list")
-    container: dict[str, Any] = resolve(config)
-    return read_as(Service, container)
+    try:
+        container: dict[str, Any] = resolve(config)
+        return read_as(Service, container)
+    except ConfigError as error:
+        typed = tuple(values)
+        raise ConfigError("\n".join(_with_file(line, file, typed) for line in str(error).splitlines())) from None
+
+
+def _with_file(mistake: str, file: Path, typed: Sequence[str]) -> str:
+    """Name the file of a mistake, unless it is in what was typed."""
+    key = mistake.partition("=")[0].partition(":")[0]
+    if any(key == each or key.startswith(f"{each}.") for each in typed):
+        return mistake
+    if key == "defaults":
+        mistake = (
+            "defaults: a service's file cannot extend another; write all its keys in this file (those that it leaves "
+            "out have defaults)"
+        )
+    return f"{file}: {mistake}"
 
 
 def _warn_of_passwords(tokens: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
+from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 
 SeveralTimes = Annotated[int, Field(ge=0, le=100)]
 FEWEST_REPEATS = 2
@@ -28,6 +28,9 @@ class Champion:
     trials was partly lucky. They also measure the noise. 0: decide by the night's own trials."""
     standard_deviations: PositiveFloat = 2.0
     """Standard deviations of the difference by which a new champion must be better."""
+    min_change: NonNegativeFloat = 0.0
+    """Difference that a new champion must exceed whatever the noise, in units of the metric. Where equal trainings give
+    equal values, the noise is 0, and any difference above rounding counts by default."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(r"(?i)latest|v\d+", self.alias):
@@ -42,6 +45,8 @@ class Regression:
     """Standard deviations by which the best value must be worse than the median of earlier nights."""
     nights: PositiveInt = 7
     """Maximum number of earlier nights to compare with."""
+    min_change: NonNegativeFloat = 0.0
+    """Difference that a regression must exceed whatever the noise, in units of the metric."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -14,6 +14,7 @@ from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
@@ -38,7 +39,8 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
     if left:
         raise Undelivered(
             f"{plan.name}: {status}, and MLflow at {redact_uri(plan.config.tracking.uri)} has not taken all of its "
-            f"record: {left.points} points of metrics and {left.artifacts} artifacts wait in {plan.folder}; "
+            f"record: {counted(left.points, 'point')} of metrics and {counted(left.artifacts, 'artifact')} wait in "
+            f"{plan.folder}; "
             f"`python -m sweeps resume {plan.name}` delivers them"
         )
 

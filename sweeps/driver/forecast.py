@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sweeps.driver.state import SweepState
     from sweeps.driver.trial_status import TrialStatus
     from sweeps.plan.stage import PlannedStage
+    from sweeps.tracking.forecast import Forecast
     from sweeps.tracking.recorder import Recorder
 
 EVERY_S = 5.0
@@ -26,7 +27,10 @@ SHARE_OF_RUN = 0.01
 """The same, as a share of the time that the sweep has run: each is written to its journal."""
 SHARE_OF_THREAD = 0.05
 """Maximum share of the event loop's time in which forecasts are made."""
-QUARTERS = 4
+ANNOUNCED_FROM = 0.25
+"""Share of the trials that have ended before logs have a forecast."""
+CHANGE = 0.2
+"""Relative change of the expected time of the whole sweep above which logs have the forecast again."""
 
 
 class Forecaster:
@@ -37,7 +41,8 @@ class Forecaster:
         self._next_at = 0.0
         self._made_of: tuple[object, ...] = ()
         self._stage: PlannedStage | None = None
-        self._quarter: int | None = None
+        self._announced_s: float | None = None
+        """Expected seconds of the whole sweep or stage in the log; NaN if the log says why they are not known."""
 
     def look(self) -> None:
         """Forecast anew, if it is time and trials have reported since."""
@@ -48,7 +53,7 @@ class Forecaster:
             if state.shutdown.status is not None or state.winner is not None:
                 return
             if state.stage is not self._stage:
-                self._stage, self._quarter, state.forecast = state.stage, None, None
+                self._stage, self._announced_s, state.forecast = state.stage, None, None
             made_of = tuple((each.trial, each.state, each.step) for each in state.all_trials)
             ended = sum(each.has_ended for each in state.trials_of(state.stage))
             if made_of == self._made_of or not ended:
@@ -63,15 +68,17 @@ class Forecaster:
         self._recorder.attach({}, {TAG_FORECAST: json.dumps(found.as_json())})
         now = time.monotonic()
         self._next_at = now + max(EVERY_S, SHARE_OF_RUN * wall_s, (now - began) / SHARE_OF_THREAD)
-        self._announce(int(QUARTERS * done))
+        if ANNOUNCED_FROM <= done < 1:
+            self._announce(found, math.nan if found.wall_s is None else wall_s + found.wall_s.middle)
 
-    def _announce(self, quarter: int) -> None:
-        """Show the forecast as an event when another quarter of the trials has ended."""
-        before, self._quarter = self._quarter, quarter
-        if quarter >= QUARTERS or self._state.forecast is None or quarter <= (before or 0):
+    def _announce(self, found: Forecast, whole_s: float) -> None:
+        """Show the forecast as one event, and again only after the expected time has changed."""
+        before = self._announced_s
+        if before is not None and (math.isnan(whole_s) or abs(whole_s - before) <= CHANGE * before):
             return
-        for line in describe_forecast(self._state.forecast):
-            self._state.announce(line)
+        if lines := describe_forecast(found):
+            self._announced_s = whole_s
+            self._state.announce("; ".join(lines))
 
 
 def search_so_far(state: SweepState) -> SearchSoFar:

@@ -16,6 +16,7 @@ from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.terminal_echo import without_control_echo
 from sweeps.tracking.summary import describe
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -119,7 +120,7 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
     table, hidden = parameter_table(columns, cells, [status.parameters for status in trials], width)
     lines: list[Text | Table] = [progress_text(state), table]
     if len(state.trials) > len(trials):
-        lines.append(Text(f"and {len(state.trials) - len(trials)} more trials", "dim"))
+        lines.append(Text(f"and {counted(len(state.trials) - len(trials), 'more trial')}", "dim"))
     if hidden is not None:
         lines.append(hidden)
     for each in front[:MAX_FRONT]:
@@ -141,7 +142,7 @@ def progress_text(state: SweepState) -> Text:
     headline = Text(no_wrap=True, overflow="ellipsis")
     headline.append(f"{state.sweep}  ", style="bold")
     ended = state.ended_count()
-    headline.append(f"{state.progress} trials  ")
+    headline.append(f"{state.progress} trial{'s'[: state.planned_now != 1]}  ")
     for name, count in state.counts_of(state.stage).items():
         if count:
             headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
@@ -149,7 +150,7 @@ def progress_text(state: SweepState) -> Text:
     repeats = state.repeats
     if to_come := state.to_repeat + sum(not each.has_ended for each in repeats):
         done = len(repeats) + state.to_repeat - to_come
-        headline.append(f", {done} of at least {done + to_come} repeats of the best done")
+        headline.append(f", {done} of at least {counted(done + to_come, 'repeat')} of the best done")
     elif ended >= state.num_trials:
         headline.append(", writing the last results to MLflow")
     elif (found := state.forecast) is not None and found.wall_s is not None and state.shutdown.status is None:

@@ -8,6 +8,7 @@ from sweeps.compat.ray_core import groups_without_nodes
 from sweeps.driver.state import SweepState
 from sweeps.runtime.autoscaler import describe_resources
 from sweeps.runtime.cluster import alive_nodes
+from sweeps.wording import counted
 
 EVERY_S = 5.0
 """Seconds between two looks at the cluster."""
@@ -39,7 +40,7 @@ class NodeWatch:
             return
         nodes = alive_nodes()
         if before and len(nodes) > self._nodes:
-            self._state.announce(f"the cluster has grown to {len(nodes)} nodes: {describe_resources(nodes)}")
+            self._state.announce(f"the cluster has grown to {counted(len(nodes), 'node')}: {describe_resources(nodes)}")
         self._nodes = len(nodes)
         if self._waiting - before:
             trials, wait = ("trial", "waits") if len(self._waiting) == 1 else ("trials", "wait")

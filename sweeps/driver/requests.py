@@ -58,8 +58,8 @@ class RequestHandler:
         self.plan = extended
         self._capacity.refit(extended)
         state = self._session.state
-        state.extend(extended.composition)
-        self._session.recorder.record_config(extended.composition.as_yaml())
+        state.extend(extended.composition, extended.num_trials)
+        self._session.recorder.record_config(extended.composition.as_yaml(), extended.num_trials)
         if state.stage is None:
             cast("OptunaSearcher", self._limiter.searcher).num_trials = extended.config.search.num_trials
         return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {state.concurrent} at once"

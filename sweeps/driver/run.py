@@ -46,6 +46,7 @@ from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sqlite_file import queryable_file
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from ray.tune import Tuner
@@ -188,6 +189,7 @@ def _open_session(
         Shutdown(broker),
         folder=plan.folder,
         fit=trials,
+        num_trials=plan.num_trials,
         awaits=trials.needs if trials.may_grow else None,
         earlier=earlier,
         memory=memory,
@@ -205,7 +207,7 @@ def _open_session(
 def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, warnings: Sequence[str]) -> None:
     if state.earlier is not None or plan.local_fit is None:  # else it was announced before Ray started
         done = f", {state.ended_count()} of them done" if state.earlier is not None else ""
-        state.announce(f"{plan.name}: {plan.config.search.num_trials} trials{done}; {trials.describe()}")
+        state.announce(f"{plan.name}: {counted(plan.num_trials, 'trial')}{done}; {trials.describe()}")
     state.announce(f"Ray and MLflow started in {time.monotonic() - began:.1f} s; starting workers")
     for warning in warnings:
         state.announce(warning)

@@ -30,6 +30,7 @@ from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.hub import ANSWER_WITHIN_S, hub_mistakes
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -51,7 +52,7 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
         search, fit_here = plan.config.search, plan.local_fit
         placement = "" if fit_here is None else f"; {fit_here.describe()}"
         how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
-        view.starting(f"{plan.name}: {search.num_trials} trials, {search.objectives}{placement}; {how}")
+        view.starting(f"{plan.name}: {counted(plan.num_trials, 'trial')}, {search.objectives}{placement}; {how}")
         for stage in plan.stages:
             view.starting(f"{plan.name}: before them {stage.describe()}")
         notes = plan.notes
@@ -166,6 +167,7 @@ def open_recorder(
         uri=plan.uri,
         copy=copy,
         config_yaml=plan.composition.as_yaml(),
+        planned=plan.num_trials,
         command=plan.command,
         description=f"`{plan.command}`",
         parameters=[path for path in plan.space if not isinstance(plan.space[path], ConstantDistribution)],

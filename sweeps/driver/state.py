@@ -68,6 +68,8 @@ class SweepState:
     """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     """All trials by id, with those that repeat the best ones."""
+    num_trials: int = 0
+    """Number of trials that the sweep can start; default: ``search.num_trials``."""
     winner: str | None = None
     """Best trial by its repeats; None while it is not confirmed."""
     forecast: Forecast | None = None
@@ -83,7 +85,7 @@ class SweepState:
         search = self.composition.config.search
         self.stop = search.stop
         self.objectives = Objectives.of(search)
-        self.num_trials = search.num_trials
+        self.num_trials = self.num_trials or search.num_trials
         self.places = self.fit.places
         self.pools = PoolChoice(self.fit.pools, self.memory) if self.fit.pools else None
         self.lock = threading.RLock()
@@ -134,11 +136,11 @@ class SweepState:
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
 
-    def extend(self, composition: Composition) -> None:
+    def extend(self, composition: Composition, num_trials: int) -> None:
         """Continue with a longer plan."""
         with self.lock:
-            self.composition = composition
-            self.num_trials, self.stop = composition.config.search.num_trials, composition.config.search.stop
+            self.composition, self.num_trials = composition, num_trials
+            self.stop = composition.config.search.stop
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""

@@ -14,6 +14,7 @@ from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.errors import UserError
 from sweeps.runtime.reservation import reserved_per_trial
+from sweeps.tracking.record import INTERRUPTED
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Finished:
     error: str | None
     last_step: int | None = None
     """Last step that counts; None: all count."""
+    for_good: bool = False
+    """Whether a person has stopped it, so that ``resume`` does not continue it."""
 
 
 Change = Line | Retried | Finished
@@ -117,7 +120,8 @@ class TrialLifecycle:
         if state == "pruned":
             self._discard(trial)
         last_step = result.get(STEP, 0) if state == "pruned" or self._is_judged(status.repeat_of) else None
-        self.queue(Finished(trial, state, error, last_step))
+        for_good = state == "stopped" and not self._state.shutdown.interrupts_trials()
+        self.queue(Finished(trial, state, error, last_step, for_good))
 
     def retried(self, config: dict[str, Any], reason: str) -> None:
         """Take the failure of a trial that is started again.
@@ -200,7 +204,7 @@ class TrialLifecycle:
         own_config = self._state.composition.as_yaml(parameters)
         self._recorder.trials.start(trial, parameters, own_config, status.earlier_attempts, stage=stage)
         self._worker_events.take_report_log(trial, last_step)
-        self._finish(Finished(trial, state, error, last_step))
+        self._finish(Finished(trial, state, error, last_step, for_good=state == "stopped"))
 
     # --- the queue --------------------------------------------------------------------------------------------
 
@@ -248,9 +252,11 @@ class TrialLifecycle:
         attempts = status.attempt + status.earlier_attempts
         if spent.total or status.step:
             self._recorder.trials.log_account(end.trial, status.step, spent)
-        self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error)
+        self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error, for_good=end.for_good)
         self._recorder.trials.attach_logs(end.trial)
-        text = f"trial {end.trial} {end.state} at step {status.step}"
+        ends_with_sweep = end.state == "stopped" and not end.for_good and state.shutdown.status is not None
+        shown = INTERRUPTED if ends_with_sweep else end.state
+        text = f"trial {end.trial} {shown} at step {status.step}"
         if status.values is not None:
             text += f", {state.describe_values(status.values)}"
         if status.violation is not None:

@@ -22,6 +22,7 @@ from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
 from sweeps.tracking.weights import Weights
 from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.search.schedulers.pbt import Exploit
@@ -137,7 +138,7 @@ class WorkerEvents:
         before = len(status.spans[-1].workers) if status.spans else number
         status.resize(number)
         if number != before:
-            self._state.announce(f"trial {status.trial} goes on with {number} workers instead of {before}")
+            self._state.announce(f"trial {status.trial} goes on with {counted(number, 'worker')} instead of {before}")
 
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}

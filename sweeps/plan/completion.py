@@ -8,8 +8,9 @@ from sweeps.constants import TAG_ENDED
 from sweeps.plan.plan import Plan
 from sweeps.tracking.journal import is_delivered
 from sweeps.tracking.record import SweepRecord
+from sweeps.wording import counted
 
-ALL_STARTED = re.compile(r"(\d+) trials were started")
+ALL_STARTED = re.compile(r"[\d,]+ trials? (was|were) started")
 BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
 RULE = re.compile(r"search\.stop\.[a-z_]+")
 
@@ -18,29 +19,30 @@ def is_complete(record: SweepRecord, plan: Plan) -> bool:
     """Whether nothing is left to resume: the search has ended by itself, and MLflow has received everything."""
     if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
         return False
-    planned = plan.config.search.num_trials
     ended = record.tags.get(TAG_ENDED, "")
     if record.status == "finished" and ended and ALL_STARTED.match(ended) is None:
-        return record.planned in (None, planned)  # a rule of search.stop, or every point of the space was tried
-    return len(record.trials) >= planned
+        # A rule of search.stop, or every point of the space was tried. Earlier releases recorded the config's number.
+        return record.planned in (None, plan.num_trials, plan.config.search.num_trials)
+    return len(record.trials) >= plan.num_trials
 
 
 def describe_completion(record: SweepRecord, plan: Plan) -> str:
     """Describe why nothing is left to resume, with a command that extends the sweep."""
-    planned = plan.config.search.num_trials
+    planned = plan.num_trials
     ended = record.tags.get(TAG_ENDED, "")
     by_rule = bool(ended) and ALL_STARTED.match(ended) is None
     counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
     why = f" ({ended})" if by_rule else ""
     change, effect = _change(ended, planned) if by_rule else _more_trials(planned)
     return (
-        f"{record.sweep} has {record.status}: {counts} of {planned} trials{why}. Nothing is left to resume.\n"
+        f"{record.sweep} has {record.status}: {counts} of {counted(planned, 'trial')}{why}. "
+        "Nothing is left to resume.\n"
         f"`python -m sweeps extend {record.sweep} {change}` {effect}"
     )
 
 
 def _more_trials(planned: int) -> tuple[str, str]:
-    return f"search.num_trials={2 * planned}", f"starts {planned} more trials"
+    return f"search.num_trials={2 * planned}", f"starts {counted(planned, 'more trial')}"
 
 
 def _change(ended: str, planned: int) -> tuple[str, str]:
@@ -48,5 +50,5 @@ def _change(ended: str, planned: int) -> tuple[str, str]:
     if (budget := BUDGET.match(ended)) is not None:
         return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and continues"
     if (rule := RULE.search(ended)) is not None:
-        return f"{rule[0]}=null", f"removes this rule and continues, up to {planned} trials"
+        return f"{rule[0]}=null", f"removes this rule and continues, up to {counted(planned, 'trial')}"
     return "space.PATH.high=VALUE", "widens the range of a parameter, which adds points"

@@ -26,6 +26,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import short
 from sweeps.validate.config import Approve
+from sweeps.wording import counted
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
 KEPT_OF_SEARCH = ("metric", "mode", "limits", "max_retries")
@@ -109,7 +110,7 @@ def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
     values = zip(record.metrics, trial.all_values(), strict=False)
     reached = "".join(f", {metric} {short(value)}" for metric, value in values)
     header = [
-        f"Trial {trial.trial} of {record.sweep} ({trial.state} after {trial.steps} steps{reached}).",
+        f"Trial {trial.trial} of {record.sweep} ({trial.state} after {counted(trial.steps, 'step')}{reached}).",
         f"Run:      python -m sweeps run conf={file}",
         f"From:     MLflow run {trial.run_id}. Relative paths are relative to the folder in which you run it.",
     ]

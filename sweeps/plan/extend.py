@@ -24,6 +24,7 @@ from sweeps.suggestions import did_you_mean
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config import lookup_in
+from sweeps.wording import counted
 
 STOP = TypeAdapter(Stop)
 CHANGEABLE_WHILE_RUNNING = {
@@ -154,7 +155,7 @@ def describe_search(search: Search) -> str:
     """Describe the limits of a search in one line."""
     stop = STOP.dump_python(search.stop, exclude_none=True, exclude_defaults=True)
     rules = "".join(f", {name}={value}" for name, value in stop.items())
-    return f"up to {search.num_trials} trials{rules}"
+    return f"up to {counted(search.num_trials, 'trial')}{rules}"
 
 
 def _is_in_space(key: str) -> bool:
@@ -241,7 +242,7 @@ def _check_longer(before: Composition, after: Composition, record: SweepRecord) 
             )
     if record.repeats:
         raise ConfigError(
-            f"{what}: the {len(record.repeats)} repeats of search.confirm have the earlier length; run a new sweep "
+            f"{what}: the repeats of search.confirm have the earlier length; run a new sweep "
             "with search.warm_start, or retrain the best trial"
         )
     for trial in record.trials:

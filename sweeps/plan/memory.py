@@ -19,6 +19,7 @@ from sweeps.space.distributions import boundary_values
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.config import lookup_in
 from sweeps.validate.model import model_facts
+from sweeps.wording import value_text
 from sweeps_train.config import CausalLM, CustomModel, Model, TrainingConfig
 from sweeps_train.machine_memory import machine_memory
 
@@ -265,7 +266,7 @@ def _itemized(parts: Mapping[str, int]) -> str:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{path}={value}" for path, value in values.items())
+    return ", ".join(f"{path}={value_text(value)}" for path, value in values.items())
 
 
 def _gib(size: float) -> str:

@@ -39,7 +39,7 @@ from sweeps.validate.data import check_data
 from sweeps.validate.hub import HubName, check_hub, hub_names
 from sweeps.validate.search import search_notes
 from sweeps.validate.storage import storage_notes
-from sweeps.validate.targets import check_targets
+from sweeps.validate.targets import check_all_targets
 from sweeps.validate.tracking import tracking_notes
 from sweeps.validate.warm_start import check_sources, unread_sources, warm_start_notes
 
@@ -84,7 +84,9 @@ class Plan:
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
 
-        return plan_html(self.name, self.composition, self.space, self.local_fit, self.location, self.notes)
+        return plan_html(
+            self.name, self.composition, self.space, self.local_fit, self.location, self.notes, self.num_trials
+        )
 
     @property
     def config(self) -> SweepConfig:
@@ -122,6 +124,11 @@ class Plan:
     def points(self) -> InitialPoints:
         """Points to try first, and constraints on all points."""
         return InitialPoints(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
+
+    @property
+    def num_trials(self) -> int:
+        """Number of trials that the sweep can start."""
+        return self.points.num_trials
 
     @cached_property
     def warm_start(self) -> list[EarlierSweep]:
@@ -307,7 +314,7 @@ def new_plan(
         stages=planned_stages(composition),
     )
     for each in plan.compositions:
-        check_targets(each.config)
+        check_all_targets(each, space, lookup_in(each))
         check_arguments(each, space, lookup_in(each))
         check_command(each, space, lookup_in(each))
     if where == "elsewhere":

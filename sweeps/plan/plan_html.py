@@ -12,10 +12,17 @@ from sweeps.redact import redact_uri
 from sweeps.runtime.placement import Fit
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.space.distributions import Space
+from sweeps.wording import counted
 
 
 def plan_html(
-    name: str, composition: Composition, space: Space, fit: Fit | None, folder: str, notes: Iterable[str]
+    name: str,
+    composition: Composition,
+    space: Space,
+    fit: Fit | None,
+    folder: str,
+    notes: Iterable[str],
+    num_trials: int,
 ) -> str:
     """Return a plan's objective, its trials, its searched values and its notes.
 
@@ -26,10 +33,12 @@ def plan_html(
         fit: Resources of its trials; None if only the cluster knows them.
         folder: Path or URI of its folder.
         notes: What the user should know about it.
+        num_trials: Number of trials that it can start.
     """
     config, search = composition.config, composition.config.search
-    objectives = " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
-    headline = Markup("<b>{}</b> {} trials, {}; nothing was started").format(name, search.num_trials, objectives)
+    headline = Markup("<b>{}</b> {}, {}; nothing was started").format(
+        name, counted(num_trials, "trial"), search.objectives
+    )
     facts = [
         ("search", f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"),
         ("trial", fit.describe() if fit else f"asked of the cluster at {config.cluster.address} at the start"),

@@ -23,6 +23,7 @@ from sweeps.provenance.redacted_text import redacted_log
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.config import lookup_in
 from sweeps.validate.source import source_signature
+from sweeps.wording import value_text
 from sweeps_train.config import CausalLM, CommandTask, CustomData, CustomModel, FunctionTask, TableData, TextData
 from sweeps_train.tables.files import table_files
 from sweeps_train.text_lines import text_lines
@@ -147,7 +148,8 @@ class Preflight:
         warnings: list[str] = []
         for (differing, _), line in zip(self._configs, self._lines(), strict=False):
             depends_on_values = any(path not in self._plan.composition.searched_groups for path in differing)
-            prefix = f"with {', '.join(f'{path}={value}' for path, value in differing.items())}: " if differing else ""
+            values = ", ".join(f"{path}={value_text(value)}" for path, value in differing.items())
+            prefix = f"with {values}: " if values else ""
             for kind, text in json.loads(line):
                 is_mistake = kind == "mistake" and not depends_on_values
                 known = any(each.endswith(text) for each in (*mistakes, *warnings))

@@ -15,9 +15,9 @@ import torch
 import sweeps_train
 from sweeps.compat import sweeps_class_names
 from sweeps.errors import UserError
-from sweeps.registry.model_folder import write_model
+from sweeps.registry.model_folder import ADAPTER_CONFIG, write_model
 from sweeps.registry.native_flavours import LIBRARIES, EstimatorFlavours
-from sweeps_train.checkpoint import load_model, read_training_config
+from sweeps_train.checkpoint import TRAINING_FILE, load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TableData, TrainingConfig
 from sweeps_train.data.images import ImageShape, build_image_samples
 from sweeps_train.estimators.construct import library_of
@@ -88,6 +88,9 @@ def flavour_of(folder: Path, scratch: Path, *, merged: bool) -> Flavour:
     try:
         if (folder / ESTIMATOR_FILE).is_file():
             return _estimator(folder)
+        if not (folder / TRAINING_FILE).is_file():
+            write_model(folder, scratch, merged=merged)
+            return _of_users_training(scratch)
         config = read_training_config(folder)
         if isinstance(config.data, TableData):
             return _rows(folder, _own_code(config))
@@ -180,15 +183,54 @@ def _transformers(config: CausalLM, folder: Path) -> Flavour:
     # MLflow looks the model's name up on the hub, where a folder's name does not exist.
     if not _is_hub_name(config.path):
         model.name_or_path = model.config.name_or_path = ""
+    return _pipeline(model, AutoTokenizer.from_pretrained(folder), "text-generation")
+
+
+def _pipeline(model: Any, tokenizer: Any, task: str) -> Flavour:
     return Flavour(
         CompleteFolder,
         {
-            "transformers_model": {"model": model, "tokenizer": AutoTokenizer.from_pretrained(folder)},
-            "task": "text-generation",
-            "signature": _text_signature(),
+            "transformers_model": {"model": model, "tokenizer": tokenizer},
+            "task": task,
+            "signature": _text_signature() if task == "text-generation" else None,
             "pip_requirements": _pinned("torch", "transformers"),
         },
     )
+
+
+TASKS = {
+    "ForCausalLM": "text-generation",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForSeq2SeqLM": "text2text-generation",
+    "ForMaskedLM": "fill-mask",
+}
+"""Task of transformers' pipeline, by the end of the name of the model's class."""
+
+
+def _of_users_training(folder: Path) -> Flavour:
+    """Return the flavour of what a user's own training has saved for transformers.
+
+    Raises:
+        ValueError: It is no such folder, or has adapters alone.
+    """
+    import transformers
+
+    if (folder / ADAPTER_CONFIG).is_file():
+        raise ValueError("its checkpoint has adapters without their base; add --merge to register both as one model")
+    if not (folder / "config.json").is_file() or not (folder / "tokenizer_config.json").is_file():
+        raise ValueError(
+            "only the training itself knows how to load this checkpoint: it is no folder of transformers with a "
+            "config.json and a tokenizer (give the Trainer its processing_class); log the model with MLflow yourself"
+        )
+    name = (transformers.AutoConfig.from_pretrained(folder).architectures or [""])[0]
+    task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
+    kind = getattr(transformers, name, None)
+    if kind is None or task is None:
+        raise ValueError(f"config.json names the class {name}, which has no pipeline here; log it with MLflow yourself")
+    model = kind.from_pretrained(folder)
+    model.name_or_path = model.config.name_or_path = ""  # no name on the hub, where MLflow would look it up
+    return _pipeline(model, transformers.AutoTokenizer.from_pretrained(folder), task)
 
 
 def _image(config: TrainingConfig, folder: Path) -> Flavour:

@@ -90,7 +90,12 @@ def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
     """
     files = checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
     if not (files / TRAINING_FILE).is_file():  # of an estimator, or of a user's own function or program
+        if merged:
+            _write_merged_adapters(files, folder)
+            return
         _copy(files, folder, STATE_OF_TRAINER if (files / "trainer_state.json").is_file() else ())
+        if (folder / ADAPTER_CONFIG).is_file():
+            _make_base_absolute(folder / ADAPTER_CONFIG)
         return
     config = read_training_config(files)
     if merged:
@@ -127,3 +132,49 @@ def _name_base(config: CausalLM, file: Path) -> None:
     content["base_model_name_or_path"] = str(base.resolve()) if base.is_dir() else config.path
     content["revision"] = config.revision
     write_json(file, content)
+
+
+CLASSES_OF_ADAPTERS = {
+    "CAUSAL_LM": "AutoPeftModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoPeftModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoPeftModelForSequenceClassification",
+    "TOKEN_CLS": "AutoPeftModelForTokenClassification",
+    "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
+}
+"""Class of PEFT that loads adapters on their base, by ``task_type``."""
+
+
+def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
+    """Write the model of adapters that a user's own training has saved, as PEFT and TRL do, merged into their base.
+
+    Raises:
+        ValueError: There are no adapters, or their base cannot be loaded.
+    """
+    import peft
+    from transformers import AutoTokenizer
+
+    file = checkpoint / ADAPTER_CONFIG
+    if not file.is_file():
+        raise ValueError(f"--merge: its checkpoint has no adapters of PEFT (no {ADAPTER_CONFIG}); leave it out")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    base = str(content["base_model_name_or_path"])
+    kind = getattr(peft, CLASSES_OF_ADAPTERS.get(str(content.get("task_type")), "AutoPeftModel"))
+    try:
+        kind.from_pretrained(checkpoint).merge_and_unload().save_pretrained(folder)
+        of_checkpoint = (checkpoint / "tokenizer_config.json").is_file()
+        AutoTokenizer.from_pretrained(checkpoint if of_checkpoint else base).save_pretrained(folder)
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"--merge: the base of its adapters, {base}, cannot be loaded ({reason}); run this in the folder in which "
+            f"{base} is"
+        ) from error
+
+
+def _make_base_absolute(file: Path) -> None:
+    """Name the base of adapters by its absolute path, if it is a folder seen from the working folder."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    base = Path(str(content.get("base_model_name_or_path") or ""))
+    if base.parts and not base.is_absolute() and base.is_dir():
+        content["base_model_name_or_path"] = str(base.resolve())
+        write_json(file, content)

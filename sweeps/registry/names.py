@@ -5,12 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sweeps.config import SweepConfig
+from sweeps.config import SweepConfig, UserTask
 from sweeps.errors import ConfigError, UserError
-from sweeps_train.config import CausalLM, CommandTask, FunctionTask
+from sweeps_train.config import CausalLM, FunctionTask
 
 
-def check_model(config: SweepConfig, name: str | None, alias: str | None, folder: Path | None, *, merged: bool) -> None:
+def check_model(
+    config: SweepConfig,
+    name: str | None,
+    alias: str | None,
+    folder: Path | None,
+    *,
+    merged: bool,
+    is_trained: bool = False,
+) -> None:
     """Check that a sweep's best model can be registered, and saved into a folder.
 
     Args:
@@ -19,12 +27,13 @@ def check_model(config: SweepConfig, name: str | None, alias: str | None, folder
         alias: Alias of the new version; None for none.
         folder: New folder for the model; None to save none.
         merged: Merge LoRA adapters into their base.
+        is_trained: Whether there is a checkpoint, whose files tell what a user's own training has saved.
 
     Raises:
         UserError: MLflow would refuse the name or the alias, or the folder has files, or the models are not such.
     """
     if name is not None:
-        check_registration(config, name, alias, merged=merged)
+        check_registration(config, name, alias, merged=merged, is_trained=is_trained)
     if folder is not None:
         check_folder(folder)
     check_merge(config, merged=merged)
@@ -44,7 +53,9 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def check_registration(config: SweepConfig, name: str, alias: str | None, *, merged: bool) -> None:
+def check_registration(
+    config: SweepConfig, name: str, alias: str | None, *, merged: bool, is_trained: bool = False
+) -> None:
     """Check that a sweep's best model can be registered.
 
     Args:
@@ -52,6 +63,7 @@ def check_registration(config: SweepConfig, name: str, alias: str | None, *, mer
         name: Name of the registered model.
         alias: Alias of the new version; None for none.
         merged: Merge LoRA adapters into their base.
+        is_trained: Whether there is a checkpoint, whose files tell what a user's own training has saved.
 
     Raises:
         UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered.
@@ -64,15 +76,12 @@ def check_registration(config: SweepConfig, name: str, alias: str | None, *, mer
             f"--alias={alias}: an alias has letters, digits, _ and -, and is neither 'latest' nor like 'v1'; "
             "choose another, such as champion"
         )
-    if isinstance(config.task, FunctionTask):
+    if isinstance(config.task, UserTask) and not is_trained and not _saves_for_transformers(config.task):
+        who = config.task.target if isinstance(config.task, FunctionTask) else "the program"
         raise UserError(
-            f"task.kind=function: only {config.task.target} knows how to load what it saves, so it cannot be "
-            "registered for you; use --no-register, and log the model with MLflow yourself"
-        )
-    if isinstance(config.task, CommandTask):
-        raise UserError(
-            "task.kind=command: only the program knows how to load what it saves, so it cannot be registered for you; "
-            "use --no-register, and log the model with MLflow yourself"
+            f"task.kind={config.task.kind}: only {who} knows how to load what it saves, so it is not registered "
+            "after the training; use --no-register, then `best SWEEP --register NAME` if its checkpoints are folders "
+            "of transformers with a tokenizer"
         )
     check_merge(config, merged=merged)
 
@@ -82,5 +91,11 @@ def check_merge(config: SweepConfig, *, merged: bool) -> None:
     Raises:
         UserError: The sweep's models have no adapters to merge.
     """
+    if isinstance(config.task, UserTask):
+        return  # the files of the checkpoint tell
     if merged and not (isinstance(config.model, CausalLM) and config.model.lora is not None):
         raise UserError("--merge: this model has no LoRA adapters that could be merged into their base; leave it out")
+
+
+def _saves_for_transformers(task: UserTask) -> bool:
+    return isinstance(task, FunctionTask) and task.framework == "huggingface"

@@ -20,6 +20,7 @@ from sweeps.report.terminal import plain_table
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
+from sweeps.wording import counted
 
 NOT_COMPARED = ("name", "output_dir", "tracking")
 """Sections of a config that do not affect the search."""
@@ -195,7 +196,8 @@ def worker_hours(trial: TrialRecord) -> float:
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print a row for each sweep, and the differences of their configs."""
     target = comparison.target
-    table = plain_table("sweep", "status", "trials", "best", right=("trials", "best"), overflow="fold")
+    columns = ("sweep", "status", "trials", "best")
+    table = plain_table(*columns, right=columns[2:], whole=columns[:1], overflow="fold")
     for name in ("took", comparison.unit):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("" if target is None else f"reached {short(target)} after")
@@ -216,7 +218,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print("Their configs are the same.")
         return
     console.print()
-    different = plain_table("differs", *(each.record.sweep for each in comparison.sweeps), overflow="fold")
+    names = [each.record.sweep for each in comparison.sweeps]
+    different = plain_table("differs", *names, whole=("differs",), overflow="fold")
     for path, texts in list(comparison.differences.items())[:MOST_DIFFERENCES]:
         different.add_row(path, *texts)
     console.print(different)
@@ -228,7 +231,7 @@ def _described(point: BestSoFar | None, unit: str) -> str:
     if point is None:
         return ""
     hours = "" if point.hours is None else f", {point.hours:.3g} {unit}"
-    return f"{point.trials} trials, {duration(point.seconds)}{hours}"
+    return f"{counted(point.trials, 'trial')}, {duration(point.seconds)}{hours}"
 
 
 def recorded_config(record: SweepRecord) -> str | None:

@@ -105,7 +105,7 @@ def workload_of(plan: Plan) -> Workload:
     config, fit = plan.config, plan.local_fit
     use_gpu = fit.use_gpu if fit is not None else config.scaling.use_gpu is True
     return Workload(
-        trials=config.search.num_trials,
+        trials=plan.num_trials,
         steps=trial_length(config, "steps"),
         epochs=trial_length(config, "epochs"),
         num_workers=config.scaling.min_workers,

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 from markupsafe import Markup
 
 from sweeps.report.figures.style import BEST_COLOUR, MUTED, STATE_COLOURS, value_range
+from sweeps.wording import counted
 
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 24
@@ -52,14 +53,14 @@ def curves_image(
             _text(LEFT - 6, _y(high, low - margin, high + margin) + 4, f"{high:.4g}", "end"),
             _text(LEFT - 6, _y(low, low - margin, high + margin) + 4, f"{low:.4g}", "end") if high > low else "",
             _text(LEFT, HEIGHT - 8, "0", "start"),
-            _text(WIDTH - RIGHT, HEIGHT - 8, f"{last:g} steps", "end"),
+            _text(WIDTH - RIGHT, HEIGHT - 8, f"{counted(last, 'step')}", "end"),
             _text(LEFT, TOP - 10, metric, "start"),
             *lines,
             "</svg>",
         ]
     )
     data = base64.b64encode(svg.encode()).decode()
-    text = f"{metric} by step of {len(shown)} trials"
+    text = f"{metric} by step of {counted(len(shown), 'trial')}"
     return Markup('<p><img alt="{}" src="data:image/svg+xml;base64,{}"></p>').format(text, data)
 
 

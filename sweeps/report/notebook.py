@@ -15,6 +15,7 @@ from sweeps.report.watch import Load, next_record
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe, describe_no_best, parameter_names
 from sweeps.tracking.values import short
+from sweeps.wording import counted
 
 Show = Callable[[dict[str, str]], object]
 """Shows a text as ``text/html`` and as ``text/plain``."""
@@ -97,7 +98,7 @@ def _best(record: SweepRecord) -> str:
     if record.best is None:
         return describe_no_best(record)
     if len(record.front) > 1:
-        return f"Pareto front of {len(record.front)} trials"
+        return f"Pareto front of {counted(len(record.front), 'trial')}"
     return f"best: trial {_value_of(record, record.best)}; {describe(record.best.params)}"
 
 

@@ -17,6 +17,7 @@ from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
 from sweeps.report.terminal import plain_console, plain_table
 from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
+from sweeps.wording import counted, value_text
 
 WIDTH = 200
 
@@ -87,7 +88,7 @@ def _space_row(plan: Plan, path: str) -> SpaceRow:
         path=path,
         distribution=f"{distribution.type}{log}",
         values=describe_distribution(distribution).replace(", log", ""),
-        default="" if default is None else str(default),
+        default="" if default is None else value_text(default),
         when=describe_conditions(distribution),
     )
 
@@ -151,7 +152,9 @@ def print_plan(
         console.print(f"only where {constraint}", markup=False)
     search, fit = plan.config.search, plan.local_fit
     console.print()
-    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {plan.config.search.objectives}", markup=False)
+    console.print(
+        f"sweep     {plan.name}: {counted(plan.num_trials, 'trial')}, {plan.config.search.objectives}", markup=False
+    )
     for stage in plan.stages:
         number, _, text = stage.describe().partition(": ")
         console.print(f"{number}   {text}", markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from sweeps.report.confirmation import COLUMNS, confirmation_rows
 from sweeps.report.folder import existing_report
 from sweeps.report.forecast import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
-from sweeps.report.terminal import plain_table
+from sweeps.report.terminal import plain_table, print_facts
 from sweeps.tracking.confirmation import Confirmation
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
@@ -22,6 +22,7 @@ from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import describe_no_best, parameter_names
 from sweeps.tracking.time_account import describe_rest
 from sweeps.tracking.values import short
+from sweeps.wording import counted
 
 
 def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:
@@ -36,7 +37,7 @@ def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -
         console.print(f"There are no sweeps in {where}. Start one: python -m sweeps run conf=digits", soft_wrap=True)
         return
     columns = ("sweep", "conf", "status", "trials", "best", "metric", "started", "took")
-    table = plain_table(*columns, right=("trials", "best"))
+    table = plain_table(*columns, right=("trials", "best"), whole=("sweep",))
     for each in sweeps:
         table.add_row(
             each.sweep,
@@ -146,23 +147,19 @@ def print_best(record: SweepRecord, console: Console, *, label: str | None = Non
 
 
 def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label: str) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    table.add_row(label, f"{best.trial} ({best.state} after {best.steps} step{'' if best.steps == 1 else 's'})")
+    facts = [(label, f"{best.trial} ({best.state} after {counted(best.steps, 'step')})")]
     for metric, value in zip(record.metrics, best.values or (best.value,), strict=True):
-        table.add_row(metric, "" if value is None else f"{value:.6g}")
+        facts.append((metric, "" if value is None else f"{value:.6g}"))
     confirmation = record.confirmation
     if confirmation is not None:
-        table.add_row("confirmed" if best.trial == confirmation.winner else "", confirmation.describe())
-    for path, value in best.params.items():
-        table.add_row(path, short(value))
-    table.add_row("checkpoint", best.checkpoint or "none was kept")
+        facts.append(("confirmed" if best.trial == confirmation.winner else "", confirmation.describe()))
+    facts += [(path, short(value)) for path, value in best.params.items()]
+    facts.append(("checkpoint", best.checkpoint or "none was kept"))
     if best.saved is not None:
         other = "" if best.other_weights is None else f"; the value above is of step {best.best_step}"
-        table.add_row("its weights", f"of {best.saved.describe(record.metrics)}{other}")
-    table.add_row("MLflow run", best.run_id)
-    console.print(table)
+        facts.append(("its weights", f"of {best.saved.describe(record.metrics)}{other}"))
+    facts.append(("MLflow run", best.run_id))
+    print_facts(facts, console)
 
 
 def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False) -> None:

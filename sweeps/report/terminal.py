@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 class _PlainConsole(Console):
@@ -31,15 +33,38 @@ def plain_console(**options: Any) -> Console:
     return _PlainConsole(markup=False, emoji=False, force_jupyter=False, **options)
 
 
-def plain_table(*columns: str, right: Collection[str] = (), **options: Any) -> Table:
+class _PlainTable(Table):
+    """Table with columns that are never cut, however narrow the terminal."""
+
+    def __init__(self, whole: Collection[str]):
+        super().__init__(box=None, pad_edge=False, header_style="dim")
+        self._whole = whole
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*cells, **options)
+        for column, cell in zip(self.columns, cells, strict=False):
+            if column.header in self._whole:
+                column.min_width = max(column.min_width or 0, cell_len(str(cell)))
+
+
+def plain_table(*columns: str, right: Collection[str] = (), whole: Collection[str] = (), **options: Any) -> Table:
     """Table without lines, with dim heads.
 
     Args:
         columns: Heads of the columns.
         right: Those whose cells are aligned to the right.
+        whole: Those whose cells are never cut, such as names that a person copies into a command.
         options: Options of every column, such as ``overflow``.
     """
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = _PlainTable(whole)
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", **options)
     return table
+
+
+def print_facts(facts: Iterable[tuple[str, str]], console: Console) -> None:
+    """Print a line for each fact. The terminal breaks long lines, so that addresses can be copied whole."""
+    facts = list(facts)
+    width = max((cell_len(label) for label, _ in facts), default=0)
+    for label, text in facts:
+        console.print(Text.assemble((set_cell_size(label, width), "dim"), f"  {text}"), soft_wrap=True)

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from sweeps.report.formatting import duration
+from sweeps.report.terminal import print_facts
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.time_account import TimeAccount, describe_rest
 from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short
+from sweeps.wording import counted
 
 END_LINES = 20
 """Number of lines from the end of each worker's log."""
@@ -86,27 +87,7 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
         console: The terminal.
         debug: Whether to print the whole traceback.
     """
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    steps = f"{document['state']} after {document['steps']:,} steps"
-    table.add_row("trial", f"{document['trial']} of {document['sweep']}: {steps}")
-    for row in _special(document):
-        table.add_row(*row)
-    values = document["value"] if isinstance(document["value"], list) else [document["value"]]
-    for metric, value in zip(document["metric"], values, strict=False):
-        table.add_row(metric, "" if value is None else f"{value:.6g}")
-    for path, value in document["params"].items():
-        table.add_row(path, short(value))
-    if document["pool"]:
-        table.add_row("pool", document["pool"])
-    if document["violation"]:
-        table.add_row("out of bounds", document["violation"])
-    for row in _checkpoints(document):
-        table.add_row(*row)
-    table.add_row("MLflow run", document["run_id"])
-    _add_times(table, document)
-    console.print(table, markup=False, highlight=False)
+    print_facts(_facts(document), console)
     _print_reasons(document, console)
     _print_failures(document, console)
     if document["traceback"] and debug:
@@ -129,19 +110,38 @@ def _print_reasons(document: Mapping[str, Any], console: Console) -> None:
         console.print(reason, markup=False, highlight=False, soft_wrap=True)
 
 
-def _add_times(table: Table, document: Mapping[str, Any]) -> None:
+def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a trial's facts with their labels."""
+    steps = f"{document['state']} after {counted(document['steps'], 'step')}"
+    yield "trial", f"{document['trial']} of {document['sweep']}: {steps}"
+    yield from _special(document)
+    values = document["value"] if isinstance(document["value"], list) else [document["value"]]
+    for metric, value in zip(document["metric"], values, strict=False):
+        yield metric, "" if value is None else f"{value:.6g}"
+    for path, value in document["params"].items():
+        yield path, short(value)
+    if document["pool"]:
+        yield "pool", document["pool"]
+    if document["violation"]:
+        yield "out of bounds", document["violation"]
+    yield from _checkpoints(document)
+    yield "MLflow run", document["run_id"]
+    yield from _times(document)
+
+
+def _times(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if document["started"] is not None:
         end = document["ended"] or time.time()
         took = f", took {duration(max(0.0, end - document['started']))}"
-        table.add_row("started", f"{_moment(document['started'])}{took}")
+        yield "started", f"{_moment(document['started'])}{took}"
     if document["time_account"] is not None:
         account = TimeAccount.from_json(document["time_account"])
-        table.add_row("goodput", f"{account.goodput:.0%}; the rest: {describe_rest(account) or 'nothing'}")
+        yield "goodput", f"{account.goodput:.0%}; the rest: {describe_rest(account) or 'nothing'}"
     for span in document["spans"]:
         end = f" to {_moment(span['ended'])}" if span["ended"] else ""
         number = len(span["workers"])
-        where = f"{number} worker{'s'[: number > 1]}: {', '.join(span['workers'])}" if number else "unknown nodes"
-        table.add_row("trained", f"{_moment(span['trained'])}{end} on {where}")
+        where = f"{counted(number, 'worker')}: {', '.join(span['workers'])}" if number else "unknown nodes"
+        yield "trained", f"{_moment(span['trained'])}{end} on {where}"
 
 
 def _print_failures(document: Mapping[str, Any], console: Console) -> None:

@@ -19,6 +19,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
+from sweeps.wording import counted
 
 INTERVAL_S = 2.0
 SHARE_OF_TIME = 0.2
@@ -92,9 +93,9 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     headline = Text(f"{record.sweep} ", "bold", no_wrap=True, overflow="ellipsis")
     headline.append(f"{record.status}  ", "default")
     ended = sum(count for state, count in record.counts.items() if state != "running")
-    headline.append(
-        f"{ended}{f'/{record.planned}' if record.planned and record.planned >= ended else ''} trials  ", "default"
-    )
+    planned = record.planned if record.planned and record.planned >= ended else None
+    headline.append(counted(ended, "trial") if planned is None else f"{ended}/{counted(planned, 'trial')}", "default")
+    headline.append("  ")
     for state, count in record.counts.items():
         if count:
             headline.append(f"{count} {state}  ", STATE_STYLES[state])

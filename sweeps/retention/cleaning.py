@@ -170,7 +170,7 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("sweep", "left"), ("trials", "right"), ("checkpoints", "right"), ("kept", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=name == "sweep")  # type: ignore[arg-type]
     for record in _records(removals):
         own = [each for each in removals if each.record is record]
         kept = ", ".join(dict.fromkeys(trial.trial for trial in best_trials(record, cleaning.policy.keep_best)))

@@ -25,6 +25,7 @@ from sweeps.errors import ConfigError
 from sweeps.search.point_source import PointOptions, PointSource
 from sweeps.search.reported_values import ReportedValues
 from sweeps.space.distributions import Point, Space
+from sweeps.wording import counted
 
 STOPPED_BY_USER = "stopped by a person"
 """Reason in the study for the failure of a trial that a person stopped."""
@@ -220,7 +221,7 @@ class OptunaSearcher(Searcher):
     def _end(self) -> str | None:
         """A reason to start no further trial; None if there is none."""
         if self._num_trials is not None and self._num_started >= self._num_trials:
-            return f"{self._num_trials} trials were started"
+            return f"{counted(self._num_trials, 'trial')} {'was' if self._num_trials == 1 else 'were'} started"
         return None if self._enough is None else self._enough(self.study)
 
     def _start(self, trial_id: str, trial: optuna.Trial, point: dict[str, Any]) -> dict[str, Any]:

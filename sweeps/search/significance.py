@@ -11,6 +11,8 @@ from sweeps.config.search import Mode
 
 Group = Sequence[float]
 """Values of trainings that differ only by their seed."""
+ROUNDING = 1e-9
+"""Difference of two values, relative to the larger one, that is not more than rounding."""
 
 
 def pooled_deviation(groups: Iterable[Group]) -> float | None:
@@ -40,7 +42,14 @@ class Duel:
         return self.gain > self.needed
 
 
-def duel(mode: Mode, champions: Group, challengers: Group, noise: float, standard_deviations: float) -> Duel:
+def duel(
+    mode: Mode,
+    champions: Group,
+    challengers: Group,
+    noise: float,
+    standard_deviations: float,
+    min_change: float = 0.0,
+) -> Duel:
     """Compare two groups by their means.
 
     Args:
@@ -49,6 +58,14 @@ def duel(mode: Mode, champions: Group, challengers: Group, noise: float, standar
         challengers: At least one value.
         noise: Standard deviation of one value.
         standard_deviations: Standard deviations of the difference of the means that must be exceeded.
+        min_change: Difference that must be exceeded whatever the noise, which is 0 where equal trainings give equal
+            values.
     """
-    of_difference = noise * math.sqrt(1 / len(champions) + 1 / len(challengers))
-    return Duel(gain(mode, fmean(challengers), fmean(champions)), standard_deviations * of_difference)
+    old, new = fmean(champions), fmean(challengers)
+    of_difference = standard_deviations * noise * math.sqrt(1 / len(champions) + 1 / len(challengers))
+    return Duel(gain(mode, new, old), max(of_difference, min_change, rounding(old, new)))
+
+
+def rounding(*values: float) -> float:
+    """Return the difference up to which values are equal but for rounding."""
+    return ROUNDING * max(map(abs, values))

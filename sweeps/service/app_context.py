@@ -103,7 +103,7 @@ class AppContext:
             placed=with_output_dir(config, ()),
         )
         self.schedule_editor = ScheduleEditor(
-            self.saved_schedules, self.scheduler, self.commands, self.clock, config.access, self.config_dirs
+            self.saved_schedules, self.scheduler, self.commands, self.clock, config.access
         )
         self.notifier = Notifier(
             self.database,
@@ -148,7 +148,7 @@ class AppContext:
         with self.database.connect() as connection:
             repeats = isinstance(job.parsed_request, Run) and nights.find(connection, job.sweep) is not None
         if not repeats:
-            self.commands.check_again(job)
+            self.commands.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
 
     def _is_operators(self, job: Job) -> bool:
         """Whether a schedule's job is as the operator's own file has it, and not as somebody has saved it."""

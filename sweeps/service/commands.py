@@ -150,7 +150,7 @@ class Commands:
         """Register a trial's checkpoint as a model version in MLflow."""
         record = self._record(principal, sweep)
         chosen = choose(record, trial)
-        check_registration(config_of(record, chosen), model, alias, merged=merged)
+        check_registration(config_of(record, chosen), model, alias, merged=merged, is_trained=True)
         self._check_model(principal, model)
         from sweeps.registry.register import register  # torch, which takes seconds
 
@@ -193,20 +193,25 @@ class Commands:
 
     # --- before a start ---------------------------------------------------------------------------------------
 
-    def check_again(self, job: Job) -> None:
+    def check_again(self, job: Job, schedule: Definition | None = None) -> None:
         """Check a job's request again before its start: since its submission the operator may have restricted the
         policy, or a config file may have changed. Visibility of other sweeps was checked at the submission.
+
+        Args:
+            job: The job.
+            schedule: Schedule that it is a firing of.
 
         Raises:
             UserError: The request is not allowed, or cannot run.
         """
         request, begun = job.parsed_request, find_sweep(self._config.tracking_uri, job.sweep)
         changes = request.changes if isinstance(request, Extend) else ()
-        approve = partial(self._plans.policy.check, sweep_exists=lambda _: True)
+        policy = self._plans.policy if job.due is None else self._plans.policy_for(schedule, job.due)
+        approve = partial(policy.check, sweep_exists=lambda _: True)
         if isinstance(request, Run) and begun is None:
             placed = set(with_output_dir(self._config, ()))  # added by the service itself
             overrides = [each for each in request.overrides if each not in placed]
-            self._plans.policy.check_request(request.conf, overrides)
+            policy.check_request(request.conf, overrides)
             composition = compose_sweep(request.conf, request.overrides, ConfSearchPath(self._config_dirs))
             approve(composition)
             return

@@ -13,6 +13,7 @@ from sweeps.report.terminal import plain_table
 from sweeps.simulate.run import SimulatedSweep, SimulationResult
 from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
+from sweeps.wording import counted
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Parts of the simulated time at which the regret is told."""
@@ -66,7 +67,7 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
     omitted = f" ({table.omitted} others lie outside of the space)" if table.omitted else ""
     say(
         f"{table.name}: {len(table.trials)} configurations{omitted}, {len(table.whole)} of them trained to the end "
-        f"(step {table.last_step}); {result.workers} simulated workers"
+        f"(step {table.last_step}); {counted(result.workers, 'simulated worker')}"
     )
     say(_describe_between(result))
     longest = max(sweep.record.time.wall_s for sweep in result.sweeps)
@@ -88,7 +89,8 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
         values = ", ".join(
             f"{metric} {short(value)}" for metric, value in zip(first.record.metrics, best.all_values(), strict=True)
         )
-        say(f"best trial {best.trial} ({best.state} after {best.steps} steps): {values}; {describe(best.params)}")
+        ended = f"{best.state} after {counted(best.steps, 'step')}"
+        say(f"best trial {best.trial} ({ended}): {values}; {describe(best.params)}")
 
 
 def _describe_between(result: SimulationResult) -> str:

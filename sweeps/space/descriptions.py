@@ -6,29 +6,30 @@ from typing import Any
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.space.distributions import allowed_values, boundary_values
+from sweeps.wording import value_text
 
 
 def describe_condition(wanted: Any) -> str:
     """``sgd or nag``."""
-    return " or ".join(map(str, allowed_values(wanted)))
+    return " or ".join(map(value_text, allowed_values(wanted)))
 
 
 def describe_conditions(distribution: Distribution) -> str:
-    """``train.optimizer = sgd or nag and train.nesterov = True``; empty if the value is always searched."""
+    """``train.optimizer = sgd or nag and train.nesterov = true``; empty if the value is always searched."""
     return " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
 
 
 def describe_distribution(distribution: Distribution) -> str:
     """``0.0001 to 0.03, log`` or ``4, 8, 16``, with the prior if there is one."""
     if isinstance(distribution, ConstantDistribution):
-        return f"always {distribution.value}"
+        return f"always {value_text(distribution.value)}"
     prior = distribution.prior
-    guess = "" if prior is None else f"; guess {prior.value}, {prior.confidence:.0%} sure"
+    guess = "" if prior is None else f"; guess {value_text(prior.value)}, {prior.confidence:.0%} sure"
     match distribution:
         case CategoricalDistribution(choices=choices):
-            return f"{', '.join(map(str, choices))}{guess}"
+            return f"{', '.join(map(value_text, choices))}{guess}"
         case OrdinalDistribution(choices=choices):
-            return f"{' < '.join(map(str, choices))}{guess}"
+            return f"{' < '.join(map(value_text, choices))}{guess}"
     step = "" if distribution.step in (None, 1) else f", step {distribution.step:g}"
     ends = boundary_values(distribution)
     return f"{ends[0]:g} to {ends[-1]:g}{step}{', log' if distribution.log else ''}{guess}"

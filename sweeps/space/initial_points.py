@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import ConstraintFailed, Constraints, key_of
-from sweeps.space.distributions import Lookup, Space, check_point, describe, satisfies
+from sweeps.space.distributions import Lookup, Space, check_point, describe, grid_values, satisfies
 from sweeps.space.suggester import RandomDraws
 
 NUM_DRAWS = 1000
 """Random points of which the constraints must allow at least one."""
+FEW_POINTS = 1000
+"""Number of points up to which a space is listed to count the trials that it allows."""
 NUM_DRAWS_OF_SHARE = 300
 """Random points to estimate the share of the space that the constraints allow."""
 
@@ -55,6 +59,25 @@ class InitialPoints:
     def grid(self) -> list[dict[str, Any]]:
         """Every point of a discrete space that the constraints allow."""
         return [point for point in self.space.grid(self.lookup) if self.constraints.allows(point)]
+
+    @cached_property
+    def num_trials(self) -> int:
+        """Number of trials that the sweep can start: ``search.num_trials``, or all points of a small space."""
+        search = self.composition.config.search
+        if search.sampler.kind != "grid" and (search.duplicates or not self._is_small()):
+            return search.num_trials
+        try:
+            grid = self.grid()
+        except ConfigError:  # reported as a mistake
+            return search.num_trials
+        return min(search.num_trials, len(grid) + sum(point not in grid for point in self.first()))
+
+    def _is_small(self) -> bool:
+        """Whether the space has so few points that all of them can be listed and checked at once."""
+        try:
+            return math.prod(len(grid_values(path, self.space[path])) for path in self.space) <= FEW_POINTS
+        except ConfigError:  # infinitely many
+            return False
 
     def share_allowed(self) -> float:
         """Estimated share of random points that the constraints allow."""

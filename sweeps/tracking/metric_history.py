@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from sweeps import constants
 from sweeps.tracking.client import connect, request_limits
 from sweeps.tracking.mlflow_limits import from_name, to_name
 from sweeps.tracking.sqlite_file import queryable_file, reading
@@ -57,7 +58,8 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
 
 
 def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
-    """Return the names of all metrics that runs have reported; those that are too long for MLflow are cut.
+    """Return the names of all metrics that runs have reported, without the best values beside them; those that are too
+    long for MLflow are cut.
 
     Args:
         uri: Tracking URI.
@@ -70,11 +72,15 @@ def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     if path is None:
         client = connect(uri)
         with request_limits(ANSWER_WITHIN_S, retries=1):
-            return {from_name(name) for run in runs if run for name in client.get_run(run).data.metrics}
+            return _reported({from_name(name) for run in runs if run for name in client.get_run(run).data.metrics})
     marks = ",".join("?" * len(runs))
     with reading(path) as database:
         query = f"SELECT DISTINCT key FROM latest_metrics WHERE run_uuid IN ({marks})"  # noqa: S608
-        return {from_name(name) for (name,) in database.execute(query, tuple(runs))}
+        return _reported({from_name(name) for (name,) in database.execute(query, tuple(runs))})
+
+
+def _reported(names: set[str]) -> set[str]:
+    return names - {constants.BEST_PREFIX + name for name in names}
 
 
 def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:

@@ -50,6 +50,8 @@ class SweepInfo:
     """Its own folder, absolute; of a sweep in an object store, this machine's copy of the driver's files."""
     config_yaml: str
     """The composed config."""
+    planned: int | None = None
+    """Number of trials that it can start; default: the config's ``search.num_trials``."""
     command: str = ""
     """The command line that started it."""
     description: str = ""

@@ -204,6 +204,7 @@ def _trial(run: RawRun) -> TrialRecord:
         weights={kind: weights.from_text(tags[tag]) for kind, tag in constants.WEIGHTS_TAGS.items() if tag in tags},
         repeat_of=tags.get(constants.TAG_REPEAT_OF),
         stage=_count(tags, constants.TAG_STAGE),
+        stopped_for_good=constants.TAG_STOPPED_FOR_GOOD in tags,
     )
 
 

@@ -76,6 +76,8 @@ class TrialRecord:
     """Id of the trial that it repeats with another seed, to confirm the winner."""
     stage: int | None = None
     """Number of the stage of the search that it is of; None: the search after its stages."""
+    stopped_for_good: bool = False
+    """Whether a person has stopped it, so that ``resume`` does not continue it."""
 
     def __repr__(self) -> str:
         """Short text for notebooks and lists, such as ``<trial 0007: finished, 0.31, train.lr=0.002>``."""
@@ -275,18 +277,24 @@ class SweepRecord:
         """The best trial, by the first objective; None if there is none."""
         return self.front[0] if self.front else None
 
+    def _is_interrupted(self, trial: TrialRecord) -> bool:
+        """Whether a trial had not ended when its sweep did."""
+        ended_with_it = self.status in ("interrupted", "stopped") and not trial.stopped_for_good
+        return trial.state == "running" or (trial.state == "stopped" and ended_with_it)
+
     def settled(self) -> SweepRecord:
-        """Return the record as it is shown to people: once the sweep does not run, a trial that had not ended is
-        interrupted, and not running."""
-        if self.status == "running" or not any(trial.state == "running" for trial in self.all_trials):
+        """Return the record as it is shown to people: once the sweep does not run, a trial that ``resume`` continues is
+        interrupted, and neither running nor stopped."""
+        if self.status == "running" or not any(map(self._is_interrupted, self.all_trials)):
             return self
 
         def settle(trials: list[TrialRecord]) -> list[TrialRecord]:
-            return [replace(each, state=INTERRUPTED) if each.state == "running" else each for each in trials]
+            return [replace(each, state=INTERRUPTED) if self._is_interrupted(each) else each for each in trials]
 
-        counts = self.counts
-        if running := counts.get("running"):  # none where only repeats had not ended
-            counts = {**counts, INTERRUPTED: running, "running": 0}
+        counts = dict(self.counts)
+        for trial in filter(self._is_interrupted, self.trials):
+            counts[trial.state] = max(0, counts.get(trial.state, 0) - 1)
+            counts[INTERRUPTED] = counts.get(INTERRUPTED, 0) + 1
         return replace(
             self,
             counts=counts,

@@ -107,7 +107,8 @@ class Recorder:
             recorder = cls(client, delivery, ids, sweep, trials)
             if earlier:
                 recorder.restore(earlier)
-            recorder.record_config(sweep.config_yaml)  # of a resumed sweep too: it may have been extended
+            # Of a resumed sweep too, since it may have been extended.
+            recorder.record_config(sweep.config_yaml, sweep.planned)
             save_views(client, delivery.retrier, ids.experiment_id, sweep.name, sweep.objectives, sweep.parameters)
         except GaveUp as error:
             raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; try again") from error
@@ -116,10 +117,16 @@ class Recorder:
         delivery.start()
         return recorder
 
-    def record_config(self, config_yaml: str) -> None:
-        """Record the sweep's config, in place of an earlier one."""
+    def record_config(self, config_yaml: str, planned: int | None = None) -> None:
+        """Record the sweep's config and the number of its trials, in place of earlier ones.
+
+        Args:
+            config_yaml: The composed config.
+            planned: Number of trials that the sweep can start; default: the config's ``search.num_trials``.
+        """
         self._delivery.upload(Artifact(PARENT, constants.CONFIG_ARTIFACT, text=config_yaml))
-        if isinstance(planned := find(yaml.safe_load(config_yaml), "search.num_trials"), int):
+        planned = planned or find(yaml.safe_load(config_yaml), "search.num_trials")
+        if isinstance(planned, int):
             self._delivery.put(Tags(PARENT, {constants.TAG_PLANNED: str(planned)}))
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:

@@ -102,16 +102,17 @@ def save_missing_views(sweep: SweepRecord) -> None:
 def _views(sweep: str, objectives: Objectives, parameters: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Ids and contents of both views."""
     metrics, parameters = [*map(to_name, objectives.metrics)], [*map(to_name, parameters)]
+    best = [to_name(constants.BEST_PREFIX + metric) for metric in objectives.metrics]
     columns = [
         _column("tags", constants.TAG_STATE),
-        _column("tags", constants.TAG_VALUE),
+        *(_column("metrics", metric) for metric in best),
         *(_column("metrics", metric) for metric in metrics),
         _column("tags", constants.TAG_STEPS),
         *(_column("params", path) for path in parameters),
     ]
     charts = {
         OBJECTIVE_SECTION: [
-            parallel_coordinates(parameters[:MOST_AXES], metrics),
+            parallel_coordinates(parameters[:MOST_AXES], best),
             *map(line_chart, metrics),
         ],
         "System": [line_chart(metric) for metric in SYSTEM_METRICS],
@@ -125,7 +126,7 @@ def _views(sweep: str, objectives: Objectives, parameters: Sequence[str]) -> Ite
     for view, name, where, group_by_tag in grouped:
         state = view_state(
             where=where,
-            order_by=_column("metrics", metrics[0]),
+            order_by=_column("metrics", best[0]),
             ascending=objectives.modes[0] == "min",
             columns=columns,
             group_by_tag=group_by_tag,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sweeps.tracking.values import short
+from sweeps.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Agreement:
             points = f"{self.points or 'no'} point{'s'[: self.points != 1]}"
             return f"not measured, with {points} trained to the end in both"
         interval = f"{self.confidence * 100:g} % interval {short(self.low)} to {short(self.high)}"
-        return f"Kendall's tau {short(self.tau)} ({interval}, {self.points} points)"
+        return f"Kendall's tau {short(self.tau)} ({interval}, {counted(self.points, 'point')})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,9 @@ class StageResult:
         Args:
             last: Number of the last stage.
         """
-        text = f"stage {self.stage}: {self.ended} of {self.num_trials} trials with {', '.join(self.overrides)}"
+        text = (
+            f"stage {self.stage}: {self.ended} of {counted(self.num_trials, 'trial')} with {', '.join(self.overrides)}"
+        )
         if self.best is not None and self.value is not None:
             text += f"; best {short(self.value)}, of trial {self.best}"
         if self.agreement is not None:

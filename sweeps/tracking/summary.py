@@ -11,6 +11,7 @@ from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.values import finite, short
+from sweeps.wording import counted
 
 PARAMS_IN_NAME = 4
 LONGEST_NAME = 120
@@ -83,7 +84,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     if sweep.best is None:
         lines.append(describe_no_best(sweep))
     elif len(sweep.metrics) > 1:
-        lines.append(f"Pareto front of {len(sweep.front)} trials:")
+        lines.append(f"Pareto front of {counted(len(sweep.front), 'trial')}:")
         header = ["trial", *(f"`{metric}` ({mode})" for metric, mode in zip(sweep.metrics, sweep.modes, strict=True))]
         rows = [f"| {trial.trial} | {' | '.join(map(short, _values(sweep, trial)))} |" for trial in sweep.front]
         lines.append("\n".join([f"| {' | '.join(header)} |", "|---" * len(header) + "|", *rows]))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sweeps.config.objectives import Objectives
 from sweeps.tracking.trial_progress import TrialProgress
+from sweeps.wording import counted
 
 LONGEST_CELL = 160
 """Maximum number of characters of a parameter's value."""
@@ -37,7 +38,7 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
 def _how(trial: TrialProgress) -> str:
     """Continuation of a sentence that says how far the trial came, and why it ended."""
     attempts = f" in {trial.attempts} attempts" if trial.attempts > 1 else ""
-    done = f"{trial.steps:,} steps{attempts}"
+    done = f"{counted(trial.steps, 'step')}{attempts}"
     match trial.state:
         case "running":
             return "." if trial.attempts == 1 else f", attempt {trial.attempts}."
@@ -46,7 +47,8 @@ def _how(trial: TrialProgress) -> str:
         case "pruned":
             return f" after {done}: the scheduler ended it early, since others were better by then."
         case "stopped":
-            return f" after {done}, before its end. {trial.kept}."
+            goes_on = "" if trial.stopped_for_good else "; `resume` continues it"
+            return f" after {done}, before its end. {trial.kept}{goes_on}."
     return f" after {done}."
 
 
@@ -91,7 +93,7 @@ def _checkpoints(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
 def _commands(sweep: str, trial_id: str, trial: TrialProgress) -> str:
     verbs = ["show", "logs"] if trial.state == "running" else ["show", "logs", "reproduce"]
     lines = [f"python -m sweeps {verb} {sweep} --trial {trial_id}" for verb in verbs]
-    if trial.state == "stopped":
+    if trial.state == "stopped" and not trial.stopped_for_good:
         lines.append(f"python -m sweeps resume {sweep}")
     return "\n".join(["```", *lines, "```"])
 

@@ -19,6 +19,8 @@ class TrialProgress:
     params: Mapping[str, Any]
     """Sampled values by dotted path."""
     state: str = "running"
+    stopped_for_good: bool = False
+    """Whether a person has stopped it, so that ``resume`` does not continue it."""
     values: Values | None = None
     """Values of the objectives in its best report."""
     best_step: int | None = None
@@ -47,6 +49,7 @@ class TrialProgress:
         return cls(
             params=trial.params,
             state=trial.state,
+            stopped_for_good=trial.stopped_for_good,
             values=trial.all_values() or None,
             best_step=trial.best_step,
             steps=trial.steps,

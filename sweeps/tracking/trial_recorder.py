@@ -158,11 +158,12 @@ class TrialRecorder:
         objectives = self._sweep.objectives
         with self._lock:
             trial = self._trials[trial_id]
-            if new := trial.logged.take(step, {name: float(each) for name, each in metrics.items()}):
+            is_best = competes and trial.take_report(objectives, step, metrics)
+            best = {constants.BEST_PREFIX + name: metrics[name] for name in objectives.metrics if is_best}
+            if new := trial.logged.take(step, {name: float(each) for name, each in {**best, **metrics}.items()}):
                 self._delivery.put(Points(trial_id, step, now_ms() if timestamp_ms is None else timestamp_ms, new))
             tags: dict[str, str | None] = {}
             trial.steps = max(trial.steps, step)
-            is_best = competes and trial.take_report(objectives, step, metrics)
             if monotonic() - trial.steps_tag_at >= STEPS_TAG_EVERY_S:
                 trial.steps_tag_at = monotonic()
                 tags[constants.TAG_STEPS] = str(trial.steps)
@@ -286,7 +287,16 @@ class TrialRecorder:
         """Add the logs of a trial's workers to its run, with secrets hidden."""
         self._delivery.upload(Artifact(trial_id, LOGS, folder=logs_location(self._sweep.location, trial_id)))
 
-    def end(self, trial_id: str, state: str, steps: int, attempt: int, error: str | None = None) -> None:
+    def end(
+        self,
+        trial_id: str,
+        state: str,
+        steps: int,
+        attempt: int,
+        error: str | None = None,
+        *,
+        for_good: bool = False,
+    ) -> None:
         """Record that a trial has ended.
 
         Args:
@@ -295,6 +305,7 @@ class TrialRecorder:
             steps: Number of optimizer steps done.
             attempt: Number of attempts.
             error: Text of its error, of which the last line is recorded.
+            for_good: Whether a person has stopped it, so that ``resume`` does not continue it.
         """
         tags: dict[str, str | None] = {
             constants.TAG_STATE: state,
@@ -303,7 +314,9 @@ class TrialRecorder:
         }
         with self._lock:
             trial = self._trials[trial_id]
-            trial.state, trial.steps, trial.attempts = state, steps, attempt
+            trial.state, trial.steps, trial.attempts, trial.stopped_for_good = state, steps, attempt, for_good
+            if for_good:
+                tags[constants.TAG_STOPPED_FOR_GOOD] = "true"
             if error:
                 tags[constants.TAG_ERROR] = trial.error = error.strip().splitlines()[-1][:LONGEST_ERROR]
             self._delivery.put(Tags(trial_id, {**tags, **self._description(trial_id)}))

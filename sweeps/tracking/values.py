@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sweeps.wording import value_text
+
 LONGEST_TAG = 7500
 """Maximum number of characters of a list in a tag; MLflow takes 8,000."""
 
@@ -66,7 +68,7 @@ def finite(value: float | None) -> float | None:
 
 def short(value: Any) -> str:
     """Return a value's text for people, with three significant digits."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else value_text(value)
 
 
 def now_ms() -> int:

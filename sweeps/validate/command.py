@@ -137,13 +137,15 @@ def _way_to_give(name: str) -> str:
 def _misplaced(task: CommandTask, values: Mapping[str, Any]) -> Iterator[str]:
     """Find placeholders that have no value where they stand."""
     for key, text in templates(task):
-        for name in Template(text).names:
+        template = Template(text)
+        for name in template.names:
             if name in values:
                 continue
-            if name == CHECKPOINT and not key.startswith(MAY_BE_NULL):
+            if name == CHECKPOINT and name in template.names_of_values and not key.startswith(MAY_BE_NULL):
                 yield (
                     f"{key}: {{{CHECKPOINT}}} has no value at a trial's first start; put it into task.options, which "
-                    'leaves an option without a value out: {--resume: "{checkpoint}"}'
+                    'leaves an option without a value out: {--resume: "{checkpoint}"}; or write a word for each case: '
+                    "{checkpoint?resume:scratch}"
                 )
             elif name in PROCESS_NAMES and not key.startswith(OF_PROCESSES):
                 yield f"{key}: {{{name}}} differs between a trial's processes, which share this; use it in task.command"
@@ -159,10 +161,11 @@ def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str
     )
     if task.checkpoints is None and is_used:
         yield f"{{{CHECKPOINT}}} never has a value; say where the program saves in task.checkpoints={{folder: FOLDER}}"
-    if task.checkpoints is not None and not is_used:
+    if task.checkpoints is not None and not is_used and not task.checkpoints.put_back:
         yield (
             f"task.checkpoints: the program is not told from which checkpoint to continue; use {{{CHECKPOINT}}}, as in "
-            'task.options={--resume_from_checkpoint: "{checkpoint}"}'
+            'task.options={--resume_from_checkpoint: "{checkpoint}"}; or, if it looks into its own folder, set '
+            "task.checkpoints.put_back=true"
         )
     if task.checkpoints is None and config.search.pauses_trials:
         yield (

@@ -31,7 +31,7 @@ from sweeps.validate.pools import pool_mistakes
 from sweeps.validate.stages import stage_mistakes, stage_notes
 from sweeps.validate.warm_start import warm_start_mistakes
 from sweeps_train.command.placeholders import config_values
-from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask
+from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask, FunctionTask
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "predicted", "curves", "gp", "cmaes", "nsga2", "nsga3")
@@ -88,7 +88,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
 
 def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
     """Yield notes for the dry run on settings that are allowed, but may not be intended."""
-    search = composition.config.search
+    config, search = composition.config, composition.config.search
     sampler, scheduler = search.sampler, search.scheduler
     if isinstance(sampler, NSGASampler) and sampler.population > search.num_trials:
         yield (
@@ -116,6 +116,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             "draws its seed itself; use {seed} in task.command"
         )
     yield from stage_notes(search)
+    yield from _new_processes(config)
     yield from _wrong_direction(composition.config)
     yield from _high_learning_rate(composition.config)
     for path in space:
@@ -124,6 +125,14 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             yield f"{path} is never searched, since the values in its `when` cannot occur"
         elif isinstance(distribution, FloatDistribution | IntDistribution) and distribution.low < distribution.high:
             yield from _single_value(path, distribution)
+
+
+def _new_processes(config: SweepConfig) -> Iterator[str]:
+    if isinstance(config.task, FunctionTask) and config.scaling.isolation == "auto" and config.search.num_trials > 1:
+        yield (
+            "scaling.isolation=auto: each trial of a function starts new processes, which import its libraries again; "
+            "warm reuses them, for a function that leaves nothing behind in its process"
+        )
 
 
 def _single_value(path: str, distribution: FloatDistribution | IntDistribution) -> Iterator[str]:
@@ -176,8 +185,9 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
         known = [*known, *POSITIVE_METRICS]
     of_cost = (COST, GPU_HOURS)  # `pool_mistakes` checks them
     for metric in config.search.metrics:
-        if metric not in (*known, *of_cost):
-            fix = "; give task.positive_class" if metric in POSITIVE_METRICS else f"; it reports {', '.join(known)}"
+        if metric not in (*known, *SYSTEM_METRICS, *of_cost):
+            reported = f"; it reports {', '.join(known)}, and its workers {', '.join(SYSTEM_METRICS)}"
+            fix = "; give task.positive_class" if metric in POSITIVE_METRICS else reported
             yield f"search.metric={metric}: the task {config.task.kind} does not report it{fix}"
     for metric in config.search.limits:
         if metric not in (*known, *SYSTEM_METRICS, *of_cost):

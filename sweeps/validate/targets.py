@@ -4,15 +4,42 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError
+from sweeps.space.distributions import Lookup, Space
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import check_installed
 from sweeps.validate.source import find_module
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
+
+SEARCHED = ("_target_", "model.path")
+"""Ends of the searched paths whose values name code or files."""
+
+
+def check_all_targets(composition: Composition, space: Space, lookup: Lookup) -> None:
+    """Check the import paths and local files of all trials: under each option of the searched groups, with each choice
+    of the space, and at each point that a person gave.
+
+    Raises:
+        ConfigError: With every one that does not exist, one a line.
+    """
+    points: list[Mapping[str, Any]] = [dict(variant) for variant in composition.variants]
+    points += [corner for path, _, corner in space.corners(lookup) if path.endswith(SEARCHED)]
+    points += [point for point in composition.config.search.points if any(path.endswith(SEARCHED) for path in point)]
+    mistakes: dict[str, None] = {}
+    for point in points:
+        try:
+            check_targets(composition.trial(point))
+        except ConfigError as error:
+            mistakes[str(error)] = None
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
 
 
 def check_targets(config: SweepConfig) -> None:

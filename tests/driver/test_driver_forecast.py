@@ -146,7 +146,7 @@ def test_a_stage_is_forecast_by_its_own_trials_and_what_follows_is_named() -> No
     assert (found.stage, round(found.wall_s.middle), found.improvement) == (1, 4 * 10 // 2, None)
     first, last = describe_forecast(found)
     assert " left of stage 1; " in first
-    assert last.startswith("forecast: 20 trials follow after stage 1")
+    assert last.startswith("forecast: 20 trials to follow after stage 1")
     assert from_text(json.dumps(found.as_json())) == found
     state.stage, forecaster._next_at = None, 0.0
     forecaster.look()
@@ -158,16 +158,23 @@ def test_a_stage_is_forecast_by_its_own_trials_and_what_follows_is_named() -> No
     assert (state.forecast.stage, state.forecast.wall_s is None) == (None, False)
 
 
-def test_logs_have_the_forecast_at_each_quarter_of_the_trials() -> None:
+def test_logs_have_the_forecast_in_one_line_until_the_expected_time_changes_by_a_fifth() -> None:
     state = six(sweep())
     forecaster = Forecaster(state, MagicMock())
-    forecaster.look()
-    lines = [call.args[1] for call in state.view.event.call_args_list]  # type: ignore[attr-defined]
-    assert [line.split()[0] for line in lines] == ["forecast:", "stopping"]
-    forecaster._next_at = 0.0
-    add(state, trial(6, "finished", 100, 50.0, 0.3))  # 7 of 20: still the second quarter
-    forecaster.look()
-    assert len(state.view.event.call_args_list) == 2  # type: ignore[attr-defined]
+
+    def lines_after(*ended: TrialStatus) -> list[str]:
+        add(state, *ended)
+        forecaster._next_at = 0.0
+        forecaster.look()
+        return [call.args[1] for call in state.view.event.call_args_list]  # type: ignore[attr-defined]
+
+    (line,) = lines_after()
+    assert line.startswith("forecast: ")
+    assert "; stopping now would probably give up " in line
+    for number in range(6, 12):  # past half of the trials
+        state._usage.used.wall_s += 25
+        assert len(lines_after(trial(number, "finished", 100, 50.0, 0.3))) == 1
+    assert len(lines_after(*(trial(number, "finished", 100, 500.0, 0.3) for number in range(12, 15)))) == 2
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from recording import CONFIG, POINT, open_recorder
 import sweeps
 from sweeps.constants import DURATION_METRIC, TAG_ENDED
 from sweeps.errors import ConfigError
-from sweeps.plan.completion import describe_completion, is_complete
+from sweeps.plan.completion import ALL_STARTED, describe_completion, is_complete
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.comparison import compare_sweeps
@@ -82,7 +82,7 @@ def test_resume_of_a_sweep_without_a_success_leaves_with_the_status_of_its_outco
     recorded_sweep(uri, "lost", planned=1, states=("failed",), status="failed")
     left, out, err = resume(tmp_path, "lost")
     assert left == {"status": 1, "ray": False}
-    assert "lost has failed: 1 failed of 1 trials" in err
+    assert "lost has failed: 1 failed of 1 trial" in err
     assert "failed at step 5 with eval/loss 1, and counts as no result" in out
 
 
@@ -210,3 +210,8 @@ def test_extending_to_what_a_complete_sweep_has_is_refused_unless_another_value_
         reopened(record, same)
     reopened(record, {**same, "search.max_retries": 3})
     reopened(replace(record, status="interrupted"), same)
+
+
+@pytest.mark.parametrize("reason", ["1 trial was started", "16 trials were started", "1,200 trials were started"])
+def test_that_all_trials_were_started_is_no_rule_that_ended_the_search(reason: str) -> None:
+    assert ALL_STARTED.match(reason)

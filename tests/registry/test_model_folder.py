@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 import torch
 from training_runs import IMAGES, TEXT, configured, run, write_prompts
 
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, UserError
+from sweeps.plan.plan import make_plan
 from sweeps.registry.model_folder import write_model
-from sweeps.registry.names import check_folder
+from sweeps.registry.names import check_folder, check_registration
 from sweeps_train import load_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
 
 TOKENS = torch.arange(3, 60).unsqueeze(0)
 
@@ -43,7 +47,6 @@ def logits(model: Any) -> torch.Tensor:
     return result
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
 def test_adapters_are_loaded_by_transformers_and_peft(adapted: Path, tmp_path: Path) -> None:
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -148,3 +151,95 @@ def test_the_base_model_is_named_so_that_other_programs_find_it(adapted: Path, t
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         assert config["base_model_name_or_path"].endswith(base)
         assert config["revision"] == revision
+
+
+# --- what a user's own training has saved, as TRL and a Trainer do ----------------------------------------------------
+
+
+@pytest.fixture
+def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Working folder with ``base``, a complete model, and ``adapters`` on it, which name it by its relative path."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from sweeps_train.models.causal_lm import model_location
+
+    monkeypatch.chdir(tmp_path)
+    shipped = model_location("builtin:tiny_llama")
+    AutoModelForCausalLM.from_pretrained(shipped).save_pretrained("base")
+    AutoTokenizer.from_pretrained(shipped).save_pretrained("base")
+    model = AutoModelForCausalLM.from_pretrained("base")
+    adapters = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules="all-linear", init_lora_weights=False)
+    get_peft_model(model, adapters).save_pretrained("adapters")
+    AutoTokenizer.from_pretrained(shipped).save_pretrained("adapters")
+    Path("adapters/trainer_state.json").write_text("{}")
+    Path("adapters/optimizer.pt").write_text("")
+    assert json.loads(Path("adapters/adapter_config.json").read_text())["base_model_name_or_path"] == "base"
+    return tmp_path
+
+
+def test_adapters_of_a_users_own_training_load_from_any_folder(
+    users: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = written(users / "adapters", users / "saved")
+    assert not (folder / "optimizer.pt").exists()
+    expected = logits(AutoModelForCausalLM.from_pretrained("adapters"))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert torch.equal(logits(AutoModelForCausalLM.from_pretrained(folder)), expected)
+
+
+def test_adapters_of_a_users_own_training_are_merged_and_the_merged_model_is_registered(users: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from sweeps.registry.flavours import flavour_of
+
+    folder = written(users / "adapters", users / "merged", merged=True)
+    assert not (folder / "adapter_config.json").exists()
+    expected = logits(AutoModelForCausalLM.from_pretrained("adapters"))
+    assert torch.allclose(logits(AutoModelForCausalLM.from_pretrained(folder)), expected, atol=1e-4)
+    with pytest.raises(UserError, match="has adapters without their base; add --merge"):
+        flavour_of(users / "adapters", scratch(users, "one"), merged=False)
+    arguments = flavour_of(users / "adapters", scratch(users, "two"), merged=True).arguments
+    assert arguments["task"] == "text-generation"
+    complete = flavour_of(users / "base", scratch(users, "three"), merged=False).arguments
+    assert type(complete["transformers_model"]["model"]).__name__ == "LlamaForCausalLM"
+
+
+def test_what_cannot_be_merged_or_registered_says_why(users: Path) -> None:
+    from sweeps.registry.flavours import flavour_of
+
+    with pytest.raises(ValueError, match="--merge: its checkpoint has no adapters of PEFT"):
+        write_model(users / "base", scratch(users, "one"), merged=True)
+    (users / "base").rename(users / "moved")
+    with pytest.raises(ValueError, match="the base of its adapters, base, cannot be loaded"):
+        write_model(users / "adapters", scratch(users, "two"), merged=True)
+    own = scratch(users, "own")
+    (own / "weights.pt").write_text("")
+    with pytest.raises(UserError, match="only the training itself knows how to load this checkpoint"):
+        flavour_of(own, scratch(users, "three"), merged=False)
+
+
+def scratch(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_trained", "refused"),
+    [
+        (["conf=ray_train_function"], False, True),
+        (["conf=ray_train_function"], True, False),
+        (["conf=huggingface_trainer"], False, False),
+        (["conf=command"], False, True),
+        (["conf=command"], True, False),
+    ],
+    ids=str,
+)
+def test_what_a_users_own_training_saves_is_judged_by_its_files_where_there_are_some(
+    tokens: list[str], is_trained: bool, refused: bool
+) -> None:
+    config = make_plan(tokens, [], None, "").config
+    with pytest.raises(UserError, match="use --no-register") if refused else nullcontext():
+        check_registration(config, "name", None, merged=True, is_trained=is_trained)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect  # noqa: E
 from recording import CONFIG, open_recorder  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
+from sweeps.report.figures.best_so_far import best_so_far  # noqa: E402
+from sweeps.report.page.document import render  # noqa: E402
+from sweeps.report.report_data import ReportData  # noqa: E402
 from sweeps.tracking.control_channel import RequestListener  # noqa: E402
+from sweeps.tracking.reader import load_sweep  # noqa: E402
 from sweeps.tracking.recorder import Recorder  # noqa: E402
 from sweeps.trial_files import log_name, logs_folder  # noqa: E402
 
@@ -68,6 +73,31 @@ def page(browser: Browser, server: WebServer) -> Iterator[Page]:
     yield page
     context.close()
     assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("scheme", "background", "line"), [("light", "#f6f7f9", "#111827"), ("dark", "#11151b", "#f4f7fb")]
+)
+def test_a_report_fits_a_phone_and_follows_the_colour_scheme(
+    browser: Browser, folder: Path, tmp_path: Path, scheme: Any, background: str, line: str
+) -> None:
+    record = load_sweep(f"sqlite:///{folder}/mlflow.db", "searched")
+    far = f"sqlite:////{'a_folder_within_another/' * 9}mlflow.db"
+    record = replace(record, mlflow=replace(record.mlflow, tracking_uri=far), command=f"run 'data.path={far}'")
+    data = ReportData(record=record)
+    (tmp_path / "report.html").write_text(render(data, [found for found in (best_so_far(data),) if found is not None]))
+    context = browser.new_context(viewport={"width": 390, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    page.get_by_text("How it was made").click()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    channels = tuple(int(background[at : at + 2], 16) for at in (1, 3, 5))
+    expect(page.locator("body")).to_have_css("background-color", f"rgb{channels}")
+    curve = page.locator(".js-plotly-plot path.js-line").first
+    expect(curve).to_have_css(
+        "stroke", f"rgb{tuple(int(line[at : at + 2], 16) for at in (1, 3, 5))}", timeout=WITHIN_MS
+    )
+    context.close()
 
 
 def tick(page: Page, trial: str) -> None:

@@ -25,6 +25,7 @@ from sweeps.service.promotion.command_lines import CommandLines
 from sweeps.service.promotion.night import Night, claim, find, of_schedule
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
+from sweeps.service.promotion.verdict import after_repeats
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.requests import Run
@@ -122,7 +123,7 @@ def at(lr: float) -> dict[str, Any]:
 
 def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_again(engine: Engine, uri: str) -> None:
     settings = Nights(warm_start=2, champion=CHAMPION)
-    for number, lr in enumerate((0.001, 0.002, 0.003), start=1):
+    for number, lr in enumerate((0.0015, 0.002, 0.003), start=1):
         night_of(engine, uri, number, settings, [(at(lr), 0.9), (at(2 * lr), 0.8)])
     version = make_champion(uri, "night-2", "0000")
     overrides = begin_night(engine, 4, settings)
@@ -134,6 +135,26 @@ def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_aga
     plan = make_plan([*TOKENS, *overrides, f"tracking.uri={uri}"], [], None, "")
     assert plan.points.first()[-1] == at(0.002)
     assert [each.name for each in plan.warm_start] == ["night-3", "night-2"]
+
+
+def test_the_configs_own_values_are_trained_on_the_first_night_and_again_only_after_a_change(
+    engine: Engine, uri: str
+) -> None:
+    """Else a night of two trials would train those and the champion, and never a new point."""
+    settings = Nights(champion=CHAMPION)
+    tokens = [*TOKENS, "train.lr=0.002", "space.train.lr={type: float, low: 1e-4, high: 1e-1, log: true}"]
+
+    def first_points(number: int, tokens: Sequence[str]) -> list[dict[str, Any]]:
+        overrides = begin_night(engine, number, settings, tokens)
+        return make_plan([*tokens, *overrides, f"tracking.uri={uri}"], [], None, "").points.first()
+
+    assert first_points(1, tokens) == [at(0.002)]
+    record(uri, "night-1", [(at(0.002), 0.8), (at(0.01), 0.9)], tokens)
+    end_job(engine, "night-1")
+    make_champion(uri, "night-1", "0001")
+    assert first_points(2, tokens) == [at(0.01)]
+    changed = [*tokens, "train.lr=0.003"]
+    assert first_points(3, changed) == [at(0.003), at(0.01)]
 
 
 def test_a_night_that_is_prepared_again_begins_once(engine: Engine, uri: str) -> None:
@@ -235,6 +256,33 @@ def test_else_the_champion_stays(
     judged = night(engine, "night-1")
     assert (judged.verdict, judged.version) == ("kept", "1")
     assert words in str(judged.reason)
+
+
+@pytest.mark.parametrize(
+    ("min_change", "verdict", "words"),
+    [
+        (0.0, "promoted", "more than rounding; equal trainings gave equal values, so that no larger difference is"),
+        (0.01, "kept", "0.911 against the champion's 0.91 on tonight's data is not better by more than nights."),
+    ],
+)
+def test_a_verdict_on_equal_trainings_of_equal_values_says_which_difference_counts(
+    min_change: float, verdict: str, words: str
+) -> None:
+    settings = Champion(model="digits", min_change=min_change)
+    alike = Night(
+        schedule="s",
+        due=1.0,
+        sweep="night",
+        settings=Nights(champion=settings),
+        metric="eval/accuracy",
+        mode="max",
+        tried="1",
+        champions=(0.91, 0.91),
+        challengers=(0.911, 0.911),
+        noise=0.0,
+    )
+    assert after_repeats(alike, settings)[0] == verdict
+    assert words in after_repeats(alike, settings)[1]
 
 
 def test_nothing_is_repeated_when_the_champion_is_best(engine: Engine, uri: str, judge: PromotionWorker) -> None:

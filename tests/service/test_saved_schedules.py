@@ -28,6 +28,12 @@ from sweeps.service.schedules.saved import SavedSchedules, has_more_comments
 
 MINE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
 OPERATORS = "name: theirs\ncron: 0 3 * * *\nconf: digits\nproject: ada\n"
+OWN_CODE = """# Our own training, every night.
+name: own_code
+cron: 0 3 * * *
+conf: ray_train_function
+overrides: ["tracking.experiment=a/../b", "cluster.env=[OUR_KEY]"]
+"""
 FIRST, SECOND = "# First\nname: a\n", "# Second\nname: a\n"
 
 Asking = Callable[..., TestClient]
@@ -38,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     (folder / "conf" / "schedule").mkdir(parents=True)
     (folder / "conf" / "schedule" / "theirs.yaml").write_text(OPERATORS)
+    (folder / "conf" / "schedule" / "ours.yaml").write_text(OWN_CODE)
     return folder
 
 
@@ -188,6 +195,45 @@ def test_the_operators_own_schedule_is_replaced_and_not_written(api: Api, asking
     assert file.read_text() == OPERATORS
     assert eve.delete(f"{API}/schedules/theirs").status_code == 204
     assert api.service.scheduler.definitions["theirs"].schedule.cron == "0 3 * * *"
+
+
+OWN = {"name": "own_code", "cron": "0 7 * * *", "conf": "ray_train_function"}
+OWN_OVERRIDES = ["tracking.experiment=a/../b", "cluster.env=[OUR_KEY]"]
+
+
+def test_an_operators_schedule_with_its_own_code_can_be_changed_and_fires(api: Api, asking: Asking) -> None:
+    service = api.service
+    change(asking("eve", "admin"), 200, **OWN, overrides=[*OWN_OVERRIDES, "search.num_trials=3"])
+    definition = service.scheduler.definitions["own_code"]
+    assert (definition.is_saved, definition.schedule.cron) == (True, "0 7 * * *")
+    with writing(service.database) as connection:
+        job = fire_now(connection, definition, service.clock.now())
+    for check in service.runner.listeners.checks:
+        check(job)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["task._target_=os.system"], "task._target_=os.system: is not among the import paths"),
+        (["cluster.env=[OUR_KEY, HOME]"], "HOME is not among the environment variables"),
+        (["tracking.experiment=../b"], "'..' leads out of the service's folders"),
+    ],
+    ids=str,
+)
+def test_what_the_operators_schedule_does_not_have_stays_refused(
+    asking: Asking, overrides: list[str], words: str
+) -> None:
+    refused = change(asking("eve", "admin"), 422, **OWN, overrides=[*OWN_OVERRIDES, *overrides])
+    assert words in refused["detail"]
+    assert "OUR_KEY is not" not in refused["detail"]
+
+
+def test_a_paused_schedule_keeps_its_description(api: Api, asking: Asking, folder: Path) -> None:
+    eve = asking("eve", "admin")
+    assert eve.get(f"{API}/schedules/own_code").json()["description"] == "Our own training, every night."
+    assert eve.post(f"{API}/schedules/own_code/pause").status_code == 200
+    assert (folder / "outputs/schedules/own_code.yaml").read_text().startswith("# Our own training, every night.\n")
 
 
 def test_a_file_that_is_edited_by_hand_counts_and_is_kept_as_a_version(api: Api, asking: Asking) -> None:

@@ -29,7 +29,7 @@ def test_what_is_typed_and_a_users_own_file_take_effect(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "error", "message"),
     [
-        (["prt=1"], ConfigError, "prt=1: there is no such key; did you mean port?"),
+        (["prt=1"], ConfigError, "^prt=1: there is no such key; did you mean port?"),
         (["queue.running=0"], ConfigError, "queue.running=0: must be greater than 0"),
         (["queue.runing=1"], ConfigError, r"queue.runing=1: there is no such key; did you mean queue.running"),
         (["service=team"], UnknownName, "service=team: there is no such option"),
@@ -39,6 +39,21 @@ def test_what_is_typed_and_a_users_own_file_take_effect(tmp_path: Path) -> None:
 def test_a_mistake_is_named_with_its_key_and_value(tokens: list[str], error: type[UserError], message: str) -> None:
     with pytest.raises(error, match=message):
         compose_service(tokens, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("defaults: [local]\nport: 9000\n", "team.yaml: defaults: a service's file cannot extend another; write all"),
+        ("prt: 9000\n", "team.yaml: prt=9000: there is no such key; did you mean port?"),
+        ("database: ${oc.env:NO_SUCH_VARIABLE_7}\n", "team.yaml: database=.*NO_SUCH_VARIABLE_7"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_the_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "team.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        compose_service(["service=team"], [tmp_path])
 
 
 def test_a_port_in_use_is_one_message() -> None:

@@ -38,6 +38,20 @@ def test_a_night_may_differ_by_the_noise_and_by_what_nights_differ_anyway() -> N
     assert [each is not None and each.worse for each in (steady, wild, better)] == [True, False, False]
 
 
+def test_where_equal_trainings_give_equal_values_a_difference_counts_from_the_one_that_is_set() -> None:
+    assert not duel("max", [0.3], [0.1 + 0.2], 0.0, 2.0).won  # 5e-17
+    assert duel("max", [0.3], [0.3001], 0.0, 2.0).won
+    assert not duel("max", [0.3], [0.3001], 0.0, 2.0, min_change=0.001).won
+    assert not duel("max", [0.3], [0.35], 0.1, 2.0, min_change=0.001).won
+
+
+def test_a_noise_of_0_makes_no_regression_of_nights_that_differ_by_their_data() -> None:
+    rule = Regression(min_change=0.01)
+    assert compare_with_earlier("max", 0.94, [0.95], 0.0, rule) is None
+    alike = [compare_with_earlier("max", best, [0.95, 0.95, 0.95], 0.0, rule) for best in (0.945, 0.93)]
+    assert [each is not None and each.worse for each in alike] == [False, True]
+
+
 def test_only_so_many_nights_before_are_looked_at() -> None:
     rule = Regression(nights=2)
     beside = compare_with_earlier("max", 0.9, [0.1, 0.1, 0.1, 0.95, 0.95], 0.01, rule)

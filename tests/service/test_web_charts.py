@@ -125,6 +125,14 @@ def test_a_night_shows_its_verdict_and_leads_to_its_sweep() -> None:
     assert "promoted" in best["text"][1]
 
 
+def test_the_axis_of_a_single_night_is_days_long() -> None:
+    night = {"champion": None, "noise": None, "reason": "", "wall_s": 60.0, "cost": 2.0}
+    alone = NightsRecord("nightly", "loss", [{**night, "due": 86400.0, "sweep": "n", "best": 0.5, "verdict": "first"}])
+    for each in nights_section(alone).figures:
+        assert each.figure.layout.xaxis.range == ("1970-01-01T00:00:00Z", "1970-01-03T00:00:00Z")
+    assert nights_section(alone).figures[1].figure.data[0].width == 86400 * 1000 / 4
+
+
 def test_nothing_reported_yet_is_said_and_not_an_error() -> None:
     empty = json.loads(as_json(None, ""))
     assert (empty["figures"], empty["text"]) == ([], NOTHING)

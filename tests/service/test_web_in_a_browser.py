@@ -272,6 +272,14 @@ def test_a_phone_shows_it_without_scrolling_sideways_and_with_room_for_a_finger(
     context.close()
 
 
+def test_the_list_names_the_metric_on_a_phone(browser: Browser, server: WebServer) -> None:
+    context = browser.new_context(base_url=server.url, viewport=PHONE)
+    page = context.new_page()
+    page.goto("/")
+    expect(page.get_by_role("row", name="digits-done").get_by_text("eval/loss")).to_be_visible()
+    context.close()
+
+
 def test_what_a_button_asks_fits_on_a_phone(browser: Browser, server: WebServer) -> None:
     context = browser.new_context(base_url=server.url, viewport=PHONE, has_touch=True, is_mobile=True)
     page = context.new_page()

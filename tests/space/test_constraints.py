@@ -17,10 +17,14 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError, ConstraintViolated
+from sweeps.plan.plan import make_plan
+from sweeps.report.expected_cost import workload_of
+from sweeps.report.plan_summary import plan_text
 from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.suggester import RandomDraws
 from sweeps.validate.config import check_sweep, lookup_in
+from sweeps.wording import counted
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "none": None, "flag": True, "modules": ["q", "v"]}
 
@@ -340,3 +344,23 @@ def test_a_mistake_in_a_derived_value_names_the_key(tmp_path: Path, text: str, w
         derived(tmp_path, {"model": {"lora": {"r": 4, "alpha": text}}})
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "number"),
+    [
+        (("search=grid", "space=none", "train.lr=choice(0.1, 0.2, 0.3)"), 3),
+        (("search=grid", "space=none", "train.lr=choice(0.1, 0.2, 0.3)", "search.num_trials=2"), 2),
+        (("search=grid", "space=none", "train.lr=choice(0.1, 0.2)", "search.constraints=['train.lr < 0.15']"), 1),
+        (("search=random", "space=none", "train.lr=choice(0.1, 0.2, 0.3)"), 3),
+        (("search=random", "space=none", "train.lr=choice(0.1, 0.2)", "search.duplicates=true"), 16),
+        (("search=random", "space=none", "train.lr=interval(0.1, 0.2)"), 16),
+    ],
+    ids=str,
+)
+def test_a_plan_has_as_many_trials_as_its_space_has_points(tokens: tuple[str, ...], number: int) -> None:
+    plan = make_plan(["conf=digits", *tokens], [], None, "")
+    assert plan.num_trials == number
+    assert f": {counted(number, 'trial')}, max of eval/accuracy" in plan_text(plan)
+    assert f"</b> {counted(number, 'trial')}, " in plan._repr_html_()
+    assert workload_of(plan).trials == number

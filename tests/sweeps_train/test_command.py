@@ -280,3 +280,41 @@ search: {metric: loss, mode: min, num_trials: 1, max_retries: 0}
     done = run(folder, "conf=mine.yaml", "cluster.num_cpus=2")
     assert done.status == 1
     assert "ended with status 1 on worker 0: ValueError: of one rank" in done.err
+
+
+OWN = """
+import sys
+from pathlib import Path
+given = dict(each.removeprefix("--").split("=", 1) for each in sys.argv[1:])
+file = Path(given["out_dir"], "ckpt.pt")
+file.parent.mkdir(parents=True, exist_ok=True)
+first = int(file.read_text()) + 1 if given["init_from"] == "resume" else 0
+for step in range(first, 6):
+    print(f"step {step}: train loss {1 / (step + 1)}, val loss {2 / (step + 1)}", flush=True)
+    file.write_text(str(step))
+    if step == 3 and first == 0:
+        __import__("time").sleep(2)
+        sys.exit("RuntimeError: lost")
+with Path("starts").open("a") as starts:
+    starts.write(f"{given['init_from']} {first}\\n")
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_looks_for_its_own_checkpoint_continues_from_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OWN, encoding="utf-8")
+    task = """
+task:
+  command: python train.py
+  options: {--init_from=: "{checkpoint?resume:scratch}", --out_dir=: "{trial.folder}/out", --lr=: "{lr}"}
+  arguments: {lr: 0.5}
+  read: [{kind: regex, pattern: 'step (?P<step>\\d+): train loss (?P<loss>[\\d.]+), val loss (?P<val_loss>[\\d.]+)'}]
+  checkpoints: {folder: "{trial.folder}/out", pattern: ckpt.pt, put_back: true, settled_s: 0.2}
+space: {task.arguments.lr: {type: float, low: 0.1, high: 1.0}}
+search: {metric: val_loss, mode: min, num_trials: 1}
+"""
+    (tmp_path / "mine.yaml").write_text(DEFAULTS + task, encoding="utf-8")
+    done = run(tmp_path, "conf=mine.yaml", "cluster.num_cpus=2", "--name=own")
+    (trial,) = done.document["trials"]
+    assert (trial["state"], trial["attempts"], trial["steps"]) == ("finished", 2, 5)
+    assert (tmp_path / "starts").read_text().split() == ["resume", "4"]

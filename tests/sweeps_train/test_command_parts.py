@@ -19,7 +19,7 @@ import pytest
 import yaml
 from waiting import wait_until
 
-from sweeps_train.command.checkpoints import CheckpointWatch
+from sweeps_train.command.checkpoints import CheckpointWatch, put_back
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
 from sweeps_train.command.placeholders import Template, config_values
@@ -302,3 +302,38 @@ def test_lines_that_a_progress_bar_overwrites_are_read_and_text_that_is_no_utf8_
     program.end()
     assert lines == ["a", "b�", "last"]
     assert list(program.last_lines) == ["a", "b�", "last"]
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "value"),
+    [
+        ("{checkpoint?resume:scratch}", "x", "resume"),
+        ("{checkpoint?resume:scratch}", None, "scratch"),
+        ("{checkpoint?resume}", None, None),
+        ("--from={checkpoint?resume}", None, "--from="),
+        ("--from={checkpoint?resume:scratch}", "x", "--from=resume"),
+    ],
+)
+def test_a_placeholder_may_stand_for_a_word_for_each_case(text: str, at: str | None, value: str | None) -> None:
+    assert Template(text).value({"checkpoint": at}.__getitem__) == value
+    assert Template(text).names == ["checkpoint"]
+    assert Template(text).names_of_values == []
+
+
+def test_a_checkpoint_is_put_back_under_its_own_name_and_is_no_new_one(tmp_path: Path) -> None:
+    saved, out = tmp_path / "saved", tmp_path / "out"
+    (saved / "step-7").mkdir(parents=True)
+    (saved / "step-7" / "state").write_text("7")
+    (saved / "ckpt.pt").write_text("new")
+    out.mkdir()
+    (out / "ckpt.pt").write_text("older than that")
+    (out / "step-7").mkdir()
+    (out / "step-7" / "half written").touch()
+    for name in ("ckpt.pt", "step-7"):
+        put_back(saved / name, out)
+    assert (out / "ckpt.pt").read_text() == "new"
+    assert [each.name for each in (out / "step-7").iterdir()] == ["state"]
+    watch = CheckpointWatch(ProgramCheckpoints(folder=str(out), pattern="ckpt.pt"), out)
+    assert watch.find(ended_well=True) == []
+    (out / "ckpt.pt").write_text("newer")
+    assert [each.path.name for each in watch.find(ended_well=True)] == ["ckpt.pt"]

@@ -21,13 +21,16 @@ import os
 from pathlib import Path
 import torch
 from sweeps_train.examples.huggingface_trainer import trainer as example
+import mlflow
 from transformers import TrainerCallback
+from transformers.integrations import MLflowCallback
 
 class Dies(TrainerCallback):
     def on_step_end(self, args, state, control, **_):
         file = Path(os.environ["NOTES"])
         with file.open("a") as opened:
             opened.write(f"{os.environ['RANK']} {state.global_step}\\n")
+        mlflow.log_metric("own", state.global_step / 2, step=state.global_step)
         if state.global_step == 7 and file.read_text().count("0 7") == 1 and os.environ["RANK"] == "0":
             os.kill(os.getpid(), 9)
 
@@ -35,6 +38,7 @@ def trainer(config):
     torch.set_num_threads(1)
     made = example(config)
     made.args.logging_steps = 3
+    made.add_callback(MLflowCallback())  # as report_to=mlflow does
     if config["weight_decay"] == 0.0:  # of the first trial
         os.environ["NOTES"] = config["notes"]
         made.add_callback(Dies())
@@ -98,6 +102,17 @@ def test_a_killed_trainer_resumes_from_its_own_checkpoint(sweep: Done) -> None:
     logged = sweep.client.get_metric_history(trial["run_id"], "loss")
     assert sorted({each.step for each in logged}) == [3, 6, 9]  # as often as the Trainer logs, at its own steps
     assert trial["value"] < 2.5
+
+
+@pytest.mark.slow
+def test_what_a_trainer_and_its_function_log_to_mlflow_is_the_trials_and_no_run_of_its_own(sweep: Done) -> None:
+    (trial,) = sweep.document["trials"]
+    own = sweep.client.get_metric_history(trial["run_id"], "own")
+    assert {(each.step, each.value) for each in own} == {(step, step / 2) for step in range(1, 11)}
+    found = [
+        run for each in sweep.client.search_experiments() for run in sweep.client.search_runs([each.experiment_id])
+    ]
+    assert {run.info.run_id for run in found} == {trial["run_id"], sweep.document["mlflow"]["run_id"]}
 
 
 @pytest.mark.slow
@@ -177,17 +192,54 @@ def test_an_object_that_is_no_trainer_is_refused() -> None:
         bind_function(task)()
 
 
-def saves_the_best(config: dict[str, Any]) -> Any:
-    from torch import nn
-    from transformers import Trainer, TrainingArguments
+@pytest.mark.parametrize(
+    "options", [{"save_strategy": "best"}, {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}]
+)
+def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import EarlyStoppingCallback, Trainer
 
-    arguments = TrainingArguments(
-        save_strategy="best", eval_strategy="steps", metric_for_best_model="loss", use_cpu=True, report_to="none"
+    from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+
+    reported: list[tuple[float, bool]] = []
+
+    def report(metrics: dict[str, float], checkpoint: Any) -> None:
+        reported.append((metrics["step"], (Path(checkpoint.path) / "optimizer.pt").exists()))
+
+    monkeypatch.setattr("ray.train.report", report)
+    monkeypatch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
+    arguments = line_arguments(
+        tmp_path, max_steps=3, eval_strategy="steps", eval_steps=1, metric_for_best_model="loss", **options
     )
-    return Trainer(nn.Linear(1, 1), arguments, eval_dataset=[{"x": 1}])
+    keep_best_by_the_trial(arguments)
+    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=ROWS)
+    trainer.add_callback(EarlyStoppingCallback(2))
+    trainer.add_callback(ReportCallback(trainer))
+    trainer.train()
+    assert reported == [(1, True), (2, True), (3, True)]
 
 
-def test_a_trainer_that_saves_after_its_report_is_refused() -> None:
-    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.saves_the_best")
-    with pytest.raises(ValueError, match="save_strategy=best saves after an evaluation has been reported; set it to"):
-        bind_function(task)()
+def test_a_trainers_own_early_stopping_ends_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import EarlyStoppingCallback, Trainer
+
+    from sweeps_train.frameworks.huggingface import ReportCallback, keep_best_by_the_trial
+
+    reported: list[float] = []
+    monkeypatch.setattr("ray.train.report", lambda metrics, checkpoint: reported.append(metrics["step"]))
+    monkeypatch.setattr("sweeps_train.frameworks.huggingface.log_step", lambda *_: None)
+    arguments = line_arguments(
+        tmp_path,
+        max_steps=9,
+        learning_rate=0.0,  # without learning, no evaluation is better than the first
+        eval_strategy="steps",
+        eval_steps=1,
+        metric_for_best_model="loss",
+        load_best_model_at_end=True,
+    )
+    keep_best_by_the_trial(arguments)
+    trainer = Trainer(Line(), arguments, train_dataset=ROWS, eval_dataset=ROWS)
+    trainer.add_callback(EarlyStoppingCallback(1))
+    trainer.add_callback(ReportCallback(trainer))
+    trainer.train()
+    assert reported == [1, 2]

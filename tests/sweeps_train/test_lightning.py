@@ -130,6 +130,44 @@ def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
 @pytest.mark.filterwarnings(
     "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
 )
+def test_the_users_callbacks_early_stopping_and_loggers_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightning.pytorch import Callback, Trainer
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+    from lightning.pytorch.loggers import CSVLogger
+
+    from sweeps_train.examples.lightning_digits import Classifier, Digits
+    from sweeps_train.frameworks.lightning import _callbacks
+
+    class Counts(Callback):
+        def on_train_epoch_end(self, *_: Any) -> None:
+            counted.append(1)
+
+    counted: list[int] = []
+    reported: list[float] = []
+    monkeypatch.setattr("ray.train.report", lambda metrics, **_: reported.append(metrics["step"]))
+    monkeypatch.setattr("sweeps_train.frameworks.lightning.searched_metrics", lambda: ("loss",))
+    own = ModelCheckpoint(dirpath=tmp_path / "mine", monitor="loss")
+    trainer = Trainer(
+        max_epochs=9,
+        limit_train_batches=1,
+        callbacks=[Counts(), EarlyStopping("loss", patience=1), own],
+        logger=CSVLogger(tmp_path, "logs", version=0),
+        log_every_n_steps=1,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+    )
+    trainer.callbacks = _callbacks(trainer)  # type: ignore[attr-defined]
+    trainer.fit(Classifier(0.0, 8), Digits(64))  # without learning, no epoch is better than the first
+    assert (len(counted), reported) == (2, [1, 2])
+    assert "loss" in (tmp_path / "logs/version_0/metrics.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert Path(own.best_model_path).is_file()
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
+)
 @pytest.mark.parametrize(
     ("searched", "interval", "expected"),
     [

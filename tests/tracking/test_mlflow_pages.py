@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from chromium import chromium
-from recording import POINT, Server, open_recorder, record_small_sweep
+from recording import CONFIG, POINT, Server, open_recorder, record_small_sweep
 
 from sweeps.compat.mlflow import SAVED_VIEW_PREFIX
 from sweeps.config.objectives import Objectives
 from sweeps.tracking import saved_views
+from sweeps.tracking.metric_history import fetch_metric_names
 from sweeps.tracking.mlflow_pages import all_sweeps_page, run_page, trials_page
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.saved_views import save_missing_views
@@ -145,16 +146,34 @@ def test_a_sweep_has_a_view_of_its_trials_and_its_experiment_one_of_all(uri: str
     name, state = found["sweeps-digits-1"]
     assert name == "Trials of digits-1"
     assert "`sweeps.sweep` = 'digits-1'" in state["searchFilter"]
-    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`eval/loss`", True)
+    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`best/eval/loss`", True)
     assert {"tags.`sweeps.state`", "metrics.`eval/loss`", *(f"params.`{path}`" for path in POINT)} <= set(
         state["selectedColumns"]
     )
     assert "duration" in state["columnOrder"]
     parallel, curve = state["compareRunCharts"][:2]
-    assert (parallel["selectedParams"], parallel["selectedMetrics"]) == (list(POINT), ["eval/loss"])
+    assert (parallel["selectedParams"], parallel["selectedMetrics"]) == (list(POINT), ["best/eval/loss"])
     assert (curve["metricKey"], curve["xAxisKey"]) == ("eval/loss", "step")
     assert state["groupBy"] is None
     assert found["sweeps"][1]["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "sweeps.sweep"}]
+
+
+def test_mlflow_sorts_trials_by_their_best_value_and_not_by_the_last(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    recorder = open_recorder(uri)
+    for trial, losses in {"0": (0.1, 0.9), "1": (0.5, 0.4), "2": (0.8, 0.2)}.items():
+        recorder.trials.start(trial, POINT, CONFIG, 1)
+        for step, loss in enumerate(losses):
+            recorder.trials.log(trial, step, {"eval/loss": loss})
+        recorder.trials.end(trial, "finished", 2, 1)
+    recorder.close("finished")
+    record, state = load_sweep(uri, "digits-1"), views(uri)["sweeps-digits-1"][1]
+    order = f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"
+    runs = MlflowClient(uri).search_runs([record.mlflow.experiment_id], state["searchFilter"], order_by=[order])
+    trials = {trial.run_id: trial.trial for trial in record.trials}
+    assert [trials[run.info.run_id] for run in runs] == ["0", "2", "1"]
+    assert fetch_metric_names(uri, list(trials)) == {"eval/loss"}
 
 
 def test_the_conditions_of_the_views_find_the_trials(uri: str) -> None:

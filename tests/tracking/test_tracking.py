@@ -397,3 +397,29 @@ def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "mlruns" / "1").is_dir()
+
+
+@pytest.mark.parametrize("status", ["stopped", "interrupted"])
+def test_a_trial_that_resume_continues_is_shown_as_interrupted_and_one_that_a_person_ended_as_stopped(
+    uri: str, status: str
+) -> None:
+    recorder = open_recorder(uri)
+    for trial in ("0", "1", "2"):
+        recorder.trials.start(trial, POINT, CONFIG, 1)
+    recorder.trials.end("0", "stopped", 5, 1)
+    recorder.trials.end("1", "stopped", 5, 1, for_good=True)
+    recorder.update({"stopped": 2, "running": 1}, [], {})
+    recorder.close(status)
+    record = load_sweep(uri, "digits-1")
+    assert [trial.state for trial in record.trials] == ["stopped", "stopped", "running"]
+    shown = record.settled()
+    assert [trial.state for trial in shown.trials] == ["interrupted", "stopped", "interrupted"]
+    assert {state: count for state, count in shown.counts.items() if count} == {"stopped": 1, "interrupted": 2}
+
+
+def test_a_trial_that_a_budget_has_ended_is_stopped(uri: str) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.end("0", "stopped", 5, 1)
+    recorder.close("finished")
+    assert [trial.state for trial in load_sweep(uri, "digits-1").settled().trials] == ["stopped"]

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from sweeps.config import COMMAND_TASK
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
+from sweeps_train.command.command_line import command_line
 
 DEFAULTS = ["task: command", "search: random", "scaling: single_worker", "checkpoint: last", "tracking: mlflow"]
 CHECKPOINTS = {"folder": "{trial.folder}/out"}
@@ -136,3 +138,23 @@ def test_a_scheduler_that_pauses_trials_needs_checkpoints() -> None:
 
 def test_a_program_of_another_cluster_is_not_looked_for_here() -> None:
     plan({"command": "no-such-program {lr}"}, cluster={"address": "auto"})
+
+
+def test_programs_that_keep_their_own_checkpoints_need_none_by_name(working_folder: Path) -> None:
+    back = {**CHECKPOINTS, "put_back": True}
+    plan({"checkpoints": back})
+    plan({"checkpoints": back, "command": "sh -c 'true {lr} --init_from={checkpoint?resume:scratch}'"})
+    plan({"checkpoints": back, "options": {"--init_from": "{checkpoint?resume}"}})
+
+
+def test_the_recipe_for_nanogpt_starts_it_from_scratch_and_continues_it(working_folder: Path, checkout: Path) -> None:
+    text = (checkout / "docs/any_program.md").read_text(encoding="utf-8")
+    recipe = yaml.safe_load(text.split("```yaml\n# nanoGPT", 1)[1].split("\n", 1)[1].split("```", 1)[0])["task"]
+    Path("train.py").touch()
+    space = {"task.arguments.learning_rate": {"type": "float", "low": 1e-4, "high": 1e-2, "log": True}}
+    plan({"arguments": {}, **recipe}, space=space, search={"metric": "val_loss", "mode": "min", "num_trials": 2})
+    task = COMMAND_TASK.validate_python(recipe)
+    for checkpoint, word in ((None, "scratch"), ("out/ckpt.pt", "resume")):
+        values = {"checkpoint": checkpoint, "trial.folder": "/t", "learning_rate": 0.1}
+        line = command_line(task, values.__getitem__)
+        assert line[3:5] == [f"--init_from={word}", "--out_dir=/t/out"]

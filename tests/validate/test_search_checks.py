@@ -12,6 +12,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError
+from sweeps.plan.plan import make_plan
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.trial_length import longest_trial, trial_length
 from sweeps.validate.config import check_sweep, lookup_in
@@ -326,3 +327,30 @@ def test_the_command_line_answers_with_status_2_and_loads_nothing_slow() -> None
     assert done.returncode == 2
     assert len(messages) == 2
     assert {"sweeps", "ray", "torch", "optuna", "mlflow"} & loaded == {"sweeps"}
+
+
+@pytest.mark.parametrize("metric", ["system/memory_mib", "system/gpu_memory_mib", "train/samples_per_second"])
+def test_memory_and_speed_can_be_objectives_of_a_built_in_task(metric: str) -> None:
+    tokens = ["conf=digits", f"search.metric=[eval/accuracy, {metric}]", "search.mode=[max, min]"]
+    assert make_plan([*tokens, "search/scheduler=none"], [], None, "").config.search.metrics[1] == metric
+
+
+def test_an_objective_that_nobody_reports_is_answered_with_those_that_there_are() -> None:
+    words = "it reports eval/loss, eval/accuracy, .*, and its workers system/cpu_percent, system/memory_mib"
+    with pytest.raises(ConfigError, match=words):
+        make_plan(["conf=digits", "search.metric=memory"], [], None, "")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_noted"),
+    [
+        (["conf=ray_train_function"], True),
+        (["conf=ray_train_function", "scaling.isolation=warm"], False),
+        (["conf=ray_train_function", "search.num_trials=1"], False),
+        (["conf=digits"], False),
+    ],
+    ids=str,
+)
+def test_a_plan_says_that_each_trial_of_a_function_starts_new_processes(tokens: list[str], is_noted: bool) -> None:
+    notes = make_plan(tokens, [], None, "").notes
+    assert any("scaling.isolation=auto: each trial" in note for note in notes) is is_noted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,22 @@ class CheckpointWatch:
         if ended_well is not None:  # it has failed, maybe while it wrote
             return time.time() - max(changed for _, _, changed in signature) / 1e9 >= self._settings.settled_s
         return before == signature and time.monotonic() - since >= self._settings.settled_s
+
+
+def put_back(checkpoint: Path, folder: Path) -> None:
+    """Put a checkpoint into the folder in which the program looks for it, in place of one of the same name.
+
+    Args:
+        checkpoint: A file or a folder.
+        folder: The folder; made if it does not exist.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / checkpoint.name
+    if checkpoint.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(checkpoint, target)
+    else:
+        shutil.copy2(checkpoint, target)
 
 
 def _signature(path: Path) -> Signature:

@@ -22,7 +22,8 @@ PROCESS_NAMES = ("node_rank", "workers_per_node", "master_address", "master_port
 ONLY_PER_WORKER = ("rank", "local_rank")
 FILES = "files."
 """Beginning of the placeholders of config files."""
-_NAME = re.compile(r"[A-Za-z_][\w./-]*")
+_NAME = re.compile(r"[A-Za-z_][\w./-]*(\?[^?{}]*)?")
+"""Name of a placeholder, and the word that stands for any value: ``checkpoint?resume``."""
 
 
 class Template:
@@ -32,6 +33,11 @@ class Template:
     '--lr=1e-03'
     >>> Template("{lr}").value({"lr": 0.001}.__getitem__)
     0.001
+
+    ``{NAME?WORD:OTHER}`` is WORD if there is a value, and OTHER if it is null; without OTHER it is null, too.
+
+    >>> [Template("{at?resume:scratch}").text({"at": at}.__getitem__) for at in ("step-10", None)]
+    ['resume', 'scratch']
     """
 
     def __init__(self, text: str) -> None:
@@ -55,12 +61,20 @@ class Template:
     @property
     def names(self) -> list[str]:
         """Names of the placeholders."""
-        return [name for _, name, _ in self._parts if name is not None]
+        return [name.partition("?")[0] for _, name, _ in self._parts if name is not None]
+
+    @property
+    def names_of_values(self) -> list[str]:
+        """Names of the placeholders whose values themselves are filled in, and not one of two words."""
+        return [name for _, name, _ in self._parts if name is not None and "?" not in name]
 
     @property
     def is_one_placeholder(self) -> bool:
         """Whether the text is one placeholder alone, so that it stands for a value of any type."""
-        return len(self._parts) == 1 and self._parts[0][0] == "" and self._parts[0][2] == "" and bool(self.names)
+        if len(self._parts) != 1:
+            return False
+        literal, name, spec = self._parts[0]
+        return literal == "" and name is not None and (spec == "" or "?" in name)
 
     def text(self, lookup: Lookup) -> str:
         """Return the text with the placeholders filled in.
@@ -74,14 +88,26 @@ class Template:
 
     def value(self, lookup: Lookup) -> Any:
         """Return the value, with its type, if the text is one placeholder alone; otherwise the text."""
-        return lookup(self.names[0]) if self.is_one_placeholder else self.text(lookup)
+        if not self.is_one_placeholder:
+            return self.text(lookup)
+        _, name, other = self._parts[0]
+        assert name is not None
+        return _chosen(name, other, lookup) if "?" in name else lookup(name)
 
     def _filled(self, name: str, spec: str, lookup: Lookup) -> str:
+        if "?" in name:
+            return _chosen(name, spec, lookup) or ""
         value = lookup(name)
         try:
             return format(value, spec) if spec else as_text(value)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{{{name}:{spec}}} of {value!r}: {error}") from error
+
+
+def _chosen(name: str, other: str, lookup: Lookup) -> str | None:
+    """Return the word after the question mark if the placeholder has a value, else the other one."""
+    placeholder, _, word = name.partition("?")
+    return word if lookup(placeholder) is not None else other or None
 
 
 def as_text(value: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ray.train.collective import broadcast_from_rank_zero
 
+from sweeps_train.command.checkpoints import put_back
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.config_files import file_name, write_files
 from sweeps_train.command.failure import find_cause
@@ -69,9 +70,12 @@ def run_command(
     utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
     place = Place.current()
     folder = (Path(checkpoint_folder) / PROGRAM_FOLDER).absolute()
-    lookup = _values(config, place, folder, identity, _checkpoint(utils)).__getitem__
+    checkpoint = _checkpoint(utils)
+    lookup = _values(config, place, folder, identity, checkpoint).__getitem__
     if place.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
+        if checkpoint is not None and config.task.checkpoints is not None and config.task.checkpoints.put_back:
+            put_back(Path(checkpoint), Path(Template(config.task.checkpoints.folder).text(lookup)))
         write_files(config.task.files, folder, lookup)
     broadcast_from_rank_zero(1 if place.rank == 0 else None)  # the files are there
     lead = Lead(config, utils, folder, lookup) if place.rank == 0 else None

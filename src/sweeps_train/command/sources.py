@@ -60,8 +60,13 @@ def mlflow_environment(sources: Sequence[MetricSource], folder: Path) -> dict[st
     """Return the environment in which a program logs to a store of its own, if its metrics are read from there."""
     if not any(isinstance(source, MlflowRun) for source in sources):
         return {}
+    return store_environment(folder / MLFLOW_FOLDER)
+
+
+def store_environment(folder: Path) -> dict[str, str]:
+    """Return the environment in which MLflow keeps runs as files in a folder."""
     # MLflow 3.7 and later ask for the permission, since they store no more than runs in files.
-    return {"MLFLOW_TRACKING_URI": (folder / MLFLOW_FOLDER).as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
+    return {"MLFLOW_TRACKING_URI": folder.absolute().as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
 
 
 class _Growing:

@@ -122,6 +122,9 @@ class ProgramCheckpoints:
     """Whether a complete checkpoint is moved out of the program's folder instead of copied, which saves time and space;
     not for a program that reads it again at its end, such as a Hugging Face ``Trainer`` with
     ``load_best_model_at_end``."""
+    put_back: Flag = False
+    """Whether the newest one is put into ``folder`` under its own name before the program starts, for a program that
+    looks for it there; it then needs no ``{checkpoint}``."""
     settled_s: NonNegativeFloat = 5.0
     """Seconds without a change after which a checkpoint counts as complete; with ``complete`` it is not needed."""
 

@@ -45,16 +45,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
                 f"task._target_={target}: its Trainer sees {trainer.args.world_size} of {workers.size} workers; "
                 "make its TrainingArguments within the function, and leave devices and process groups to the Trainer"
             )
-        if trainer.args.load_best_model_at_end:
-            raise ValueError(
-                f"task._target_={target}: load_best_model_at_end needs checkpoints that are no longer in the Trainer's "
-                "folder; set it to false, since checkpoint.keep=[best, last] keeps the best one"
-            )
-        if trainer.args.save_strategy == SaveStrategy.BEST:
-            raise ValueError(
-                f"task._target_={target}: save_strategy=best saves after an evaluation has been reported; set it to "
-                "steps or epoch, as eval_strategy, since checkpoint.keep=[best, last] keeps the best one"
-            )
+        keep_best_by_the_trial(trainer.args)
         # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
@@ -68,6 +59,18 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
                     trainer.train(resume_from_checkpoint=saved)
 
     return train
+
+
+def keep_best_by_the_trial(args: TrainingArguments) -> None:
+    """Let the trial keep the best checkpoint, and not the ``Trainer``, whose folder loses each one that was reported.
+
+    The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and what the ``Trainer`` would
+    load at its end nobody sees. With ``save_strategy=best`` a checkpoint would come only after its evaluation has been
+    reported, so every evaluation saves one; all but the best and the last are removed.
+    """
+    args.load_best_model_at_end = False
+    if args.save_strategy == SaveStrategy.BEST:
+        args.save_strategy, args.save_steps = SaveStrategy(args.eval_strategy), args.eval_steps or args.save_steps
 
 
 class ReportCallback(TrainerCallback):

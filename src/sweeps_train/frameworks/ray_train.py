@@ -42,6 +42,7 @@ from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import EstimatorConfig, FunctionConfig
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.frameworks.bound_function import bind_function
+from sweeps_train.frameworks.mlflow_runs import OwnRuns
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.integrity import finish
@@ -92,7 +93,7 @@ def run_function(
         seed_all(config.seed, utils.rank)
         on_prepared()
         try:
-            with replaced_train_fn_utils(utils), process_state_restored():
+            with replaced_train_fn_utils(utils), process_state_restored(), utils.runs.kept():
                 function()
         except StopRequested:
             return
@@ -153,6 +154,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._needed, self._has_noted = needed, False
         self.rank: int = self.get_context().get_world_rank()
         self._reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
+        self.runs = OwnRuns(root, self.rank)
+        """MLflow runs that the function starts."""
         self._progress = FunctionProgress()
         self._metrics: dict[str, float] = {}
         """Metrics of the last report, on rank 0."""
@@ -225,6 +228,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             self._newest = self._root / f"step-{step:08d}"
         checkpoint = self._finish(folder) if self.rank == 0 else None
         if self.rank == 0:
+            self._log_own_runs()
             self._report(checkpoint)
         # Asked again, since the reporter may have waited for a decision about the report.
         ends = max(stop, broadcast_in_report(self._reporter.should_stop(can_save=checkpoint is not None)))
@@ -247,6 +251,11 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step between two reports; see ``step_log.py``."""
         self._reporter.log(replace(self._progress, step=step), metrics_in(metrics).numbers)
+
+    def _log_own_runs(self) -> None:
+        """Record what the function has logged to MLflow; what it reports under the same name counts instead."""
+        for step, values in self.runs.new(self._progress.step, {*self._metrics, *self.searched}):
+            self.log_step(step, values)
 
     def _numbers(self, metrics: Mapping[Any, Any]) -> dict[str, float]:
         """The metrics that are numbers; others cannot be plotted or compared, and are left out with a note.
@@ -369,6 +378,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if self._progress.evaluations == 0:
             self._progress = replace(self._progress, step=1, evaluations=1)
         if self.rank == 0:
+            self._log_own_runs()
             self._reporter.report(self._progress, self._metrics, None, done=True)
             if complete_checkpoints(self._root):
                 self._remove_superseded(finished=True)

@@ -173,8 +173,15 @@ def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
     """Refuse a tokenizer with more tokens than embeddings: on a GPU such a token ends the process without an
     explanation."""
     rows = model.get_input_embeddings().num_embeddings
-    if tokens > rows:
+    if tokens <= rows:
+        return
+    if config.tokenizer is not None:
         raise ValueError(
-            f"model.tokenizer={config.tokenizer or config.path} has {tokens} tokens, and model.path={config.path} "
-            f"has embeddings for {rows}; use the model's own tokenizer (model.tokenizer=null)"
+            f"model.tokenizer={config.tokenizer} has {tokens} tokens, and model.path={config.path} has embeddings for "
+            f"{rows}; use the model's own tokenizer (model.tokenizer=null)"
         )
+    raise ValueError(
+        f"model.path={config.path}: its own tokenizer has {tokens} tokens, and the model has embeddings for {rows}, as "
+        "after tokens were added; give model.tokenizer without them, or save the model once more after "
+        "`model.resize_token_embeddings(len(tokenizer))`"
+    )

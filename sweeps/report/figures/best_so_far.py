@@ -18,6 +18,7 @@ from sweeps.report.figures.style import (
 )
 from sweeps.report.report_data import ReportData, best_values
 from sweeps.tracking.record import TrialRecord
+from sweeps.wording import counted
 
 
 def seconds_in(data: ReportData, trial: TrialRecord) -> float:
@@ -40,7 +41,8 @@ def best_so_far(data: ReportData) -> Section | None:
     if any(each.figure.layout.meta for each in figures):
         text += " Some trials lie far outside; double-click a figure to see all."
     if len(data.valued) < len(data.record.trials):
-        text += f" {len(data.record.trials) - len(data.valued)} trials have no value."
+        without = len(data.record.trials) - len(data.valued)
+        text += f" {counted(without, 'trial')} {'has' if without == 1 else 'have'} no value."
     image = Image(name="best_so_far", figures=[figures[1].figure])
     return Section(slug="best", title="Best so far", text=text, figures=figures, image=image)
 

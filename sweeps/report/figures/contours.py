@@ -15,6 +15,7 @@ from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import VALUE_SCALE, value_range
 from sweeps.report.report_data import ReportData
+from sweeps.wording import counted
 
 CONTOUR_TRIALS = 120
 """Largest number of trials of a figure: Optuna interpolates at every pair of their values."""
@@ -56,7 +57,7 @@ def contours(data: ReportData, order: Sequence[str]) -> Section | None:
         return None
     text = f"{record.metric} over two parameters, interpolated between trials (the points)."
     if len(data.valued) > CONTOUR_TRIALS:
-        text += f" From {CONTOUR_TRIALS} of {len(data.valued):,} trials, the best among them."
+        text += f" From {CONTOUR_TRIALS} of {counted(len(data.valued), 'trial')}, the best among them."
     shown = [each.figure for each in figures[:IMAGE_CONTOURS]]
     image = Image(name="contours", figures=shown, size=(1 + 4.5 * len(shown), 4), columns=len(shown))
     return Section(slug="contours", title="Contours", text=text, figures=figures, image=image)

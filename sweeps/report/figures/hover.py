@@ -8,6 +8,7 @@ from sweeps.report.figures.section import escape_hover
 from sweeps.report.formatting import shorten
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import describe
+from sweeps.wording import counted
 
 LONGEST_HOVER = 160
 MOST_DESCRIBED = 500
@@ -17,7 +18,7 @@ them."""
 
 def trial_hover(trial: TrialRecord, count: int) -> str:
     """Hover label of a trial."""
-    name = f"trial {trial.trial}, {trial.state}, {trial.steps} steps"
+    name = f"trial {trial.trial}, {trial.state}, {counted(trial.steps, 'step')}"
     if count > MOST_DESCRIBED:
         return name
     text = shorten(describe(trial.params), LONGEST_HOVER)

@@ -21,6 +21,7 @@ from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.values import finite
 
 BEST, CHAMPION, NOISE = STATE_COLOURS["finished"], STATE_COLOURS["pruned"], "rgba(217, 137, 43, 0.18)"
+DAY_S = 86400.0
 MARKS = {
     "promotion": (("first", "promoted"), STATE_COLOURS["running"], "star"),
     "regression": (("regression",), STATE_COLOURS["failed"], "x"),
@@ -41,12 +42,22 @@ class NightsRecord:
     @property
     def days(self) -> list[str]:
         """Time in UTC at which each night was due."""
-        return [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(night["due"])) for night in self.nights]
+        return [_utc(night["due"]) for night in self.nights]
+
+    @property
+    def axis(self) -> tuple[str, str] | None:
+        """Range of the axis of a single night, which has no extent of its own; None: that of the nights."""
+        times = {night["due"] for night in self.nights}
+        return (_utc(min(times) - DAY_S), _utc(min(times) + DAY_S)) if len(times) == 1 else None
 
     def as_text(self) -> str:
         """Contents of the artifact."""
         document = {"schedule": self.schedule, "metric": self.metric, "nights": [*self.nights]}
         return json.dumps(document, indent=1)
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def recorded_nights(record: SweepRecord) -> NightsRecord | None:
@@ -117,7 +128,7 @@ def nights_figure(nights: NightsRecord) -> go.Figure:
             )
     style_figure(figure, hovermode="closest")
     figure.update_layout(legend_traceorder="normal")
-    figure.update_xaxes(title="night (UTC)", type="date")
+    figure.update_xaxes(title="night (UTC)", type="date", range=nights.axis)
     return figure.update_yaxes(title=nights.metric)
 
 
@@ -125,14 +136,18 @@ def _effort(nights: NightsRecord) -> go.Figure:
     figure = go.Figure()
     seconds = [night["wall_s"] or 0.0 for night in nights.nights]
     unit, name = time_unit(max(seconds, default=0.0))
-    figure.add_trace(go.Bar(x=nights.days, y=[each / unit for each in seconds], name="time", marker={"color": BEST}))
+    bars = go.Bar(x=nights.days, y=[each / unit for each in seconds], name="time", marker={"color": BEST})
+    if nights.axis is not None:  # else a single bar is a millisecond wide
+        bars.width = DAY_S * 1000 / 4
+    figure.add_trace(bars)
     costs = [night["cost"] or 0.0 for night in nights.nights]
     style_figure(figure)
     if any(costs):
         line = {"color": BEST_COLOUR, "width": 2}
         figure.add_trace(go.Scatter(x=nights.days, y=costs, name="cost", yaxis="y2", line=line))
-        figure.update_layout(yaxis2={"title": "cost", "overlaying": "y", "side": "right", "rangemode": "tozero"})
-    figure.update_xaxes(title="night (UTC)", type="date")
+        of_cost = {"title": "cost", "overlaying": "y", "side": "right", "rangemode": "tozero", "automargin": True}
+        figure.update_layout(yaxis2=of_cost)
+    figure.update_xaxes(title="night (UTC)", type="date", range=nights.axis)
     return figure.update_yaxes(title=name, selector={"overlaying": None})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from sweeps.config.space import OrdinalDistribution as Order
 from sweeps.report.formatting import shorten
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import TrialRecord
+from sweeps.wording import value_text
 
 LONGEST_CHOICE = 28
 """Largest number of characters of a choice on an axis."""
@@ -60,11 +60,9 @@ def distribution_of(data: ReportData, path: str) -> BaseDistribution:
 
 
 def label(value: Any) -> Any:
-    """A value as an axis shows it: lists, mappings and long choices become a short text."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = value if isinstance(value, str) else json.dumps(value)
-    return shorten(text, LONGEST_CHOICE)
+    """A value as an axis shows it: all but numbers become a short text."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number else shorten(value_text(value), LONGEST_CHOICE)
 
 
 def _range(configured: Distribution | None, tried: Sequence[float]) -> FloatDistribution | IntDistribution:

@@ -17,6 +17,7 @@ from sweeps.report.figures.section import Image, Section, SectionFigure, style_f
 from sweeps.report.figures.style import VALUE_SCALE, robust_range, value_range
 from sweeps.report.report_data import ReportData, evenly
 from sweeps.tracking.record import TrialRecord
+from sweeps.wording import counted
 
 LINES = 300
 """Largest number of lines: more cover each other."""
@@ -107,7 +108,7 @@ def describe_lines(data: ReportData, order: Sequence[str], trials: Sequence[Tria
     if len(order) > AXES:
         text += f" The {AXES} most important of {len(order)} parameters."
     if len(data.valued) > LINES:
-        text += f" {LINES:,} of {len(data.valued):,} trials, the best among them."
+        text += f" {LINES:,} of {counted(len(data.valued), 'trial')}, the best among them."
     return text
 
 

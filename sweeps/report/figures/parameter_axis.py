@@ -56,6 +56,9 @@ class ParameterAxis:
             if len(positions) < 2:
                 positions = [low + (high - low) * part / 4 for part in range(5)]
             positions = sorted({low, *positions, high})
+            if isinstance(distribution, IntDistribution):
+                values = sorted({round(10**position) for position in positions})
+                return [math.log10(value) for value in values], [str(value) for value in values]
             return positions, [short(float(f"{10**position:.3g}")) for position in positions]
         positions = [low + (high - low) * part / 4 for part in range(5)]
         if isinstance(distribution, IntDistribution):

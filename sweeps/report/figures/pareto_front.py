@@ -10,6 +10,7 @@ from sweeps.report.figures.hover import trial_hover
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, WEBGL_FROM, robust_range
 from sweeps.report.report_data import ReportData
+from sweeps.wording import counted
 
 
 def pareto_front(data: ReportData) -> Section | None:
@@ -23,8 +24,8 @@ def pareto_front(data: ReportData) -> Section | None:
     ]
     goals = " and ".join(f"{metric} ({mode})" for metric, mode in zip(record.metrics, record.modes, strict=True))
     text = (
-        f"The objectives are {goals}. The front has {len(record.front)} trials: no other trial is as good in all "
-        "objectives and better in one."
+        f"The objectives are {goals}. The front has {counted(len(record.front), 'trial')}: no other trial is as good "
+        "in all objectives and better in one."
     )
     image = Image(name="pareto_front", figures=[figures[0].figure], size=(7, 5.5))
     return Section(slug="front", title="Pareto front", text=text, figures=figures, image=image)

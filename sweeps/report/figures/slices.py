@@ -15,6 +15,7 @@ from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import BACKGROUND, BEST_COLOUR, SCALE, robust_range
 from sweeps.report.report_data import ReportData
+from sweeps.wording import counted
 
 SLICE_TRIALS = 600
 MOST_SLICES = 16
@@ -57,7 +58,7 @@ def slices(data: ReportData, order: Sequence[str], marked: str | None = None) ->
     if len(order) > MOST_SLICES:
         text += f" {MOST_SLICES} of {len(order)} parameters."
     if len(data.valued) > SLICE_TRIALS:
-        text += f" {SLICE_TRIALS} of {len(data.valued):,} trials, the best among them."
+        text += f" {SLICE_TRIALS} of {counted(len(data.valued), 'trial')}, the best among them."
     shown = figures[:IMAGE_SLICES]
     size = (10, 0.4 + 2.6 * math.ceil(len(shown) / IMAGE_COLUMNS))
     image = Image(

@@ -37,6 +37,9 @@ DARK = {
     BACKGROUND: "#191f27",
     BEST_COLOUR: "#f4f7fb",
     STARTING_COLOUR: "#4c5866",
+    "#5586cc": "#6f9ae0",
+    "#7690b8": "#6484b4",
+    "#8792a1": "#6d7889",
     "#9cc3f5": "#35527f",
     "#0b3a8f": "#bcd7ff",
     "#2563c9": "#79a6f6",
@@ -54,8 +57,8 @@ DARK = {
     "#4d7c0f": "#a3e635",
 }
 """Colour on a dark background, by the colour on a light one."""
-VALUE_SCALE = "Viridis"
-"""Colour scale of values: the best are dark."""
+VALUE_SCALE = [[0, "#0b3a8f"], [0.25, "#2f6fcf"], [0.5, "#5586cc"], [0.75, "#7690b8"], [1, "#8792a1"]]
+"""Colour scale of values from the best to the worst; a thin line of each colour is seen on the background."""
 WEBGL_FROM = 4000
 """Number of points from which WebGL draws a figure: browsers are slow with more SVG points, and allow few WebGL
 figures."""

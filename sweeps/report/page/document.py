@@ -21,6 +21,7 @@ from plotly.offline import get_plotlyjs
 from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.confirmation import COLUMNS, confirmation_rows
 from sweeps.report.figures.section import Section
+from sweeps.report.figures.style import DARK
 from sweeps.report.forecast import forecast_lines
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
@@ -63,6 +64,7 @@ def render(data: ReportData, sections: Sequence[Section]) -> str:
         script=(ASSETS / "page.js").read_text(encoding="utf-8"),
         plotly=_plotly(),
         figures=_script_json(figures),
+        dark=_script_json(DARK),
         table=_script_json(_table(data)),
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         version=version("ray-sweeps"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import INTERRUPTED, STATES
+from sweeps.wording import counted
 
 
 def tiles(data: ReportData) -> list[tuple[str, str, str]]:
@@ -14,7 +15,7 @@ def tiles(data: ReportData) -> list[tuple[str, str, str]]:
     if record.best is not None and len(record.metrics) == 1 and record.best.value is not None:
         found.append((f"best {record.metric}", f"{record.best.value:.5g}", f"trial {record.best.trial}, {record.mode}"))
     elif record.front:
-        found.append(("Pareto front", str(len(record.front)), f"of {len(data.valued)} trials"))
+        found.append(("Pareto front", str(len(record.front)), f"of {counted(len(data.valued), 'trial')}"))
     counts = ", ".join(
         f"{record.counts[state]:,} {state}" for state in (*STATES, INTERRUPTED) if record.counts.get(state)
     )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sweeps.search.forecast.further_improvement import FEWEST, further_improvement
 from sweeps.search.forecast.remaining_work import Course, Floats, remaining_work
 from sweeps.tracking.forecast import LEVEL, Forecast, Interval
+from sweeps.wording import counted
 
 DRAWS = 400
 WIDER_WORK, SPREAD = 1.35, 0.05
@@ -114,7 +115,7 @@ def _improvement(
     """The improvement to come with its probability, or what is missing."""
     if search.stage is not None:
         known = "the time that they take is known when the first of them has ended"
-        return None, None, (f"{search.to_follow} trials follow after stage {search.stage}; {known}",)
+        return None, None, (f"{counted(search.to_follow, 'trial')} to follow after stage {search.stage}; {known}",)
     if not search.judged:
         return None, None, ("an improvement of several objectives is not forecast",)
     gains = further_improvement(search.trials, new, random)

@@ -38,8 +38,8 @@ class ScheduleBody(Body):
 
     schedule: dict[str, Any] = Field(examples=[EXAMPLE])
     """Keys and values as in a file of ``conf/schedule/``; default user and project: those of the token."""
-    description: Annotated[str, Field(max_length=300)] = ""
-    """First line of its file."""
+    description: Annotated[str, Field(max_length=300)] | None = None
+    """First line of its file; null: the present one."""
     tag: Annotated[str, Field(max_length=64)] | None = None
     """State of the schedule that is changed: its ``tag``. If somebody else has changed it since, the answer has the
     status 409. Null: whatever is there."""
@@ -78,7 +78,7 @@ class ScheduleDocument(Document):
         return cls(
             name=name,
             schedule=_SETTINGS.dump_python(definition.schedule, mode="json"),
-            description=editor.description(name),
+            description=definition.description,
             tag=service.saved_schedules.tag(name),
             is_saved=definition.is_saved,
             may_change=editor.may_change(principal, definition),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,18 @@ class CommandPolicy:
     more option, variable or file could make any program run anything.
     """
 
-    def __init__(self, access: Access, config_dirs: Sequence[Path] = ()) -> None:
+    def __init__(self, access: Access, config_dirs: Sequence[Path] = (), own: Iterable[Any] = ()) -> None:
+        """
+        Args:
+            access: Access section of the service's config.
+            config_dirs: Folders of the operator's configs.
+            own: Further sections ``task`` that the operator has written.
+        """
         folders = ConfSearchPath(config_dirs).folders
         self._allowed = [
             section for name in access.allowed_commands if (section := _operators_section(folders, name)) is not None
         ]
+        self._allowed += [section for each in own if (section := _complete(each)) is not None]
 
     def refusals(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         """Yield path, value and reason of what is refused.

@@ -5,9 +5,9 @@ refused."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sweeps.compose import Composition
 from sweeps.compose.expressions import Expression
@@ -23,6 +23,7 @@ from sweeps.service.auth.request_validation import check_conf, check_overrides
 from sweeps.service.auth.sizes import check_sizes
 from sweeps.service.auth.targets import refusal_of_target
 from sweeps.tracking.uris import absolute
+from sweeps.wording import value_text
 
 SweepExists = Callable[[str], bool]
 """Whether a sweep of this name is visible to the user."""
@@ -35,22 +36,75 @@ UNREADABLE = ("tracking", "cluster", "output_dir")
 """Sections that no expression may read, since its results would reveal their values."""
 
 
+class Refusal(NamedTuple):
+    """A value that is not allowed."""
+
+    path: str
+    value: Any
+    """Value at the path, for the message."""
+    reason: str
+    refused: Any
+    """The value itself, or the part of it that is refused."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self.path, repr(self.refused)
+
+
+class Own(NamedTuple):
+    """Values of the operator's own sweep."""
+
+    overrides: Collection[str] = ()
+    values: Collection[tuple[str, str]] = ()
+    """Identities of those that would be refused in a user's sweep."""
+    tasks: Sequence[Any] = ()
+    """Sections ``task`` of its configs."""
+
+
+NOTHING_OWN = Own()
+
+
 class ConfigPolicy:
     """Checks requests and composed configs by the operator's ``access`` section."""
 
-    def __init__(self, access: Access, *, tracking_uri: str, output_dir: str, config_dirs: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        access: Access,
+        *,
+        tracking_uri: str,
+        output_dir: str,
+        config_dirs: Sequence[Path] = (),
+        own: Own = NOTHING_OWN,
+    ) -> None:
         """
         Args:
             access: Access section of the service's config.
             tracking_uri: Tracking URI of the service, for every sweep.
             output_dir: Output folder of the service, for every sweep.
             config_dirs: Folders of the operator's configs.
+            own: Values that are allowed since the operator's own sweep has them.
         """
         self._access = access
         self._paths = PathPolicy(access)
-        self._commands = CommandPolicy(access, config_dirs)
+        self._commands = CommandPolicy(access, config_dirs, own.tasks)
+        self._config_dirs, self._own = config_dirs, own
         self._tracking_uri = absolute(tracking_uri)
         self._output_dir = Path(output_dir).expanduser().resolve()
+
+    def allowing_own(self, overrides: Sequence[str], composition: Composition) -> ConfigPolicy:
+        """Return the policy for changes of the operator's own sweep, which may keep all values that it has.
+
+        Args:
+            overrides: Overrides of the operator's sweep.
+            composition: Its composed config.
+        """
+        configs = [*_all_configs(composition)]
+        values = {each.identity for config in configs for each in self._refused_values(config, lambda _: False)}
+        own = Own(frozenset(overrides), frozenset(values), [config.get("task") for config in configs])
+        uri, output_dir = self._tracking_uri, str(self._output_dir)
+        return ConfigPolicy(
+            self._access, tracking_uri=uri, output_dir=output_dir, config_dirs=self._config_dirs, own=own
+        )
 
     def check_request(self, conf: str | None, overrides: Sequence[str]) -> None:
         """Check a request before anything of it is composed.
@@ -64,7 +118,7 @@ class ConfigPolicy:
         """
         if conf is not None:
             check_conf(conf)
-        check_overrides(overrides, self._access)
+        check_overrides([each for each in overrides if each not in self._own.overrides], self._access)
 
     def check(self, composition: Composition, sweep_exists: SweepExists) -> None:
         """Check a composed sweep, with every option and choice of its space. ``check_sweep`` calls this first.
@@ -78,35 +132,41 @@ class ConfigPolicy:
         """
         check_sizes(composition, self._access)
         refusals = dict.fromkeys(
-            f"{path}={_short(value)}: {refusal}"
+            f"{refusal.path}={_short(refusal.value)}: {refusal.reason}"
             for each in _all_configs(composition)
-            for path, value, refusal in self._refused_values(each, sweep_exists)
+            for refusal in (*self._refused_commands(each), *self._refused_values(each, sweep_exists))
+            if refusal.identity not in self._own.values
         )
         if refusals:
             raise ConfigError("\n".join(refusals))
 
-    def _refused_values(self, config: Mapping[str, Any], sweep_exists: SweepExists) -> Iterator[tuple[str, Any, str]]:
-        yield from self._commands.refusals(config)
-        for item in reaching_values(config):
-            if item.reach is not Reach.COMMAND:  # of the section as a whole, above
-                yield from ((item.path, item.value, refusal) for refusal in self._refusals(item, sweep_exists))
+    def _refused_commands(self, config: Mapping[str, Any]) -> Iterator[Refusal]:
+        yield from (Refusal(*each, refused=each) for each in self._commands.refusals(config))
 
-    def _refusals(self, item: ReachingValue, sweep_exists: SweepExists) -> Iterator[str]:
+    def _refused_values(self, config: Mapping[str, Any], sweep_exists: SweepExists) -> Iterator[Refusal]:
+        for item in reaching_values(config):
+            if item.reach is not Reach.COMMAND:  # of the section as a whole, by _refused_commands
+                for refused, reason in self._refusals(item, sweep_exists):
+                    yield Refusal(item.path, item.value, reason, refused)
+
+    def _refusals(self, item: ReachingValue, sweep_exists: SweepExists) -> Iterator[tuple[Any, str]]:
+        """Yield each refused part of a value with the reason."""
         if item.reach is Reach.ARGUMENTS:
             yield from self._refusals_of_arguments(item.value)
         elif item.reach is Reach.SWEEPS and isinstance(item.value, list):
             names = [each for each in item.value if not isinstance(each, Mapping)]  # sections are items of their own
-            yield from (f"there is no sweep {name!r}" for name in names if not sweep_exists(str(name)))
+            yield from ((name, f"there is no sweep {name!r}") for name in names if not sweep_exists(str(name)))
         elif item.reach is Reach.CONSTRAINTS and isinstance(item.value, list):
             yield from _refusals_of_constraints(item.value)
         elif item.reach is Reach.ENVIRONMENT and isinstance(item.value, list):
             for each in item.value:
                 if not self._is_allowed_variable(str(each)):
-                    yield f"{each} is not among the environment variables that access.allowed_env allows; leave it out"
+                    refusal = "is not among the environment variables that access.allowed_env allows; leave it out"
+                    yield each, f"{each} {refusal}"
         elif item.reach is Reach.TRIALS and item.value is None:
-            yield "sweeps of the service are read by their names; give the address of another server"
+            yield item.value, "sweeps of the service are read by their names; give the address of another server"
         elif item.value is not None and (refusal := self._refusal(item.reach, item.value)):
-            yield refusal
+            yield item.value, refusal
 
     def _refusal(self, reach: Reach, value: Any) -> str | None:
         """Return why a single value is refused; None if it is allowed."""
@@ -127,18 +187,18 @@ class ConfigPolicy:
         is_allowed, refusal = checks.get(reach, (lambda _: True, ""))
         return None if is_allowed(value) else refusal
 
-    def _refusals_of_arguments(self, value: Any) -> Iterator[str]:
+    def _refusals_of_arguments(self, value: Any) -> Iterator[tuple[Any, str]]:
         if isinstance(value, Mapping):
             for key, each in value.items():
                 if key == "_target_" and (refusal := refusal_of_target(each, self._access.allowed_targets)):
-                    yield f"{_short(each)} {refusal}"
+                    yield each, f"{_short(each)} {refusal}"
                 yield from self._refusals_of_arguments(key)
                 yield from self._refusals_of_arguments(each)
         elif isinstance(value, list):
             for each in value:
                 yield from self._refusals_of_arguments(each)
         elif isinstance(value, str) and (refusal := self._paths.refusal_of_argument(value)):
-            yield f"{_short(value)} {refusal}"
+            yield value, f"{_short(value)} {refusal}"
 
     def _is_own_store(self, value: Any) -> bool:
         return isinstance(value, str) and (absolute(value) == self._tracking_uri or value in self._access.allowed_uris)
@@ -188,7 +248,7 @@ def _sampled(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from point.items()
 
 
-def _refusals_of_constraints(constraints: Sequence[Any]) -> Iterator[str]:
+def _refusals_of_constraints(constraints: Sequence[Any]) -> Iterator[tuple[Any, str]]:
     for text in constraints:
         try:
             paths = Expression(str(text)).paths
@@ -196,7 +256,7 @@ def _refusals_of_constraints(constraints: Sequence[Any]) -> Iterator[str]:
             continue  # reported when the constraints are read
         read = [path for path in paths if path.partition(".")[0] in UNREADABLE]
         if read:
-            yield f"{', '.join(read)} cannot be read through the service; leave the condition out"
+            yield text, f"{', '.join(read)} cannot be read through the service; leave the condition out"
 
 
 def _is_false(value: Any) -> bool:
@@ -208,6 +268,6 @@ def _is_word(value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    text = value_text(value)
     text = redacted(redact_uri(text[:MAX_REDACTED]))
     return text if len(text) <= 80 else text[:77] + "..."

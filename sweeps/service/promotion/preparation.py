@@ -20,6 +20,7 @@ from sweeps.service.promotion.night import Night, begin, of_schedule
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Run
 from sweeps.space.distributions import Point
+from sweeps.tracking.reader import find_sweep
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
         night = night.with_(tried=champion.version, version=champion.version, point=point, reason=reason)
         if point is not None and point not in search.points:
             overrides.append(written_override("search.points", [point, *search.points]))
+    if _default_was_tried(plan, tracking_uri, comparable[-MAX_CANDIDATES:]):
+        overrides.append("search.default_first=false")
     begin(engine, night)
     return overrides
 
@@ -78,6 +81,21 @@ def _has_no_seed(plan: Plan) -> bool:
 
 def _seed(schedule: str, due: float) -> int:
     return random.Random(f"seed of {schedule} {due}").randrange(1, 2**31)
+
+
+def _default_was_tried(plan: Plan, uri: str, before: Sequence[Night]) -> bool:
+    """Whether the sweep would begin with the config's own values though an earlier night has trained them."""
+    default = plan.points.default()[0] if plan.config.search.default_first else None
+    if default is None:
+        return False
+    likely_first = [*before[:1], *reversed(before[1:])]  # the first night, or one since the config was changed
+    records = (find_sweep(uri, night.sweep) for night in likely_first)
+    return any(
+        trial.params == default and trial.value is not None
+        for record in records
+        if record is not None
+        for trial in record.trials
+    )
 
 
 def _warm_start(plan: Plan, uri: str, before: Sequence[Night], count: int) -> list[str]:

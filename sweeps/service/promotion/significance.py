@@ -8,7 +8,7 @@ from statistics import median, stdev
 
 from sweeps.config.nights import Regression
 from sweeps.config.search import Mode
-from sweeps.search.significance import gain
+from sweeps.search.significance import gain, rounding
 
 MIN_NIGHTS_FOR_SPREAD = 3
 """Minimum number of earlier nights to estimate how much nights differ."""
@@ -49,8 +49,10 @@ def compare_with_earlier(
     """
     before = before[-rule.nights :]
     spread = stdev(before) if len(before) >= MIN_NIGHTS_FOR_SPREAD else None
-    known = [each for each in (noise, spread) if each is not None]
+    # That equal trainings give equal values (noise 0) does not say how much nights differ by their data.
+    known = [each for each in (noise or None, spread) if each is not None]
     if not before or not known:
         return None
     usual = median(before)
-    return Comparison(usual, -gain(mode, best, usual), rule.standard_deviations * max(known))
+    allowed = max(rule.standard_deviations * max(known), rule.min_change, rounding(best, usual))
+    return Comparison(usual, -gain(mode, best, usual), allowed)

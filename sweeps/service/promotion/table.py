@@ -29,7 +29,8 @@ def print_nights(schedule: str, nights: Sequence[Mapping[str, Any]], console: Co
         )
         return
     metric = nights[-1]["metric"]
-    table = plain_table("due (UTC)", "sweep", "verdict", metric, "champion", "noise", "version", "reason")
+    columns = ("due (UTC)", "sweep", "verdict", metric, "champion", "noise", "version", "reason")
+    table = plain_table(*columns, whole=("sweep",))
     for night in nights:
         verdict = night["verdict"]
         style = STYLES.get(verdict)

@@ -73,8 +73,17 @@ def after_repeats(night: Night, settings: Champion) -> Found:
         return "kept", "The champion stays: none of its repeats finished, so that nothing can be compared."
     if night.noise is None:
         return "kept", "The champion stays: too few repeats finished to measure the noise."
-    result = duel(night.mode, night.champions, night.challengers, night.noise, settings.standard_deviations)
+    deviations, min_change = settings.standard_deviations, settings.min_change
+    result = duel(night.mode, night.champions, night.challengers, night.noise, deviations, min_change)
     words = f"{value} against the champion's {fmean(night.champions):.5g} on tonight's data"
+    needed = f"noise, {result.needed:.2g}"
+    if result.needed == min_change:
+        needed = f"nights.champion.min_change={min_change:g}"
+    elif night.noise == 0:
+        needed = (
+            "rounding; equal trainings gave equal values, so that no larger difference is needed unless "
+            "nights.champion.min_change is set"
+        )
     if result.won:
-        return "promoted", f"A new champion: {words}, better by {result.gain:.2g} where noise is {result.needed:.2g}."
-    return "kept", f"The champion stays: {words} is not better by more than noise, {result.needed:.2g}."
+        return "promoted", f"A new champion: {words}, better by {result.gain:.2g}, which is more than {needed}."
+    return "kept", f"The champion stays: {words} is not better by more than {needed}."

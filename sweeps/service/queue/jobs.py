@@ -18,6 +18,7 @@ from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.queue.job_query import newest
 from sweeps.service.queue.requests import Reproduce, Request, Retrain, Run, read_request
+from sweeps.wording import counted
 
 State = Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]
 QUEUED, RUNNING = "queued", "running"
@@ -118,7 +119,8 @@ def submit(  # noqa: PLR0913 - each is a column
     """
     if most_waiting is not None and _count(connection, _jobs.c.user == user, _jobs.c.state == QUEUED) >= most_waiting:
         raise UserError(
-            f"{user} has {most_waiting} sweeps in the queue, the maximum (queue.waiting_per_user); cancel some, or "
+            f"{user} has {counted(most_waiting, 'sweep')} in the queue, the maximum (queue.waiting_per_user); "
+            "cancel some, or "
             "submit this when they have started"
         )
     values: dict[str, Any] = {

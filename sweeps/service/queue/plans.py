@@ -12,6 +12,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import document, plan_reproduction
+from sweeps.errors import UserError
 from sweeps.plan.export import choose
 from sweeps.plan.extend import read_changes
 from sweeps.plan.plan import Plan, new_plan
@@ -57,7 +58,7 @@ class Plans:
 
     def run(self, sweep_exists: SweepExists, request: Run, past: Sequence[PastSweep]) -> Planned:
         """Plan a ``run``; ``past`` are earlier sweeps of its config."""
-        approve = self._check_request(sweep_exists, request.conf, request.overrides)
+        approve = _check_request(self.policy, sweep_exists, request.conf, request.overrides)
         search_path = ConfSearchPath(self.config_dirs)
         composition = compose_sweep(request.conf, with_output_dir(self.config, request.overrides), search_path)
         command = f"python -m sweeps {' '.join(request.arguments())}"
@@ -68,7 +69,7 @@ class Plans:
         self, sweep_exists: SweepExists, record: SweepRecord, request: Retrain, past: Sequence[PastSweep]
     ) -> Planned:
         """Plan a ``retrain``; ``past`` are earlier sweeps of the config."""
-        approve = self._check_request(sweep_exists, None, request.overrides)
+        approve = _check_request(self.policy, sweep_exists, None, request.overrides)
         trial = choose(record, request.trial)
         command = f"python -m sweeps {' '.join(request.arguments())}"
         overrides = with_output_dir(self.config, request.overrides)
@@ -81,7 +82,7 @@ class Plans:
     def reproduce(self, sweep_exists: SweepExists, request: Reproduce) -> Planned:
         """Plan a ``reproduce``, with the differences between now and the recorded run."""
         command = f"python -m sweeps {' '.join(request.arguments())}"
-        approve = self._check_request(sweep_exists, None, ())
+        approve = _check_request(self.policy, sweep_exists, None, ())
         uri = self.config.tracking_uri
         found = plan_reproduction(uri, request.sweep, request.trial, request.name, command, self.config_dirs, approve)
         return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
@@ -90,28 +91,44 @@ class Plans:
         """Plan the sweep of a saved schedule's firing."""
         schedule, placed = definition.schedule, set(definition.placed)
         overrides = [each for each in definition.overrides(due) if each not in placed]
-        approve = self._check_request(sweep_exists, schedule.conf, overrides)
+        approve = _check_request(self.policy_for(definition, due), sweep_exists, schedule.conf, overrides)
         plan = definition.plan(due, approve=approve)
         if schedule.nights is not None:
             check_nights(schedule.nights, plan)
         return plan_preview(plan)
 
+    def policy_for(self, definition: Definition | None, due: float) -> ConfigPolicy:
+        """Return the policy for the sweep of a schedule's firing: a schedule that replaces the operator's may keep what
+        that one has."""
+        own = None if definition is None else definition.replaces
+        if own is None:
+            return self.policy
+        overrides = own.overrides(due)
+        try:
+            composition = compose_sweep(own.schedule.conf, overrides, ConfSearchPath(own.config_dirs))
+        except UserError:  # a disabled schedule may be unfinished
+            return self.policy
+        return self.policy.allowing_own(overrides, composition)
+
     def extend(
         self, sweep_exists: SweepExists, record: SweepRecord, changes: Sequence[str]
     ) -> tuple[Path, Mapping[str, Any]]:
         """Return the folder of a sweep to extend, and the changes; no changes to resume it."""
-        approve = self._check_request(sweep_exists, None, changes)
+        approve = _check_request(self.policy, sweep_exists, None, changes)
         read = read_changes(changes)
         return reopened(record, read, approve=approve).folder, read
 
-    def _check_request(self, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str]) -> Approve:
-        """Check the overrides as they were written, and return the check of the composed sweep.
 
-        Raises:
-            ConfigError: The operator does not allow them.
-        """
-        self.policy.check_request(conf, overrides)
-        return lambda composition: self.policy.check(composition, sweep_exists)
+def _check_request(
+    policy: ConfigPolicy, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str]
+) -> Approve:
+    """Check the overrides as they were written, and return the check of the composed sweep.
+
+    Raises:
+        ConfigError: The operator does not allow them.
+    """
+    policy.check_request(conf, overrides)
+    return lambda composition: policy.check(composition, sweep_exists)
 
 
 def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:

@@ -39,6 +39,8 @@ class Definition:
     """Whether it was saved through the service, whose policy for submitted configs then applies to its sweeps."""
     replaces: Definition | None = None
     """The operator's schedule of the same name that a saved one replaces."""
+    description: str = ""
+    """First line of its file."""
     placed: tuple[str, ...] = ()
     """Overrides that the service adds to a saved schedule's, such as its output folder."""
 
@@ -219,7 +221,8 @@ def load_definitions(
             schedule = read_as(Schedule, resolve(raw)[GROUP])
             if schedule.name in enable:
                 schedule = replace(schedule, enabled=True)
-            definition = Definition(schedule, tuple(config_dirs))
+            description = search_path.header(f"{GROUP}/{option}")
+            definition = Definition(schedule, tuple(config_dirs), description=description)
             definition.check(now)
         except ConfigError as error:
             mistakes += [f"{file}: {each}" for each in str(error).splitlines()]

@@ -12,11 +12,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 from fastapi import HTTPException
 
-from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.access import Access
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, UnknownName, UserError
@@ -25,7 +23,7 @@ from sweeps.service.auth.principal import Principal, project_of, visible
 from sweeps.service.auth.priorities import check_priority
 from sweeps.service.clock import Clock
 from sweeps.service.commands import Commands
-from sweeps.service.schedules.definition import GROUP, Definition, find_definition
+from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.overview import Coming, coming
 from sweeps.service.schedules.saved import (
     SavedSchedules,
@@ -36,6 +34,7 @@ from sweeps.service.schedules.saved import (
     write_schedule,
 )
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.wording import counted
 
 MOST_COMING = 5
 """Number of previewed firings."""
@@ -65,9 +64,7 @@ class ScheduleEditor:
         commands: Commands,
         clock: Clock,
         access: Access,
-        config_dirs: Sequence[Path],
     ) -> None:
-        self._headers = ConfSearchPath(config_dirs)
         self._saved, self._scheduler, self._commands = saved, scheduler, commands
         self._clock, self._access = clock, access
 
@@ -83,11 +80,6 @@ class ScheduleEditor:
         """Whether a principal may change a schedule."""
         is_own = definition.is_saved and definition.schedule.user == principal.user
         return principal.may("admin") or (principal.may("run") and is_own)
-
-    def description(self, name: str) -> str:
-        """Return the first line of a schedule's file."""
-        text = self._saved.text(name)
-        return self._headers.header(f"{GROUP}/{name}") if text is None else description_of(text)
 
     def check(self, principal: Principal, schedule: Schedule) -> Checked:
         """Check a schedule as it would be saved, with its sweep if it is enabled."""
@@ -108,14 +100,14 @@ class ScheduleEditor:
         return Checked(definition, firings, preview)
 
     def save(
-        self, principal: Principal, schedule: Schedule, description: str, *, tag: str | None, is_new: bool
+        self, principal: Principal, schedule: Schedule, description: str | None, *, tag: str | None, is_new: bool
     ) -> None:
         """Check and save a schedule.
 
         Args:
             principal: The user.
             schedule: The schedule.
-            description: First line of its file.
+            description: First line of its file; None: the present one.
             tag: State of the file when the user began (``tag``); None: whatever is there.
             is_new: Whether there must be no schedule of this name yet.
 
@@ -127,6 +119,9 @@ class ScheduleEditor:
         if is_new:
             self._check_number(principal)
         checked = self.check(principal, schedule)
+        present = self._scheduler.definitions.get(schedule.name)
+        if description is None:
+            description = "" if present is None else present.description
         text = write_schedule(checked.definition.schedule, description)
         read_schedule(text, schedule.name)  # a file that could not be read again would be lost
         self._change(principal, schedule.name, text, tag, "saved")
@@ -138,7 +133,7 @@ class ScheduleEditor:
             raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
         if not is_paused and not self._as_operators(definition):
             self.check(principal, replace(definition.schedule, enabled=True))
-        text = enabled_text(definition, self._saved.text(name), self.description(name), is_enabled=not is_paused)
+        text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
         self._change(principal, name, text, tag, "paused" if is_paused else "resumed")
 
     def remove(self, principal: Principal, name: str, *, tag: str | None = None) -> None:
@@ -215,7 +210,7 @@ class ScheduleEditor:
         own = [each for each in self._scheduler.definitions.values() if each.is_saved]
         count = sum(each.schedule.user == principal.user for each in own)
         if not principal.may("admin") and count >= self._access.max_schedules:
-            raise ConfigError(f"you have {count} schedules, the maximum (access.max_schedules); remove some")
+            raise ConfigError(f"you have {counted(count, 'schedule')}, the maximum (access.max_schedules); remove some")
 
     def _check_may_change(self, principal: Principal, definition: Definition) -> None:
         if not visible(principal, definition.schedule):

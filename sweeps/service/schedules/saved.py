@@ -197,7 +197,8 @@ def with_saved(
     found, mistakes = dict(definitions), {}
     for name in saved.names():
         try:
-            own = define(read_schedule(saved.text(name) or "", name))
+            text = saved.text(name) or ""
+            own = replace(define(read_schedule(text, name)), description=description_of(text))
             wrong = own.mistakes_of_times(now)
         except ConfigError as error:
             wrong = str(error).splitlines()
@@ -223,19 +224,20 @@ def define_saved(
     return Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=tuple(placed))
 
 
-def enabled_text(definition: Definition, text: str | None, description: str, *, is_enabled: bool) -> str | None:
+def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
     """Return the YAML of a schedule that is paused or fires again; None if the operator's own file says the same.
 
     Args:
         definition: The schedule.
         text: Its saved file, if there is one.
-        description: First line of a new file.
         is_enabled: Whether it fires.
     """
     schedule = replace(definition.schedule, enabled=is_enabled)
     if definition.replaces is not None and schedule == definition.replaces.schedule:
         return None
-    return write_schedule(schedule, description) if text is None else _with_enabled(text, is_enabled=is_enabled)
+    if text is None:
+        return write_schedule(schedule, definition.description)
+    return _with_enabled(text, is_enabled=is_enabled)
 
 
 def read_schedule(text: str, name: str) -> Schedule:

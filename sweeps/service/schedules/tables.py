@@ -24,7 +24,8 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
     if not schedules:
         console.print("There are no schedules. Write one: schedule/NAME.yaml in a folder given with --config-dir")
         return
-    table = plain_table("schedule", "cron", "zone", "sweep", "last firing", "outcome", "next firing")
+    columns = ("schedule", "cron", "zone", "sweep", "last firing", "outcome", "next firing")
+    table = plain_table(*columns, whole=("schedule",))
     for each in schedules:
         last = each["last"]
         table.add_row(
@@ -57,7 +58,7 @@ def print_coming(firings: Sequence[Document], disabled: Sequence[str], console: 
         console.print(f"{name} is disabled. `python -m sweeps schedule resume {name}` enables it.")
     if not firings:
         return
-    table = plain_table("schedule", "due", "starts", "ended by")
+    table = plain_table("schedule", "due", "starts", "ended by", whole=("schedule",))
     for each in firings:
         table.add_row(each["schedule"], _shown(each["due"]), _shown(each["starts"]), _shown(each["end_by"]))
     console.print(table)

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from sweeps.report.formatting import duration
 from sweeps.service.web.plotly_library import plotly_address
 from sweeps.service.web.trials_table import shown
+from sweeps.wording import counted
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -82,7 +83,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(moment=moment, duration=duration, shown=shown)
+    environment.filters.update(moment=moment, duration=duration, shown=shown, counted=counted)
     environment.globals.update(static=_static, plotly=plotly_address, version=version("ray-sweeps"))
     environment.globals["ui"] = environment.get_template("parts.html").module
     environment.globals["actions"] = environment.get_template("actions.html").module.actions  # type: ignore[attr-defined]

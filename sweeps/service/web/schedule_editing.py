@@ -39,9 +39,8 @@ def new(visit: RunnerVisit, like: Name = "") -> Response:
     """Form for a new schedule, empty or with the settings of another one."""
     filled = FilledSchedule(values={"timezone": "UTC", "enabled": "true", "cron": "0 2 * * *", "conf": "digits"})
     if like:
-        editor, principal = visit.service.schedule_editor, visit.principal
-        schedule = editor.find(principal, like).schedule
-        filled = filled_from(schedule, editor.description(like), "")
+        principal, definition = visit.principal, visit.service.schedule_editor.find(visit.principal, like)
+        filled = filled_from(definition.schedule, definition.description, "")
         filled = filled.changed(name="", user=principal.user, project=project_of(principal, None))
     return _form(visit, filled, name="")
 
@@ -55,9 +54,9 @@ def create(visit: RunnerVisit, filled: Posted) -> Response:
 @router.get("/schedules/{name}/edit")
 def edit(visit: RunnerVisit, name: str) -> Response:
     """Form with a schedule."""
-    editor = visit.service.schedule_editor
-    schedule = editor.find(visit.principal, name).schedule
-    filled = filled_from(schedule, editor.description(name), visit.service.saved_schedules.tag(name))
+    definition = visit.service.schedule_editor.find(visit.principal, name)
+    tag = visit.service.saved_schedules.tag(name)
+    filled = filled_from(definition.schedule, definition.description, tag)
     return _form(visit, filled, name=name)
 
 

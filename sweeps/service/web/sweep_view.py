@@ -18,6 +18,7 @@ from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.stages import describe_stages
 from sweeps.tracking.summary import short_names
+from sweeps.wording import counted
 
 MOST_ERRORS = 3
 
@@ -86,7 +87,7 @@ def _progress(row: Row, record: SweepRecord | None) -> str:
     ended = sum(count for state, count in record.counts.items() if state != "running")
     if record.status != "running":
         return row.note
-    text = f"{ended:,} of {record.planned:,} trials" if record.planned else f"{ended:,} trials"
+    text = f"{ended:,} of {counted(record.planned, 'trial')}" if record.planned else counted(ended, "trial")
     if record.forecast is not None and record.forecast.wall_s is not None:
         return f"{text}, {time_left(record.forecast.after(time.time() - record.forecast.at))}"
     return text

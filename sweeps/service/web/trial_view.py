@@ -145,8 +145,8 @@ def attempts(trial: TrialRecord) -> list[Attempt]:
 ENDS = {
     "finished": "trained to its end",
     "pruned": "stopped early by the scheduler",
-    "stopped": "stopped by a person or by the sweep's end",
+    "stopped": "stopped by a person, or by a budget",
     "running": "it trains",
-    "interrupted": "its driver ended; resume continues it",
+    "interrupted": "its sweep ended first; resume continues it",
 }
 """Reason for the end of the last attempt, by the trial's state."""

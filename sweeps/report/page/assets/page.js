@@ -1,7 +1,17 @@
 "use strict";
 // --- figures: each is drawn when it is scrolled near -----------------------------------------------------------
 
-const figures = JSON.parse(document.getElementById("figures").textContent);
+const figures = document.getElementById("figures").textContent;
+const darkColours = JSON.parse(document.getElementById("dark").textContent);
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+let ofScheme = inScheme();
+
+/** The figures in the colours of the scheme: light ones are written in them, and a table has each one's dark colour. */
+function inScheme() {
+  if (!dark.matches) return JSON.parse(figures);
+  return JSON.parse(figures.replace(/"#[0-9a-f]{6}"/g, (colour) => JSON.stringify(darkColours[JSON.parse(colour)] ?? JSON.parse(colour))));
+}
+
 const buttons = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];
 
 async function unpack(element) {
@@ -14,13 +24,19 @@ async function unpack(element) {
 }
 
 function draw(target) {
-  const figure = figures[target.dataset.figure];
+  const figure = ofScheme[target.dataset.figure];
   const small = target.closest(".grid") !== null || window.matchMedia("(max-width: 720px)").matches;
   const configuration = { responsive: true, displaylogo: false, displayModeBar: small ? false : "hover" };
   if (figure.data[0].type === "parcoords") configuration.modeBarButtons = [["toImage"]];
   else configuration.modeBarButtons = buttons;
-  Plotly.newPlot(target, figure.data, figure.layout, configuration);
+  const clear = "rgba(0, 0, 0, 0)";
+  Plotly.newPlot(target, figure.data, { ...figure.layout, paper_bgcolor: clear, plot_bgcolor: clear }, configuration);
 }
+
+dark.addEventListener("change", () => {
+  ofScheme = inScheme();
+  document.querySelectorAll(".js-plotly-plot").forEach(draw);
+});
 
 const ready = unpack(document.getElementById("plotly"));
 const near = new IntersectionObserver(

@@ -1,0 +1,69 @@
+"""MLflow runs that a user's function starts: they are kept in the trial's folder, and their metrics are the trial's.
+
+Otherwise they would appear beside the sweep, in another experiment, without a link to the trial, and those of stopped
+trials would run for ever. A function that calls ``mlflow.set_tracking_uri`` logs where it says.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweeps_train.command.output import Record
+from sweeps_train.command.sources import MLFLOW_FOLDER, STEP, MlflowStore, store_environment
+
+
+class OwnRuns:
+    """The MLflow runs of one worker's function."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        """
+        Args:
+            folder: The trial's folder.
+            rank: The worker's rank. Only those of rank 0 are read, as its reports are.
+        """
+        self._folder = folder / (MLFLOW_FOLDER if rank == 0 else f"{MLFLOW_FOLDER}-{rank}")
+        self._store = MlflowStore(self._folder)
+
+    def new(self, step: int, reported: Collection[str]) -> list[tuple[int, Record]]:
+        """Return what has been logged since the last call, by step; values without a step are of the present one.
+
+        Args:
+            step: Present step of the trial.
+            reported: Names of metrics that the function reports itself.
+        """
+        records = []
+        for record in self._store.read(at_end=True):
+            values = {name: value for name, value in record.items() if name != STEP and name not in reported}
+            if values:
+                records.append((int(record[STEP]) or step, values))
+        return records
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the runs of a ``with`` block in the trial's folder, and end the one that is left open."""
+        server = os.environ.get("MLFLOW_TRACKING_URI")
+        os.environ.update(store_environment(self._folder))  # restored with all other variables
+        if server is not None:
+            os.environ.setdefault("MLFLOW_REGISTRY_URI", server)  # registered models are loaded from there as before
+        for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
+            os.environ.pop(name, None)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            mlflow = sys.modules.get("mlflow")
+            if mlflow is not None:
+                if mlflow.active_run() is not None:
+                    mlflow.end_run("FAILED" if failed and not _is_stopped() else "FINISHED")
+                if mlflow.get_tracking_uri() == os.environ.get("MLFLOW_TRACKING_URI"):
+                    mlflow.set_experiment(experiment_id="0")  # else the next trial would look for this one's
+
+
+def _is_stopped() -> bool:
+    """Whether the trial ends since it was asked to, which is no failure."""
+    return not isinstance(sys.exception(), Exception)

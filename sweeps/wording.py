@@ -1,0 +1,29 @@
+"""Values and counts in messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def value_text(value: Any) -> str:
+    """Return a value as a config's YAML and the command line write it; a text without quotes.
+
+    >>> value_text(True), value_text([1, None]), value_text("adamw")
+    ('true', '[1, null]', 'adamw')
+    """
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    Args:
+        number: The number.
+        noun: Noun for one.
+        plural: Noun for any other number; default: with an s.
+
+    >>> counted(1, "trial"), counted(1200, "trial"), counted(0, "batch", "batches")
+    ('1 trial', '1,200 trials', '0 batches')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -1,0 +1,61 @@
+"""The verb ``ui``: which pages it names, and when."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from recording import record_small_sweep
+from stores import make_store
+
+from sweeps.cli import ui
+from sweeps.tracking.mlflow_pages import trials_page
+from sweeps.tracking.reader import load_sweep
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class Healthy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_addresses_are_printed_when_they_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    teller = threading.Thread(target=ui._say_once_it_answers, args=(f"http://127.0.0.1:{port}", ["here"], os.getppid()))
+    teller.start()
+    time.sleep(1)
+    assert capsys.readouterr().err == ""
+    with HTTPServer(("127.0.0.1", port), Healthy) as server:
+        threading.Thread(target=server.handle_request).start()
+        teller.join(10)
+    assert capsys.readouterr().err == "here\n"
+
+
+def test_nothing_is_printed_of_a_server_that_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    ui._say_once_it_answers(f"http://127.0.0.1:{free_port()}", ["here"], os.getppid() + 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_pages_of_several_sweeps_are_named(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    make_store(tmp_path / "mlflow.db")
+    for name in ("first", "second", "third"):
+        record_small_sweep(uri, name)
+    number = load_sweep(uri, "first").mlflow.experiment_id
+    named = dict(ui._pages(uri, ["first", "third", "first"]))
+    assert [*named] == ["first, trials", "first, charts", "third, trials", "third, charts", "all sweeps of digits"]
+    assert named["third, trials"] == trials_page(number, "third")

@@ -1,0 +1,77 @@
+"""Names and addresses on a terminal of 80 columns are whole, so that they can be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+
+from sweeps.report.tables import print_best, print_sweeps
+from sweeps.report.terminal import plain_console, plain_table
+from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
+
+NAME = "classification_of_all_pictures-20261120-021500"
+CHECKPOINT = "file:///home/ada/projects/pictures/outputs/" + NAME + "/checkpoints/0007/step 000000120/best"
+
+
+def shown(show: Callable[[Console], object]) -> str:
+    console = plain_console(width=80, record=True)
+    show(console)
+    return console.export_text()
+
+
+def test_an_address_is_on_one_line() -> None:
+    best = TrialRecord(
+        trial="0007",
+        state="finished",
+        value=0.5,
+        params={"train.lr": 0.1, "train.nesterov": True},
+        run_id="run",
+        steps=1,
+        attempts=1,
+        checkpoint=CHECKPOINT,
+    )
+    record = SweepRecord(
+        sweep=NAME,
+        status="finished",
+        metrics=("eval/loss",),
+        modes=("min",),
+        counts={"finished": 1},
+        front=[best],
+        mlflow=MlflowIds(tracking_uri="sqlite:///mlflow.db", experiment_id="1", run_id="r"),
+        trials=[],
+        time=SweepTime(),
+        conf="digits",
+        started=0.0,
+    )
+    text = shown(lambda console: print_best(record, console))
+    assert CHECKPOINT in text
+    assert "0007 (finished after 1 step)" in text
+    assert "train.nesterov  true" in text
+
+
+def test_a_sweeps_name_is_never_cut() -> None:
+    summary = SweepSummary(
+        sweep=NAME,
+        conf="classification_of_all_pictures",
+        status="finished",
+        metrics=("eval/balanced_accuracy",),
+        modes=("max",),
+        counts={"finished": 16},
+        best=0.5,
+        started=0.0,
+        wall_s=1.0,
+        experiment="pictures",
+        experiment_id="1",
+        run_id="run",
+    )
+    assert NAME in shown(lambda console: print_sweeps([summary], console, "here"))
+
+
+def test_of_a_column_that_is_never_cut_every_cell_is_whole() -> None:
+    table = plain_table("sweep", "why", whole=("sweep",))
+    table.add_row(NAME, "a reason that is much longer than what is left of the line " * 3)
+    table.add_row(f"{NAME}-2", "")
+    text = shown(lambda console: console.print(table))
+    assert f"{NAME} " in text
+    assert f"{NAME}-2" in text

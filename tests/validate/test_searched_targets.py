@@ -1,0 +1,48 @@
+"""Import paths among the choices of a space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweeps.errors import ConfigError
+from sweeps.plan.plan import make_plan
+
+MODEL = ["conf=digits", "space=none", "model=custom", "model._target_=net.A"]
+DATA = ["conf=digits", "space=none", "data=custom", "data._target_=net.A"]
+FUNCTION = ["conf=ray_train_function", "~space", "task._target_=net.A"]
+OPTIMIZER = ["conf=digits", "space=none", "train.optimizer={_target_: net.A}"]
+
+
+@pytest.fixture(autouse=True)
+def _net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("net.py").write_text("def A(*given, **named): ...\nclass Another: ...\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "path"),
+    [
+        (MODEL, "model._target_"),
+        (DATA, "data._target_"),
+        (FUNCTION, "task._target_"),
+        (OPTIMIZER, "train.optimizer._target_"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("wrong", "words"), [("net.B", "the module net has no 'B'"), ("nett.A", "there is no module 'nett'")]
+)
+def test_a_choice_that_does_not_exist_is_refused_before_anything_starts(
+    tokens: list[str], path: str, wrong: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{path}={wrong}: {words}"):
+        make_plan([*tokens, f"{path}=choice(net.A, {wrong})"], [], None, "")
+    with pytest.raises(ConfigError, match=f"{path}={wrong}: {words}"):
+        make_plan([*tokens, f"space.{path}={{type: categorical, choices: [net.A, {wrong}]}}"], [], None, "")
+
+
+def test_choices_that_exist_pass() -> None:
+    assert len(make_plan([*MODEL, "model._target_=choice(net.A, net.Another)"], [], None, "").space) == 1
