@@ -5,6 +5,7 @@ A checkpoint is written under a temporary name and renamed when it is complete.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sweeps_train.atomic_write import UNFINISHED, atomic_write, unfinished
+from sweeps_train.checksums import parsed, with_checksum
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
-from sweeps_train.integrity import find_damage, finish, quarantine
+from sweeps_train.integrity import find_damage, finish, quarantine, read_sealed
 from sweeps_train.progress import Progress
 from sweeps_train.tensor_file import write
 from sweeps_train.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
@@ -172,17 +174,19 @@ def write_training_config(folder: Path, config: TrainingConfig) -> None:
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:
-    """Metrics that were reported at a checkpoint's step; None if none were."""
-    evaluated = path / EVALUATION_FILE
-    file = evaluated if evaluated.is_file() else path / METRICS_FILE
-    metrics: dict[str, float] | None = json.loads(file.read_text(encoding="utf-8"))
-    return metrics
+    """Metrics that were reported at a checkpoint's step; None if none were, or if they are damaged."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return parsed((path / EVALUATION_FILE).read_bytes())
+    with contextlib.suppress(ValueError):
+        metrics: dict[str, float] | None = json.loads(read_sealed(path, METRICS_FILE))
+        return metrics
+    return None
 
 
 def write_evaluation(path: Path, metrics: dict[str, float]) -> None:
     """Write the metrics of a sealed checkpoint into it, whole or not at all."""
     with atomic_write(path / EVALUATION_FILE) as file:
-        write_json(file, metrics)
+        file.write_bytes(with_checksum(json.dumps(metrics).encode()))
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:

@@ -14,13 +14,14 @@ from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
-from sweeps.runtime.report_log import read_report_log
+from sweeps.runtime.report_log import REPORT_LOG_FILE, read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
 from sweeps.tracking.weights import Weights
 from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
+from sweeps_train.checksums import mend
 
 if TYPE_CHECKING:
     from sweeps.search.schedulers.pbt import Exploit
@@ -75,12 +76,31 @@ class WorkerEvents:
     def take_report_log(self, trial: str, up_to: int | None = None) -> None:
         """Take what a trial's workers have written into their report log, up to a step: an earlier driver may have died
         before it had recorded that. What is recorded already is not recorded twice."""
+        self._mend_report_logs(trial)
         for num_exploits, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
             if num_exploits < self._recorder.trials.exploits(trial):
                 continue  # all of it was recorded before the trial continued from another one's state
             with self._state.lock:
                 self._record_exploit(trial, num_exploits)
             self.take(read_report_log(str(folder), up_to))
+
+    def record_again(self) -> None:
+        """Record what is in the report logs of ended trials, and the damaged journal of the record has lost."""
+        for status in self._state.all_trials:
+            if status.has_ended:
+                folders = enumerate(checkpoint_folders(self._state.folder / "trials", status.trial))
+                for num_exploits, folder in folders:
+                    if num_exploits >= self._recorder.trials.exploits(status.trial):
+                        for event in read_report_log(str(folder), status.step):
+                            self._record_log(event, competes=isinstance(event, Report) and event.competes)
+
+    def _mend_report_logs(self, trial: str) -> None:
+        """Correct flipped bits in a trial's report logs, and say what is damaged beyond that."""
+        for folder in checkpoint_folders(self._state.folder / "trials", trial):
+            file = folder / REPORT_LOG_FILE
+            with contextlib.suppress(OSError):  # there is none, or it can only be read
+                if damage := mend(file):
+                    self._state.announce(f"{file}: {damage}")
 
     def reports(self, trial: str) -> list[Report]:
         """The evaluations in a trial's report logs that the search judges."""
@@ -169,8 +189,7 @@ class WorkerEvents:
             self._take_report(status, event)
 
     def _take_log(self, status: TrialStatus, event: Log, *, competes: bool) -> None:
-        metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
-        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms, competes=competes)
+        self._record_log(event, competes=competes)
         if self._state.memory is not None and status.stage is None:  # a stage's trials may need less
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
             self._state.memory.observe_limits(event.metrics)
@@ -182,6 +201,10 @@ class WorkerEvents:
             now = event.timestamp_ms / 1000
             status.train_s += now - status.training_since
             status.training_since = now
+
+    def _record_log(self, event: Log, *, competes: bool) -> None:
+        metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
+        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms, competes=competes)
 
     def _take_report(self, status: TrialStatus, report: Report) -> None:
         self._state.ledger.of(report.trial).report(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
 from sweeps.simulate.scheduler import plan_scheduler
+from sweeps_train.checksums import parsed
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
         raise UserError(f"{plan.name}: its study {path} is not there; its decisions are recorded in it alone")
     for line in path.read_bytes().splitlines():  # of bytes, lines end at no other characters
         try:
-            entries.append(json.loads(line))
+            entries.append(parsed(line))
         except ValueError:
             break
     return entries
