@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sweeps_train.checksums import with_checksum
+from sweeps.checksums import with_checksum
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 UNFINISHED = ".unfinished"
@@ -53,7 +53,7 @@ def write_json(path: Path, document: Any, indent: int | None = None, *, checksum
         path: The file.
         document: Its content.
         indent: Spaces for each level; default: one line.
-        checksum: Add a checksum to an object, which ``sweeps_train.checksums.parsed`` checks.
+        checksum: Add a checksum to an object, which ``sweeps.checksums.parsed`` checks.
 
     Raises:
         OSError: It cannot be written.

@@ -21,10 +21,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from sweeps.checksums import parsed, with_checksum
 from sweeps.errors import UserError
 from sweeps.files import FOLDER_MODE
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.checksums import parsed, with_checksum
 
 DRIVER_LOCK = "driver.lock"
 """File that the sweep's driver locks."""

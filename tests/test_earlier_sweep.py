@@ -17,6 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from processes import outputs
 from running import start
 
+from sweeps.checksums import parsed
 from sweeps.cli import main
 from sweeps.folder import COPY_FILE, SWEEP_FILE
 from sweeps.plan.saved_sweep import FORMAT
@@ -25,7 +26,6 @@ from sweeps.search.study_version import STUDY_FILE, STUDY_VERSION
 from sweeps.tracking import journal
 from sweeps.tracking.journal import JOURNAL_FILE, JOURNAL_VERSION, Journal, Points
 from sweeps.versions import Format, NewerVersion, release
-from sweeps_train.checksums import parsed
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sweeps.checksums import mend
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
@@ -21,7 +22,6 @@ from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
 from sweeps.tracking.weights import Weights
 from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
-from sweeps_train.checksums import mend
 
 if TYPE_CHECKING:
     from sweeps.search.schedulers.pbt import Exploit

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sweeps.checksums import parsed
 from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import ConfigError, UserError
@@ -26,7 +27,6 @@ from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import absolute
 from sweeps.validate.config import Approve, check_sweep
 from sweeps.versions import Document, Format
-from sweeps_train.checksums import parsed
 
 logger = logging.getLogger(__name__)
 

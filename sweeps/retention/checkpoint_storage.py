@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.checksums import parsed
 from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_ARTIFACTS, CHECKPOINT_TAGS, TAG_FOLDER, TAG_SWEEP
 from sweeps.files import UNFINISHED
@@ -23,7 +24,6 @@ from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, all_pages, tag_filter
 from sweeps.tracking.uris import local_path
-from sweeps_train.checksums import parsed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

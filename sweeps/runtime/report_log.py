@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from sweeps.checksums import parsed, undamaged_lines, with_checksum
 from sweeps.runtime.events import Log, Report, Saved
 from sweeps.storage.location import is_remote
 from sweeps.tracking.held_checkpoints import UPLOADS
-from sweeps_train.checksums import parsed, undamaged_lines, with_checksum
 
 KINDS: dict[str, type[Log]] = {each.__name__: each for each in (Log, Report, Saved)}
 REPORT_LOG_FILE = "reports.jsonl"

@@ -12,6 +12,7 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.checksums import mend, parsed
 from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
@@ -22,7 +23,6 @@ from sweeps.search.schedulers.decisions import decisions_if_longer
 from sweeps.search.study_file import StudyFile
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Lookup, Space
-from sweeps_train.checksums import mend, parsed
 
 DAMAGED = ".damaged"
 

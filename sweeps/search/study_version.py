@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.checksums import parsed
 from sweeps.versions import check_not_newer, release
-from sweeps_train.checksums import parsed
 
 if TYPE_CHECKING:
     import optuna

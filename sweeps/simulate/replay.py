@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
+from sweeps.checksums import parsed
 from sweeps.compat.optuna import PlayedJournal, enqueued_values, running_trial, sampled_at
 from sweeps.constants import NUMBER
 from sweeps.errors import UserError
@@ -18,7 +19,6 @@ from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
 from sweeps.simulate.scheduler import plan_scheduler
-from sweeps_train.checksums import parsed
 
 
 @dataclass(frozen=True)

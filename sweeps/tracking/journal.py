@@ -24,10 +24,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from sweeps.checksums import mend, parsed, with_checksum
 from sweeps.errors import FULL, StorageFailed
 from sweeps.files import FILE_MODE, replacing
 from sweeps.versions import check_not_newer, release
-from sweeps_train.checksums import mend, parsed, with_checksum
 
 PARENT = ""
 """Key of the parent run in entries; the key of a trial's run is the trial's id."""

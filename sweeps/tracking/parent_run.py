@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps import constants
+from sweeps.checksums import parsed
 from sweeps.compat.mlflow import EXPERIMENT_KIND_TAG
 from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
@@ -23,7 +24,6 @@ from sweeps.tracking.retry import Retrier
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import page_links
 from sweeps.tracking.values import now_ms
-from sweeps_train.checksums import parsed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

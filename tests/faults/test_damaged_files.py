@@ -13,6 +13,7 @@ import pytest
 from earlier_sweep import unpacked
 from stores import make_store
 
+from sweeps.checksums import is_intact, mend, parsed
 from sweeps.files import write_json
 from sweeps.folder import COPY_FILE, DRIVER_FILE, SWEEP_FILE, last_heartbeat, only_driver
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
@@ -22,7 +23,6 @@ from sweeps.search.study import open_study_storage
 from sweeps.search.study_file import StudyFile
 from sweeps.search.study_version import STUDY_FILE, check_study
 from sweeps.tracking.journal import JOURNAL_FILE, POSITION_FILE, Journal, is_delivered
-from sweeps_train.checksums import is_intact, mend, parsed
 
 PLACES = 200
 """Number of places in each file at which a bit is flipped."""

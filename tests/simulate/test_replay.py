@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from optuna.storages.journal._storage import JournalStorageReplayResult
 
+from sweeps.checksums import parsed
 from sweeps.constants import COST_MODEL
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
@@ -26,7 +27,6 @@ from sweeps.simulate.replay import read_journal, replay
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.why import why
 from sweeps.space.distributions import Point
-from sweeps_train.checksums import parsed
 
 
 class Curves:

@@ -28,11 +28,11 @@ _LENGTH = len(b',"crc":"00000000"}')
 _FIXED = (*range(8), 16, 17)
 """Positions in the end of a text that are the same in each."""
 _TABLE = [zlib.crc32(bytes([each])) ^ zlib.crc32(b"\0") for each in range(256)]
-"""How the checksum changes with the last character."""
+"""Change of the checksum by the last character."""
 _BY_BIT = {_TABLE[1 << bit]: 1 << bit for bit in range(8)}
 _BY_FIRST_BYTE = {value >> 24: each for each, value in enumerate(_TABLE)}
 _TEXT = re.compile(rb"[\x20-\x7e\t]*")
-"""What JSON lines consist of: other characters are written as escapes."""
+"""Characters of JSON lines: others are written as escapes."""
 
 
 def with_checksum(text: bytes) -> bytes:
@@ -106,7 +106,7 @@ def undamaged_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Damage:
-    """What was found in a file of JSON lines."""
+    """Damage that was found in a file of JSON lines."""
 
     corrected: tuple[int, ...] = ()
     """Numbers of the lines, from 1, in which a flipped bit was corrected."""
