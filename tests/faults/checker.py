@@ -169,9 +169,9 @@ def _in_mlflow(database: Path, sweep: str, verdict: Verdict) -> dict[str, Record
 def _in_study(file: Path, sweep: str) -> dict[str, optuna.trial.FrozenTrial]:
     study = optuna.load_study(study_name=sweep, storage=JournalStorage(JournalFileBackend(str(file))))
     return {
-        f"{trial.user_attrs['sweeps:number']:04}": trial
+        f"{trial.user_attrs['sweeps:trial']:04}": trial
         for trial in study.get_trials()
-        if "sweeps:number" in trial.user_attrs
+        if "sweeps:trial" in trial.user_attrs
     }
 
 

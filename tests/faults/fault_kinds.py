@@ -17,15 +17,22 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from victim import Victim
+from victim import WORKER, Victim
 
 Fault = Callable[[Victim, random.Random], object]
 SECONDS = 3.0
 """Duration of a fault that passes."""
 
-WORKER, GROUP, BROKER, TRIAL = "ray::RayTrainWorker", "ray::TrainController", "ray::BrokerActor", "ray::Trial"
-ACTORS = {"worker": WORKER, "group": GROUP, "broker": BROKER, "trial_actor": TRIAL}
-RAY = {"gcs": "gcs_server", "raylet": "raylet"}
+PROCESSES = {
+    "worker": (WORKER,),
+    "Tune actor": ("ray::Trial", "ray::ResourceTrainable"),
+    "broker": ("ray::Broker",),
+    "actor of a worker group": ("ray::SynchronizationActor",),
+    "autoscaling coordinator": ("ray::_AutoscalingCoordinator",),
+    "GCS": ("gcs_server",),
+    "raylet": ("raylet",),
+}
+"""Beginnings of the titles of processes, or names of their programs."""
 
 
 class NothingToHit(Exception):
@@ -35,20 +42,20 @@ class NothingToHit(Exception):
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
-def one(title: str, number: int, victim: Victim, chance: random.Random) -> None:
+def one(kind: str, number: int, victim: Victim, chance: random.Random) -> None:
     """Send a signal to one process."""
-    _signal(chance.choice(_found(victim, title)), number)
+    _signal(chance.choice(_found(victim, kind)), number)
 
 
-def all_of(title: str, victim: Victim, _: random.Random) -> None:
+def all_of(kind: str, victim: Victim, _: random.Random) -> None:
     """Kill all processes of a kind at once."""
-    for each in _found(victim, title):
+    for each in _found(victim, kind):
         _signal(each, signal.SIGKILL)
 
 
-def paused(title: str, victim: Victim, chance: random.Random) -> None:
+def paused(kind: str, victim: Victim, chance: random.Random) -> None:
     """Stop a process for seconds."""
-    process = chance.choice(_found(victim, title))
+    process = chance.choice(_found(victim, kind))
     _signal(process, signal.SIGSTOP)
     time.sleep(SECONDS)
     _signal(process, signal.SIGCONT)
@@ -204,8 +211,8 @@ def locks_left(victim: Victim, _: random.Random) -> None:
     (victim.sweep / "sweep.json.unfinished").write_bytes(b'{"name"')
 
 
-def _found(victim: Victim, title: str) -> list[psutil.Process]:
-    if not (found := victim.processes(title)):
+def _found(victim: Victim, kind: str) -> list[psutil.Process]:
+    if not (found := victim.processes(*PROCESSES[kind])):
         raise NothingToHit
     return found
 
@@ -227,11 +234,11 @@ JUMPS = {"an hour on": 3600.0, "an hour back": -3600.0, "a year on": 3.15e7}
 JOURNAL, STUDY, REPORTS = "tracking.jsonl", "optuna.log", "trials/*/reports.jsonl"
 CHECKPOINTS = "trials/*/step-*/*"
 RUNNING: dict[str, Fault] = {
-    **{f"{name} killed": partial(one, title, signal.SIGKILL) for name, title in (ACTORS | RAY).items()},
-    **{f"{name} paused": partial(paused, title) for name, title in (ACTORS | RAY).items()},
-    "worker terminated": partial(one, WORKER, signal.SIGTERM),
-    "all workers killed": partial(all_of, WORKER),
-    "all groups killed": partial(all_of, GROUP),
+    **{f"{kind} killed": partial(one, kind, signal.SIGKILL) for kind in PROCESSES},
+    **{f"{kind} paused": partial(paused, kind) for kind in PROCESSES},
+    "worker terminated": partial(one, "worker", signal.SIGTERM),
+    "all workers killed": partial(all_of, "worker"),
+    "all Tune actors killed": partial(all_of, "Tune actor"),
     "driver killed": partial(driver_gets, signal.SIGKILL),
     "driver interrupted": partial(driver_gets, signal.SIGINT),
     "driver terminated": partial(driver_gets, signal.SIGTERM),
@@ -254,8 +261,8 @@ RESTING: dict[str, Fault] = {
         f"bit flipped in {pattern}": partial(bit_flipped, pattern)
         for pattern in (JOURNAL, STUDY, REPORTS, CHECKPOINTS, "*.json", "tracking.position")
     },
-    **{f"block zeroed in {pattern}": partial(block_zeroed, pattern) for pattern in (JOURNAL, STUDY, CHECKPOINTS)},
-    **{f"end cut of {pattern}": partial(end_cut, pattern) for pattern in (JOURNAL, STUDY, CHECKPOINTS)},
+    **{f"block zeroed in {name}": partial(block_zeroed, name) for name in (JOURNAL, STUDY, REPORTS, CHECKPOINTS)},
+    **{f"end cut of {name}": partial(end_cut, name) for name in (JOURNAL, STUDY, REPORTS, CHECKPOINTS)},
     **{f"emptied {name}": partial(emptied, name) for name in ("sweep.json", "driver.json", "tracking.position")},
     "newest checkpoint removed": newest_checkpoint_removed,
     "locks left": locks_left,

@@ -28,8 +28,8 @@ SWEEP = (
     *(NO_PREFLIGHT, "tracking.report=false"),
 )
 """Two trials at a time, with ten reports each."""
-ENDS_WITHIN_S = 90.0
-"""Seconds in which a driver must end after a fault that ends it."""
+WORKER = "ray::RayTrainWorker"
+"""Beginning of the title of a worker's process."""
 
 
 class Victim:
@@ -89,14 +89,14 @@ class Victim:
             with suppress(psutil.NoSuchProcess):
                 self._family |= set(psutil.Process(self.process.pid).children(recursive=True))
 
-    def processes(self, title: str) -> list[psutil.Process]:
-        """Living processes whose command line begins with a title, or whose program has that name."""
+    def processes(self, *titles: str) -> list[psutil.Process]:
+        """Living processes whose command line begins with one of these titles, or whose program has that name."""
         self.look()
         found = []
         for each in self._family:
             with suppress(psutil.NoSuchProcess):
                 words = each.cmdline()
-                if words and (words[0].startswith(title) or Path(words[0]).name == title):
+                if words and (words[0].startswith(titles) or Path(words[0]).name in titles):
                     found.append(each)
         return sorted(found, key=lambda each: each.pid)
 
@@ -104,7 +104,7 @@ class Victim:
         """Wait until trials train; returns whether they do."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline and self.runs:
-            if self.processes("ray::RayTrainWorker") and list(self.sweep.glob("trials/*/reports.jsonl")):
+            if self.processes(WORKER) and list(self.sweep.glob("trials/*/reports.jsonl")):
                 return True
             time.sleep(0.2)
         return False
