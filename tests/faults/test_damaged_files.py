@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 from earlier_sweep import unpacked
+from recording import CONFIG, POINT, history, open_recorder
 from stores import make_store
 
 from sweeps.checksums import is_intact, mend, parsed
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.state import SweepState
+from sweeps.driver.worker_events import WorkerEvents
 from sweeps.files import write_json
 from sweeps.folder import COPY_FILE, DRIVER_FILE, SWEEP_FILE, last_heartbeat, only_driver
+from sweeps.plan.saved_sweep import reopened
+from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.saved_trials import EARLIER_FILE, save_earlier, saved_earlier
@@ -23,6 +34,7 @@ from sweeps.search.study import open_study_storage
 from sweeps.search.study_file import StudyFile
 from sweeps.search.study_version import STUDY_FILE, check_study
 from sweeps.tracking.journal import JOURNAL_FILE, POSITION_FILE, Journal, is_delivered
+from sweeps.tracking.reader import load_sweep
 
 PLACES = 200
 """Number of places in each file at which a bit is flipped."""
@@ -164,9 +176,6 @@ def test_half_a_line_of_a_killed_writer_is_no_damage(whole: Path, tmp_path: Path
 def test_a_sweep_is_read_from_the_copy_if_its_file_is_damaged_and_says_so(
     tmp_path: Path, uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from sweeps.plan.saved_sweep import reopened
-    from sweeps.tracking.reader import load_sweep
-
     folder = unpacked(tmp_path)
     record = load_sweep(uri, "earlier")
     before = reopened(record, {}).composition
@@ -177,3 +186,37 @@ def test_a_sweep_is_read_from_the_copy_if_its_file_is_damaged_and_says_so(
     assert (folder / SWEEP_FILE).read_bytes() != text
     assert reopened(record, {}).composition == before
     assert f"{folder / SWEEP_FILE} is damaged" in caplog.text
+
+
+def test_what_a_damaged_journal_had_of_ended_trials_is_recorded_from_their_report_logs(
+    tmp_path: Path, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = open_recorder(uri)
+    folder = tmp_path / "outputs" / "digits-1"
+    log = ReportLog(str(folder / "trials" / "0000"))
+    recorder.trials.start("0000", POINT, CONFIG, 1)
+    for step in (10, 20, 30):
+        report = Report("0000", 1, step, {"eval/loss": 1 / step}, 1000 * step)
+        log.write(report)
+        recorder.trials.log("0000", step, report.metrics, report.timestamp_ms)
+    log.close()
+    recorder.trials.end("0000", "finished", 30, 1)
+    recorder.close("interrupted")
+    run_id = load_sweep(uri, "digits-1").trials[0].run_id
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as store, store:  # as if it had not taken this line yet
+        store.execute("DELETE FROM metrics WHERE run_uuid = ? AND step = 20", (run_id,))
+    file = folder / JOURNAL_FILE
+    lines = file.read_bytes().splitlines(keepends=True)
+    (number,) = [index for index, line in enumerate(lines) if b'"Points", "key": "0000", "step": 20' in line]
+    lines[number] = lines[number][:40] + bytes(30) + lines[number][70:]
+    file.write_bytes(b"".join(lines))
+    resumed = open_recorder(uri, resume=True)
+    assert f"line {number + 1} cannot be read" in caplog.text
+    assert resumed.lost_entries
+    nothing: Any = None
+    earlier = load_sweep(uri, "digits-1")
+    composition = compose_sweep("digits", ["search.metric=eval/loss", "search.mode=min"], ConfSearchPath())
+    state = SweepState("digits-1", composition, nothing, 1, Shutdown(nothing), folder=folder, earlier=earlier)
+    WorkerEvents(state, resumed).record_again()
+    resumed.close("finished")
+    assert history(uri, run_id, "eval/loss") == [(10, 1 / 10), (20, 1 / 20), (30, 1 / 30)]
