@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from sweeps_train.config.command import PROGRAM_FOLDER
 
 START_FOLDER = "SWEEPS_START_FOLDER"
 """Environment variable of a trial: the folder in which its sweep was started."""
+_NOT_FOUND = ("FileNotFoundError", "No such file or directory", "not found", "does not exist")
+_QUOTED = re.compile(r"""(['"])([^'"]+)\1""")
 
 
 def start_folder() -> Path:
@@ -71,6 +74,31 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
         case list():
             return [as_seen_from_anywhere(each, start) for each in value]
     return value
+
+
+def hint(lines: Iterable[str], start: Path) -> str:
+    """Return what to write in place of a path that a program has not found in the trial's own folder, if its last lines
+    quote one that the start folder has; else nothing.
+
+    Example:
+        >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))
+        ''
+    """
+    for line in lines:
+        for _, name in _QUOTED.findall(line) if any(each in line for each in _NOT_FOUND) else ():
+            if not Path(name).is_absolute() and _exists(start / name):
+                return (
+                    f"{name} is in {start}, and the program works in the trial's own folder: give it "
+                    f"{{start_folder}}/{name} or {START_FOLDER}, or set task.working_folder=."
+                )
+    return ""
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_file(path: Path) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from running import NO_PREFLIGHT, run
 
 import sweeps_train
-from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, own_folder, start_folder, working_in
+from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder, working_in
 
 COMMON = """
 import json, os, sys, time
@@ -108,6 +108,14 @@ def test_a_file_that_only_the_start_folder_has_is_named_with_what_to_write(
     with pytest.raises(FileNotFoundError) as nowhere, working_in(own_folder("0003")):
         Path("other.csv").read_text()
     assert "start_folder" not in str(nowhere.value)
+
+
+def test_a_program_that_misses_a_file_of_the_start_folder_is_told_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").touch()
+    lines = ["reading 'rows.csv'", "FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"]
+    assert "{start_folder}/rows.csv" in hint(lines, tmp_path)
+    assert hint(lines[:1], tmp_path) == ""
+    assert hint([lines[1].replace("rows", "other"), "not found: '\0'"], tmp_path) == ""
 
 
 def test_texts_that_name_a_file_of_the_start_folder_become_absolute_and_folders_and_other_texts_do_not(

@@ -26,7 +26,7 @@ from sweeps_train.command.sources import mlflow_environment
 from sweeps_train.config import CommandConfig
 from sweeps_train.config.command import CommandTask
 from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
-from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, own_folder, start_folder
+from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder
 from sweeps_train.reporter import Reporter
 
 
@@ -82,7 +82,7 @@ def run_command(
             program = _start(config, place, folder, works_in, lookup, lead.take_line if lead is not None else None)
         _follow(utils, lead, program)
         if program is not None:
-            _check_end(program, place)
+            _check_end(program, place, is_in_own_folder=config.task.working_folder is None)
     except StopRequested:
         return
     finally:
@@ -116,7 +116,7 @@ def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None
                 lead.reported()
 
 
-def _check_end(program: Program, place: Place) -> None:
+def _check_end(program: Program, place: Place, *, is_in_own_folder: bool) -> None:
     """Wait for the end of the program.
 
     Raises:
@@ -126,6 +126,8 @@ def _check_end(program: Program, place: Place) -> None:
         program.finish_output()
         worker = f" on worker {place.rank}" if place.num_workers > 1 else ""
         cause, last_lines = find_cause([*program.last_lines])
+        found = hint(last_lines, start_folder()) if is_in_own_folder else ""
+        cause = f"{cause}; {found}" if found else cause
         lines = "\n".join(("The last lines of its output:", *last_lines))
         raise ProgramFailed(f"task.command={program.name}: {describe_status(status)}{worker}: {cause}\n{lines}")
 
