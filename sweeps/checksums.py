@@ -136,7 +136,9 @@ def mend(path: Path) -> Damage:
     Raises:
         OSError: The file cannot be read or written.
     """
-    corrected, lost, patches = [], [], []
+    corrected: list[int] = []
+    lost: list[int] = []
+    patches: list[tuple[int, bytes]] = []
     start, before = 0, b""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
