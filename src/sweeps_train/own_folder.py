@@ -27,7 +27,7 @@ def start_folder() -> Path:
     return Path(os.environ.get(START_FOLDER) or Path.cwd())
 
 
-def own_folder(checkpoint_folder: str) -> Path:
+def own_folder(checkpoint_folder: str | Path) -> Path:
     """Return the absolute path of a trial's own folder, beside its checkpoints, and make it."""
     folder = (Path(checkpoint_folder) / PROGRAM_FOLDER).absolute()
     folder.mkdir(parents=True, exist_ok=True)
