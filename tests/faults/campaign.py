@@ -84,9 +84,8 @@ class Round:
     def _go_on(self) -> bool:
         """Damage the files of a sweep whose driver has ended, and resume it; returns whether it had not finished."""
         victim = self._victim
-        status = victim.wait(0.5)
         self.outcome.left += victim.reap(15)
-        if status == 0:
+        if victim.is_over:
             return False
         for _ in range(self._chance.randint(1, 2)):
             self._disturb(RESTING)
@@ -103,7 +102,7 @@ class Round:
                 victim.kill()
                 return
             self.outcome.left += victim.reap(15)
-            if status == 0:
+            if victim.is_over:
                 break
             victim.resume()
         else:

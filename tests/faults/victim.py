@@ -119,6 +119,12 @@ class Victim:
                 return self.process.wait(0.5)
         return None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to resume, as the last driver said by its exit status or in words."""
+        assert self.process is not None
+        return self.process.poll() == 0 or "Nothing is left to resume" in self.said().rpartition("\n$ ")[2]
+
     def reap(self, within_s: float) -> list[str]:
         """Wait for the end of what a driver has started, and kill what is left; returns its names."""
         _, left = psutil.wait_procs([each for each in self._family if each.is_running()], within_s)
