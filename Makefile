@@ -4,6 +4,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+FAULTS_ARGS ?=
 GPU_ARGS ?=
 VERSIONS_ARGS ?=
 LOCK_ARGS ?=
@@ -25,7 +26,7 @@ FLOAT8 := $(VENV)/float8
 PEERS := $(VENV)/peers
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs test-versions lint format docs lock \
+.PHONY: help env demo nightly-demo test test-slow faults test-gpu test-slurm test-ray-jobs test-versions lint format docs lock \
   release clean
 
 help: ## show this list
@@ -56,6 +57,9 @@ test-slow: $(FLOAT8)/.ready ## the tests that take minutes; and those of fp8, wi
 	@$(FLOAT8)/bin/python -m pytest -m "not gpu" tests/sweeps_train/test_float8.py
 	@echo "==> pytest -m slow"
 	@$(RUN) pytest -m "slow and not gpu and not slurm" $(PYTEST_ARGS)
+
+faults: $(READY) ## 200 faults in running sweeps, 20 minutes (docs/faults.md); FAULTS_ARGS="--seed 1"
+	@$(VENV)/bin/python tests/faults/campaign.py $(FAULTS_ARGS)
 
 test-slurm: $(READY) ## sweeps on a real Slurm of two nodes, which this installs with apt (Debian, as root)
 	@command -v slurmctld >/dev/null && command -v munged >/dev/null || { \

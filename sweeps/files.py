@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sweeps.checksums import with_checksum
+
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 UNFINISHED = ".unfinished"
 """Suffix of a file or folder while it is being written."""
@@ -44,19 +46,21 @@ def replacing(path: Path) -> Iterator[Path]:
         _remove(unfinished)
 
 
-def write_json(path: Path, document: Any, indent: int | None = None) -> None:
+def write_json(path: Path, document: Any, indent: int | None = None, *, checksum: bool = False) -> None:
     """Write a private JSON file, completely or not at all. It is on the disk itself when this returns.
 
     Args:
         path: The file.
         document: Its content.
         indent: Spaces for each level; default: one line.
+        checksum: Add a checksum to an object, which ``sweeps.checksums.parsed`` checks.
 
     Raises:
         OSError: It cannot be written.
     """
-    with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8", opener=private_opener) as file:
-        json.dump(document, file, indent=indent)
+    text = json.dumps(document, indent=indent).encode()
+    with replacing(path) as unfinished, open(unfinished, "wb", opener=private_opener) as file:
+        file.write(with_checksum(text) if checksum else text)
         file.flush()
         os.fsync(file.fileno())
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from sweeps.checksums import parsed, with_checksum
 from sweeps.errors import UserError
 from sweeps.files import FOLDER_MODE
 from sweeps.storage.object_store import ObjectStore
@@ -29,6 +30,10 @@ DRIVER_LOCK = "driver.lock"
 """File that the sweep's driver locks."""
 DRIVER_FILE = "driver.json"
 """File with the driver's identity and heartbeat, while it runs and after its death."""
+SWEEP_FILE = "sweep.json"
+"""File with the whole composition, so that later changes of ``conf/`` do not change the sweep."""
+COPY_FILE = "sweep.copy.json"
+"""Second copy of that file, in case a disk damages the first."""
 LOG_FILE = "driver.log"
 """File with the output of a driver in the background."""
 ERROR_FILE = "driver-error.txt"
@@ -201,24 +206,24 @@ class _DriverFile:
         The file is opened anew each time, since NFS then asks its server. One that is damaged is that of a driver which
         may still run, on an unknown machine.
         """
-        text: bytes | str | None = None
+        text: bytes | None = None
         for _ in range(3):  # it may be half written
             if (text := self._text()) is None:
                 return None
             with contextlib.suppress(ValueError):
-                content = json.loads(text)
-                if isinstance(content, dict) and content.keys() >= {"id", "machine", "beat"}:
+                content = parsed(text)
+                if content.keys() >= {"id", "machine", "beat"}:
                     return content
             time.sleep(0.05)
         return {"id": None, "machine": "an unknown machine", "beat": str(text)}
 
     def write(self, content: dict[str, Any]) -> None:
         # In place, and not by renaming: other machines may cache names for long.
-        text = json.dumps(content) + "\n"
+        text = with_checksum(json.dumps(content).encode()) + b"\n"
         if isinstance(self._place, ObjectStore):
-            self._place.write(DRIVER_FILE, text.encode())
+            self._place.write(DRIVER_FILE, text)
         else:
-            (self._place / DRIVER_FILE).write_text(text, encoding="utf-8")
+            (self._place / DRIVER_FILE).write_bytes(text)
 
     def remove(self) -> None:
         if isinstance(self._place, ObjectStore):
@@ -226,11 +231,11 @@ class _DriverFile:
         else:
             (self._place / DRIVER_FILE).unlink()
 
-    def _text(self) -> bytes | str | None:
+    def _text(self) -> bytes | None:
         if isinstance(self._place, ObjectStore):
             return self._place.read(DRIVER_FILE)
         try:
-            return (self._place / DRIVER_FILE).read_text(encoding="utf-8")
+            return (self._place / DRIVER_FILE).read_bytes()
         except FileNotFoundError:
             return None
 

@@ -140,6 +140,8 @@ SWEEPS = "tests/docs/test_documented_sweeps.py"
 RUN_ELSEWHERE = {
     r"SWEEPS_NOTIFY=.* run .*": "tests/service/test_notifications.py sends messages, to receivers on this machine",
     r"make demo.*": f"{SWEEPS} runs sweeps of its config, llm_lora",
+    r"make faults.*": "twenty minutes; tests/faults/test_campaign.py is its short form",
+    r"python tests/faults/campaign.py .*": "tests/faults/test_campaign.py",
     r"eval .*": "tests/completion/test_shell_completion.py",
     r"export SWEEPS_SERVER=.*": "tests/cli/test_server_option.py",
     r"python -m sweeps run .*--simulate .*": "tests/simulate/test_simulation.py, with a table of its own",

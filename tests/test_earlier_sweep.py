@@ -4,46 +4,34 @@ release wrote."""
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
-import tarfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from earlier_sweep import unpacked
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from processes import outputs
 from running import start
 
+from sweeps.checksums import parsed
 from sweeps.cli import main
-from sweeps.plan.saved_sweep import COPY_FILE, FORMAT, SWEEP_FILE
+from sweeps.folder import COPY_FILE, SWEEP_FILE
+from sweeps.plan.saved_sweep import FORMAT
 from sweeps.search import study_version
 from sweeps.search.study_version import STUDY_FILE, STUDY_VERSION
 from sweeps.tracking import journal
-from sweeps.tracking.journal import JOURNAL_FILE, JOURNAL_VERSION, POSITION_FILE, Journal, Points
+from sweeps.tracking.journal import JOURNAL_FILE, JOURNAL_VERSION, Journal, Points
 from sweeps.versions import Format, NewerVersion, release
-
-EARLIER = Path(__file__).with_name("earlier") / "sweep.tar.xz"
-"""The rows of its MLflow store, and its folder without what `resume` does not read; paths begin with ``@FOLDER@``."""
 
 
 @pytest.fixture
 def folder(uri: str, tmp_path: Path) -> Path:
     """The sweep's; where it was started is the working folder."""
-    with tarfile.open(EARLIER) as packed:
-        packed.extractall(tmp_path, filter="data")
-    for path in tmp_path.rglob("*"):
-        if path.suffix in (".json", ".jsonl", ".sql", ".log"):
-            path.write_text(path.read_text(encoding="utf-8").replace("@FOLDER@", str(tmp_path)), encoding="utf-8")
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as store:
-        store.executescript((tmp_path / "mlflow.sql").read_text(encoding="utf-8"))
-    own = tmp_path / "outputs" / "earlier"
-    (own / POSITION_FILE).write_text(str((own / JOURNAL_FILE).stat().st_size), encoding="ascii")
-    return own
+    return unpacked(tmp_path)
 
 
 @pytest.fixture
@@ -145,7 +133,7 @@ def test_a_journal_from_before_versions_is_read_whole_and_says_from_where_on_it_
     assert len(entries) == before.count(b"\n")
     after = (folder / JOURNAL_FILE).read_bytes()
     assert after.startswith(before)
-    assert json.loads(after[len(before) :]) == {"kind": "Version", "version": JOURNAL_VERSION, "written_by": release()}
+    assert parsed(after[len(before) :]) == {"kind": "Version", "version": JOURNAL_VERSION, "written_by": release()}
 
 
 def test_lines_of_an_earlier_journal_are_brought_forward_as_they_are_read_and_later_ones_are_not(

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 # The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
 # layers, and parts of one layer import none of each other's. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
+    {"checksums"},
     {
         "compat",
         "conf_folders",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sweeps_train.errors import MicroBatchHalved
     from sweeps_train.frameworks.ray_train import run_function
     from sweeps_train.loop import train
+    from sweeps_train.own_folder import start_folder
     from sweeps_train.progress import Progress
     from sweeps_train.reporter import PrintReporter, Reporter, Stop
 
@@ -36,6 +37,7 @@ __all__ = [
     "load_model",
     "read_training_config",
     "run_function",
+    "start_folder",
     "train",
 ]
 
@@ -46,6 +48,7 @@ MODULES = {
     "errors": {"MicroBatchHalved"},
     "frameworks.ray_train": {"run_function"},
     "loop": {"train"},
+    "own_folder": {"start_folder"},
     "progress": {"Progress"},
     "reporter": {"PrintReporter", "Reporter", "Stop"},
 }

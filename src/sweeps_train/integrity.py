@@ -114,6 +114,22 @@ def find_damage(folder: Path) -> str | None:
     return None
 
 
+def read_sealed(folder: Path, name: str) -> bytes:
+    """Return the content of a file of a sealed folder; of one that is not sealed yet, as it is.
+
+    Raises:
+        ValueError: It is not what was written.
+    """
+    content = (folder / name).read_bytes()
+    try:
+        sums = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return content
+    if not isinstance(sums, dict) or sums.get(name) != [len(content), zlib.crc32(content)]:
+        raise ValueError(f"{folder / name} is not what was written")
+    return content
+
+
 def quarantine(folder: Path) -> Path:
     """Rename a damaged checkpoint, so that no training continues from it but a person can look at it."""
     target = folder.with_name(folder.name + DAMAGED)

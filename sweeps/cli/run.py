@@ -11,7 +11,6 @@ import click
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, verb
 from sweeps.cli.output import (
-    has_journal,
     print_dry_run,
     print_json,
     resume_plan,
@@ -23,7 +22,7 @@ from sweeps.cli.output import (
 from sweeps.cli.simulation import simulating
 from sweeps.cli.source import Source, client_of, sweep_source
 from sweeps.errors import UserError
-from sweeps.folder import LOG_FILE
+from sweeps.folder import LOG_FILE, only_driver
 from sweeps.storage.state_mirror import refresh
 
 if TYPE_CHECKING:
@@ -89,16 +88,23 @@ def run(
 
 
 def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
-    """Continue the sweep of this name and exit, if its recording has begun; otherwise make way for a new one."""
+    """Continue the sweep of this name and exit, if it is recorded; otherwise make way for a new one."""
     if plan.store is not None:
         refresh(plan.store, plan.folder)
-    if has_journal(plan.folder):
+    if not plan.folder.exists():
+        return
+    from sweeps.plan.unstarted import is_unstarted
+    from sweeps.tracking.parent_run import is_recorded
+
+    if is_recorded(plan.config.tracking.uri, plan.name) or not is_unstarted(plan.folder):
         from sweeps.tracking.reader import load_sweep
 
         _continue(load_sweep(plan.config.tracking.uri, plan.name), None, as_json=as_json)
-    elif plan.folder.exists():  # its driver was killed while Ray started
+    else:  # its driver was killed while Ray started
         from sweeps.driver.holding import remove_folder
 
+        with only_driver(plan.folder, plan.name, store=plan.store):  # it may still run on another machine
+            pass
         remove_folder(plan)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -119,11 +120,30 @@ class ConstantDistribution:
     when: Condition = Field(default_factory=dict)
     """Conditions under which the parameter has the value."""
 
+    def __post_init__(self) -> None:
+        if _has_nan(self.value):
+            raise ValueError(f"value is {_NAN}")
+
 
 Distribution = Annotated[
     FloatDistribution | IntDistribution | CategoricalDistribution | OrdinalDistribution | ConstantDistribution,
     Field(discriminator="type"),
 ]
+
+
+_NAN = (
+    "nan, which equals no value, not even itself, so that a trial with it could not be found again; write null or text"
+)
+
+
+def _has_nan(value: Any) -> bool:
+    """Whether a value is NaN, or a list or mapping with one in it."""
+    match value:
+        case list():
+            return any(map(_has_nan, value))
+        case dict():
+            return any(map(_has_nan, value.values()))
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _check_bounds(distribution: FloatDistribution | IntDistribution) -> None:
@@ -137,6 +157,8 @@ def _check_bounds(distribution: FloatDistribution | IntDistribution) -> None:
 
 
 def _check_choices(choices: list[Any]) -> None:
+    if _has_nan(choices):
+        raise ValueError(f"choices has {_NAN}")
     for index, choice in enumerate(choices):
         for other in choices[:index]:
             if choice == other and type(choice) is not type(other):  # True == 1 == 1.0, to Optuna as well

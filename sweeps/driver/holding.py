@@ -12,34 +12,30 @@ from pathlib import PurePosixPath
 
 from sweeps.errors import SweepsError, Undelivered, UserError
 from sweeps.files import FOLDER_MODE
-from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, LOG_FILE, PATIENCE, is_held, only_driver
+from sweeps.folder import DRIVER_FILE, PATIENCE, is_held, only_driver
 from sweeps.plan.plan import Plan
-from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE
+from sweeps.plan.unstarted import is_unstarted
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploits
 from sweeps.runtime.report_log import REPORT_LOG_FILE
-from sweeps.runtime.shared_folder import MARK
-from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.storage.object_store import ObjectStore
-from sweeps.storage.state_mirror import SESSION_FILE, StateMirror
-from sweeps.tracking.journal import JOURNAL_FILE
-from sweeps.tracking.parent_run import PARENT_FILE
+from sweeps.storage.state_mirror import StateMirror
+from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.record import SweepRecord
 
 REQUESTS_AT_ONCE = 16
 """Number of small objects that are read at the same time."""
-_BEFORE_THE_SEARCH = {
-    *(DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, EARLIER_FILE),
-    *(SESSION_FILE, MARK, PARENT_FILE),
-}
 
 
 def make_folder(plan: Plan) -> None:
-    """Make the folder of a new sweep.
+    """Make the folder of a new sweep, in place of one that a driver has left which was killed before its search began.
 
     Raises:
-        UserError: It cannot be made, or the object store cannot be used or has a sweep of this name.
+        UserError: It cannot be made, or MLflow or the object store cannot be used or has a sweep of this name.
     """
     plan.check_store()
+    if plan.uri is None and is_unstarted(plan.folder):
+        check_name(plan.config.tracking.uri, plan.name)
+        remove_folder(plan)
     if plan.uri is not None and not is_held(plan.folder):  # of a sweep that is no longer in the store
         shutil.rmtree(plan.folder, ignore_errors=True)
     try:
@@ -57,7 +53,7 @@ def make_folder(plan: Plan) -> None:
 
 def remove_folder(plan: Plan) -> None:
     """Remove the folder of a sweep that could not start; one in which the search has begun holds more, and stays."""
-    if {path.name for path in plan.folder.iterdir()} <= _BEFORE_THE_SEARCH:
+    if is_unstarted(plan.folder):
         shutil.rmtree(plan.folder, ignore_errors=True)
         if plan.store is not None:
             with contextlib.suppress(OSError):

@@ -197,6 +197,8 @@ def _open_session(
     )
     broker.avoid(trials.avoided())
     session = Session(state, recorder, broker)
+    if recorder.lost_entries:
+        session.worker_events.record_again()
     if plan.stages:
         from sweeps.driver.stages import StageWatch
 

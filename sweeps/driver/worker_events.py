@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sweeps.checksums import mend
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
@@ -15,7 +16,7 @@ from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
-from sweeps.runtime.report_log import read_report_log
+from sweeps.runtime.report_log import REPORT_LOG_FILE, read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.spans import Span
@@ -99,6 +100,7 @@ class WorkerEvents:
             up_to: Last step to take; default: all.
             after: Last step that was taken before, but for a checkpoint of it.
         """
+        self._mend_report_logs(trial)
         for num_exploits, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
             if num_exploits < self._recorder.trials.exploits(trial):
                 continue  # all of it was recorded before the trial continued from another one's state
@@ -109,6 +111,24 @@ class WorkerEvents:
                 for event in read_report_log(str(folder), up_to)
                 if event.step > after or (event.step == after and isinstance(event, Saved))
             )
+
+    def record_again(self) -> None:
+        """Record what is in the report logs of ended trials, and the damaged journal of the record has lost."""
+        for status in self._state.all_trials:
+            if status.has_ended:
+                folders = enumerate(checkpoint_folders(self._state.folder / "trials", status.trial))
+                for num_exploits, folder in folders:
+                    if num_exploits >= self._recorder.trials.exploits(status.trial):
+                        for event in read_report_log(str(folder), status.step):
+                            self._record_log(event, competes=isinstance(event, Report) and event.competes)
+
+    def _mend_report_logs(self, trial: str) -> None:
+        """Correct flipped bits in a trial's report logs, and say what is damaged beyond that."""
+        for folder in checkpoint_folders(self._state.folder / "trials", trial):
+            file = folder / REPORT_LOG_FILE
+            with contextlib.suppress(OSError):  # there is none, or it can only be read
+                if damage := mend(file):
+                    self._state.announce(f"{file}: {damage}")
 
     def reports(self, trial: str) -> list[Report]:
         """The evaluations in a trial's report logs that the search judges."""
@@ -198,8 +218,7 @@ class WorkerEvents:
             self._take_report(status, event)
 
     def _take_log(self, status: TrialStatus, event: Log, *, competes: bool) -> None:
-        metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
-        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms, competes=competes)
+        self._record_log(event, competes=competes)
         if self._state.memory is not None and status.stage is None:  # a stage's trials may need less
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
             self._state.memory.observe_limits(event.metrics)
@@ -211,6 +230,10 @@ class WorkerEvents:
             now = event.timestamp_ms / 1000
             status.train_s += now - status.training_since
             status.training_since = now
+
+    def _record_log(self, event: Log, *, competes: bool) -> None:
+        metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
+        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms, competes=competes)
 
     def _take_report(self, status: TrialStatus, report: Report) -> None:
         self._state.ledger.of(report.trial).report(report)

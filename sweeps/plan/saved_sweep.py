@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sweeps.checksums import parsed
 from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import ConfigError, UserError
 from sweeps.files import write_json
-from sweeps.folder import driver_was_killed, is_held
+from sweeps.folder import COPY_FILE, SWEEP_FILE, driver_was_killed, is_held
 from sweeps.plan.completion import is_complete
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
@@ -27,10 +28,7 @@ from sweeps.tracking.uris import absolute
 from sweeps.validate.config import Approve, check_sweep
 from sweeps.versions import Document, Format
 
-SWEEP_FILE = "sweep.json"
-"""File in the sweep's folder with the whole composition, so that later changes of ``conf/`` do not change the sweep."""
-COPY_FILE = "sweep.copy.json"
-"""Second copy of that file, in case a disk damages the first."""
+logger = logging.getLogger(__name__)
 
 
 def _with_working_folder(document: Document) -> Document:
@@ -53,7 +51,7 @@ def save(plan: Plan) -> None:
         }
     )
     for name in (SWEEP_FILE, COPY_FILE):
-        write_json(plan.folder / name, document, indent=1)
+        write_json(plan.folder / name, document, indent=1, checksum=True)
 
 
 def reopened(
@@ -143,8 +141,11 @@ def _read(sweep: str, folder: Path) -> dict[str, Any]:
     """
     for name in (SWEEP_FILE, COPY_FILE):
         try:
-            document: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            document = parsed((folder / name).read_bytes())
+        except OSError:
+            continue
+        except ValueError as error:
+            logger.warning("%s is damaged (%s)", folder / name, error)
             continue
         if document["name"] != sweep:
             raise UserError(f"--folder={folder}: is the folder of {document['name']}, not of {sweep}")

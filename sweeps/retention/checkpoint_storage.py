@@ -3,7 +3,6 @@ MLflow."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -11,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.checksums import parsed
 from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_ARTIFACTS, CHECKPOINT_TAGS, TAG_FOLDER, TAG_SWEEP
 from sweeps.files import UNFINISHED
-from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
+from sweeps.folder import SWEEP_FILE
+from sweeps.plan.saved_sweep import FORMAT
 from sweeps.runtime.checkpoint_layout import LINEAGE, PINNED, PROGRAM
 from sweeps.storage.committed_folder import withdraw
 from sweeps.storage.location import is_remote, plain
@@ -106,7 +107,7 @@ def sweep_folder(record: SweepRecord) -> Path | None:
     if not folder.is_absolute():
         return None
     try:
-        document = json.loads((folder / SWEEP_FILE).read_text(encoding="utf-8"))
+        document = parsed((folder / SWEEP_FILE).read_bytes())
         own = FORMAT.brought_forward(document, str(folder / SWEEP_FILE))["name"]
     except (OSError, ValueError, KeyError):
         return None

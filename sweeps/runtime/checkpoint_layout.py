@@ -23,7 +23,7 @@ from sweeps.files import replacing
 from sweeps.storage import committed_folder
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.config.command import PROGRAM_FOLDER
-from sweeps_train.integrity import SEAL_FILE
+from sweeps_train.integrity import SEAL_FILE, read_sealed
 
 Folder: TypeAlias = Path | ObjectStore
 """A folder that all nodes share, or one in an object store."""
@@ -167,12 +167,13 @@ def _remove(folder: Folder) -> None:
 
 
 def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
-    """The metric at a checkpoint, negated if larger is better; None if it has none, or that is no number."""
-    if isinstance(checkpoint, Path):
-        content = path.read_bytes() if (path := checkpoint / METRICS_FILE).is_file() else None
-    else:
-        content = checkpoint.read(METRICS_FILE)
-    metrics: dict[str, float] | None = None if content is None else json.loads(content)
+    """The metric at a checkpoint, negated if larger is better; None if it has none, or that is no number or damaged."""
+    metrics: dict[str, float] | None = None
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if isinstance(checkpoint, Path):
+            metrics = json.loads(read_sealed(checkpoint, METRICS_FILE))
+        else:
+            metrics = json.loads(checkpoint.read(METRICS_FILE) or b"null")
     value = (metrics or {}).get(metric, math.nan)
     return None if math.isnan(value) else value if mode == "min" else -value
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from sweeps.checksums import parsed, undamaged_lines, with_checksum
 from sweeps.runtime.events import Log, Report, Saved
 from sweeps.storage.location import is_remote
 from sweeps.tracking.held_checkpoints import UPLOADS
@@ -38,7 +39,7 @@ class ReportLog:
         Raises:
             OSError: The disk is full or cannot be reached.
         """
-        line = json.dumps({"kind": type(event).__name__, **event.__dict__}).encode() + b"\n"
+        line = with_checksum(json.dumps({"kind": type(event).__name__, **event.__dict__}).encode()) + b"\n"
         while line:  # on a disk that is filling up, a write may take only a part
             line = line[self._file.write(line) :]
 
@@ -47,7 +48,8 @@ class ReportLog:
 
 
 def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
-    """The events of all attempts of a trial, in their order; lines that were cut off are skipped.
+    """The events of all attempts of a trial, in their order. Lines that were cut off are skipped, and so are damaged
+    ones, which ``mend`` names.
 
     Args:
         folder: Folder of the trial's checkpoints.
@@ -57,9 +59,9 @@ def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
     if not path.is_file():
         return
     with path.open("rb") as lines:
-        for line in lines:
+        for line in undamaged_lines(lines):
             try:
-                values = json.loads(line)
+                values = parsed(line)
             except ValueError:
                 continue
             event = _relocated(KINDS[values.pop("kind")](**values), path.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -11,9 +10,9 @@ from typing import Any
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.checksums import mend, parsed
 from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
@@ -32,8 +31,8 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
     """Open the storage in a file. Its caller must be the only writer.
 
     Each change is written as one line before Optuna acts on it. So an incomplete line at the end is a change that
-    nothing depends on. Lines after one that cannot be read may depend on it, and are cut off as well; a
-    copy of the file is kept beside it.
+    nothing depends on. Flipped bits are corrected. Lines after one that cannot be read may depend on it, and are cut
+    off as well; a copy of the file is kept beside it.
 
     Returns:
         The storage, and what was wrong with the file (None: nothing).
@@ -42,6 +41,8 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
     path.with_name(path.name + ".lock").unlink(missing_ok=True)  # left by a dead writer; Optuna would wait 30 s for it
     wrong = None
     if path.exists():
+        if (damage := mend(path)).corrected:
+            wrong = f"{path.name}: {damage}"
         size, intact = path.stat().st_size, _intact_bytes(path)
         if intact < size:
             shutil.copy2(path, path.with_name(path.name + DAMAGED))
@@ -58,10 +59,10 @@ def _intact_bytes(path: Path) -> int:
     with path.open("rb") as lines:
         for line in lines:
             try:
-                readable = line.endswith(b"\n") and isinstance(json.loads(line), dict)
+                parsed(line)
             except ValueError:
-                readable = False
-            if not readable:
+                break
+            if not line.endswith(b"\n"):
                 break
             intact += len(line)
     return intact
@@ -174,7 +175,7 @@ def _rewrite(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTrial
     storage, _ = open_study_storage(path)
     study = optuna.load_study(study_name=name, storage=storage)
     with replacing(path) as unfinished:
-        to = JournalStorage(JournalFileBackend(str(unfinished)))
+        to = JournalStorage(StudyFile(unfinished))
         new = optuna.create_study(study_name=name, storage=to, directions=study.directions)
         for key, value in study.user_attrs.items():
             new.set_user_attr(key, value)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.checksums import parsed
 from sweeps.versions import check_not_newer, release
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def migrate_study(study: optuna.Study) -> None:
 
 def _user_attributes(line: bytes) -> dict[str, Any]:
     try:
-        change = json.loads(line)
-    except ValueError:  # an incomplete line at the end
+        found = parsed(line).get("user_attr")
+    except ValueError:  # an incomplete line at the end, or a damaged one
         return {}
-    found = change.get("user_attr") if isinstance(change, dict) else None
     return found if isinstance(found, dict) else {}

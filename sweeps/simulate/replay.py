@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
+from sweeps.checksums import parsed
 from sweeps.compat.optuna import PlayedJournal, enqueued_values, running_trial, sampled_at
 from sweeps.constants import NUMBER
 from sweeps.errors import UserError
@@ -65,7 +65,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
         raise UserError(f"{plan.name}: its study {path} is not there; its decisions are recorded in it alone")
     for line in path.read_bytes().splitlines():  # of bytes, lines end at no other characters
         try:
-            entries.append(json.loads(line))
+            entries.append(parsed(line))
         except ValueError:
             break
     return entries

@@ -1,18 +1,20 @@
 """The journal of a sweep's record: a file in the sweep's folder with all that is written to MLflow. Entries that MLflow
 has not taken when it, the driver or the machine dies are delivered later.
 
-Each entry is one line, appended and never changed. ``Outbox`` delivers the lines in order and saves its position. After
-a crash it repeats the last ones, which changes nothing in MLflow: a run is found by its tags, and a point with the same
-time, step and value is the same point. No line is sent before it is on the disk, so the journal is never behind MLflow:
-a resumed sweep reads here which steps are recorded.
+Each entry is one line with a checksum, appended and never changed. ``Outbox`` delivers the lines in order and saves its
+position. After a crash it repeats the last ones, which changes nothing in MLflow: a run is found by its tags, and a
+point with the same time, step and value is the same point. No line is sent before it is on the disk, so the journal is
+never behind MLflow: a resumed sweep reads here which steps are recorded.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import threading
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +24,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from sweeps.checksums import mend, parsed, with_checksum
 from sweeps.errors import FULL, StorageFailed
 from sweeps.files import FILE_MODE, replacing
 from sweeps.versions import check_not_newer, release
@@ -30,7 +33,9 @@ PARENT = ""
 """Key of the parent run in entries; the key of a trial's run is the trial's id."""
 JOURNAL_FILE = "tracking.jsonl"
 POSITION_FILE = "tracking.position"
-"""File with the number of bytes of the journal that MLflow has taken."""
+"""File with the number of bytes of the journal that MLflow has taken, and its checksum."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -147,11 +152,12 @@ def is_delivered(folder: Path) -> bool:
 
 
 def _unchanged(line: dict[str, Any]) -> dict[str, Any]:
-    """Convert a line of version 1 to version 2, which added ``Version`` lines and left the others as they were."""
+    """Convert a line of version 1 to version 2, which added ``Version`` lines, or of that to version 3, which added
+    checksums: what an entry says is as it was."""
     return line
 
 
-STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_unchanged,)
+STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_unchanged, _unchanged)
 """Conversions of a line when it is read: the first from version 1 to 2, and so on. The file is only appended to."""
 JOURNAL_VERSION = len(STEPS) + 1
 _Versions = list[tuple[int, int]]
@@ -177,7 +183,10 @@ def _versions(path: Path) -> _Versions:
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
             for match in _VERSION_LINE.finditer(content):
-                line = json.loads(match[0])
+                try:
+                    line = parsed(match[0])
+                except ValueError:  # damaged, and named when the journal was opened
+                    continue
                 check_not_newer(str(path), line["version"], JOURNAL_VERSION, line["written_by"])
                 found.append((match.end(), line["version"]))
     return found
@@ -199,6 +208,9 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._path, self._position_path = folder / JOURNAL_FILE, folder / POSITION_FILE
         self._lock, self._copy = threading.Lock(), copy
+        self.lost_lines: tuple[int, ...] = ()
+        """Numbers of the lines that a damage of the disk has made unreadable."""
+        self._mend()
         self._versions = _versions(self._path)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         self.end = os.fstat(self._file).st_size
@@ -275,7 +287,7 @@ class Journal:
         """Save the position up to which MLflow has taken the journal."""
         # On a full disk the old position stays, and what follows it is sent once more, without harm.
         with suppress(OSError), replacing(self._position_path) as unfinished:
-            unfinished.write_text(str(position), encoding="ascii")
+            unfinished.write_text(_with_checksum(position), encoding="ascii")
         self.position = position
 
     def close(self) -> None:
@@ -283,6 +295,16 @@ class Journal:
         with self._lock:
             file, self._file = self._file, -1  # a late writer must not write into another file of the same number
         os.close(file)
+
+    def _mend(self) -> None:
+        if self._path.is_file():
+            try:
+                damage = mend(self._path)
+            except OSError as error:
+                raise self._converted(error) from None
+            self.lost_lines = damage.lost
+            if damage:
+                logger.warning("%s: %s", self._path, damage)
 
     def _write(self, line: bytes) -> None:
         if self._has_failed:  # a shorter line might fit still, and would follow from one that is missing
@@ -305,27 +327,34 @@ class Journal:
 def _position(folder: Path) -> int:
     """Return the number of bytes that MLflow has taken."""
     try:
-        return int((folder / POSITION_FILE).read_text(encoding="ascii"))
+        text = (folder / POSITION_FILE).read_text(encoding="ascii")
+        position = int(text.partition(" ")[0])
     except (OSError, ValueError):  # none yet, or damaged when the machine died: everything is delivered again
         return 0
+    return position if text in (_with_checksum(position), str(position)) else 0
+
+
+def _with_checksum(position: int) -> str:
+    """Text of the position's file; that of releases before 0.3 had the position alone."""
+    return f"{position} {zlib.crc32(b'%d' % position):08x}"
 
 
 def _entries(block: bytes, start: int, versions: _Versions) -> Iterator[Entry]:
     """Yield the entries of complete lines that begin at a position of the file, in the present version."""
-    for text in block.splitlines(keepends=True):
+    for text in block.split(b"\n"):  # `splitlines` would also end a line at a damaged character
         version = versions[bisect_right(versions, start, key=itemgetter(0)) - 1][1]
-        start += len(text)
+        start += len(text) + 1
         try:
-            line = json.loads(text)
-        except ValueError:  # half a line
+            line = parsed(text)
+        except ValueError:  # half a line, or a damaged one, which was named when the journal was opened
             continue
-        if line["kind"] == Version.__name__:
+        kind = _KINDS.get(line.pop("kind"))
+        if kind is None:  # a `Version`
             continue
         for step in STEPS[version - 1 :]:
             line = step(line)
-        kind = _KINDS[line.pop("kind")]
         yield kind(**line)
 
 
 def _line(entry: Entry | Version) -> bytes:
-    return json.dumps({"kind": type(entry).__name__, **entry.__dict__}).encode() + b"\n"
+    return with_checksum(json.dumps({"kind": type(entry).__name__, **entry.__dict__}).encode()) + b"\n"

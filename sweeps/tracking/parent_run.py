@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps import constants
+from sweeps.checksums import parsed
 from sweeps.compat.mlflow import EXPERIMENT_KIND_TAG
 from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
@@ -78,8 +79,17 @@ def check_name(uri: str, name: str) -> None:
         UserError: One is.
         TrackingUnreachable: The store cannot be read.
     """
-    if _parents(uri, name):
+    if is_recorded(uri, name):
         raise UserError(f"a sweep named {name!r} exists already in {redact_uri(uri)}; choose another --name")
+
+
+def is_recorded(uri: str, name: str) -> bool:
+    """Whether MLflow has a sweep of a name.
+
+    Raises:
+        TrackingUnreachable: The store cannot be read.
+    """
+    return bool(_parents(uri, name))
 
 
 def create_parent_run(
@@ -126,12 +136,13 @@ def create_parent_run(
 
 def write_parent(folder: Path, experiment: str, name: str, tags: Mapping[str, str]) -> None:
     """Write what a parent run is created with, so that it can be created again in another store."""
-    write_json(folder / PARENT_FILE, {"experiment": experiment, "name": name, "started_ms": now_ms(), "tags": tags})
+    document = {"experiment": experiment, "name": name, "started_ms": now_ms(), "tags": tags}
+    write_json(folder / PARENT_FILE, document, checksum=True)
 
 
 def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:
     """Create a parent run from what ``write_parent`` has written, unless there is one."""
-    document = json.loads(content)
+    document = parsed(content)
     name, experiment = document["name"], _experiment_id(client, uri, document["experiment"])
     run_id = next((run.run_id for run in _parents(uri, name)), None)
     if run_id is None:

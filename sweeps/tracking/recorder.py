@@ -61,6 +61,8 @@ class Recorder:
         """Use ``open`` instead."""
         self._client, self._delivery, self._sweep = client, delivery, sweep
         self._status = StatusWriter(sweep.objectives, delivery.put)
+        self.lost_entries = bool(delivery.journal.lost_lines)
+        """Whether a damage has made entries of its journal unreadable."""
         self.ids = ids
         """The sweep's ids in MLflow."""
         self.trials = trials

@@ -41,7 +41,7 @@ OWN_SECTIONS = ("name", "output_dir", "search", "space", "tracking", "cluster", 
 """Sections that are not suggested for a misspelt placeholder."""
 PLANNED: dict[str, Any] = {
     **dict.fromkeys((*TRIAL_NAMES, *PROCESS_NAMES), 1),
-    **dict.fromkeys(("trial.id", "trial.name", "trial.folder", "master_address"), "0001"),
+    **dict.fromkeys(("trial.id", "trial.name", "trial.folder", "start_folder", "master_address"), "0001"),
     CHECKPOINT: None,
 }
 """Values for a check of what a trial will be given."""

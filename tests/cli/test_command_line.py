@@ -99,6 +99,7 @@ def test_a_folder_that_exists_already_is_not_written_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("outputs/mine").mkdir(parents=True)
+    Path("outputs/mine/notes.txt").touch()
     assert typed(monkeypatch, "run", "conf=digits", "--name=mine") == 2
     assert "--name" in capsys.readouterr().err
 
@@ -205,7 +206,8 @@ def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
     assert typed(monkeypatch, *again) == 42
     left.parent.mkdir()
     (left.parent / "study.db").touch()
-    assert typed(monkeypatch, *again) == 41  # a search that has begun is never removed
+    assert typed(monkeypatch, *again) == 2  # a search that has begun is never removed
+    assert left.parent.exists()
 
 
 @pytest.mark.parametrize("content", ["", "import optuna\n\nstudy = optuna.create_study()\n"])

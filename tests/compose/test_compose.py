@@ -259,6 +259,13 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
         ("digits", ["search/scheduler=null"], ConfigError, ["search/scheduler=null", "write search/scheduler=none"]),
         ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
         ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
+        ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
+        (
+            "digits",
+            ["+space.train.lr={type: constant, value: [1, nan]}"],
+            ConfigError,
+            ["value is nan", "null or text"],
+        ),
         ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
         ("digits", ["search.scheduler.eta=inf"], ConfigError, ["search.scheduler.eta=inf", "finite"]),
         ("digits", ["scaling.resources_per_worker.CPU=inf"], ConfigError, ["CPU=inf", "finite"]),

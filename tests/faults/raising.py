@@ -1,6 +1,6 @@
-"""Runs the command line with an error at the n-th call of one function of the driver.
+"""Runs the command line with an error at the n-th call of one function of the driver, or with its death there.
 
-python raising.py MODULE:FUNCTION N run conf=digits ...
+python raising.py MODULE:FUNCTION N [--kill] run conf=digits ...
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import functools
 import importlib
 import itertools
 import os
+import signal
 import sys
 from typing import Any
 
 
 def main() -> None:
     place, number, *arguments = sys.argv[1:]
+    kills = arguments[0] == "--kill"
     module, _, name = place.partition(":")
     *path, last = name.split(".")
     owner: Any = functools.reduce(getattr, path, importlib.import_module(module))
@@ -23,11 +25,13 @@ def main() -> None:
     @functools.wraps(called)
     def raising(*values: Any, **named: Any) -> Any:
         if os.getpid() == driver and next(calls) == int(number):
+            if kills:
+                os.kill(driver, signal.SIGKILL)
             raise RuntimeError("nobody foresaw this")
         return called(*values, **named)
 
     setattr(owner, last, raising)
-    sys.argv = ["sweeps", *arguments]
+    sys.argv = ["sweeps", *arguments[kills:]]
     from sweeps.cli import main as run
 
     run()

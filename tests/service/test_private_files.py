@@ -14,9 +14,9 @@ import pytest
 from sweeps.compose.service import compose_service
 from sweeps.driver.holding import make_folder
 from sweeps.files import make_private
-from sweeps.folder import LOG_FILE
+from sweeps.folder import COPY_FILE, LOG_FILE, SWEEP_FILE
 from sweeps.plan.plan import make_plan
-from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, save
+from sweeps.plan.saved_sweep import save
 from sweeps.service import subprocesses
 from sweeps.service.app_context import _sweep_environment
 from sweeps.service.database.engine import open_database

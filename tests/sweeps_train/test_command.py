@@ -29,16 +29,16 @@ from pathlib import Path
 config = json.loads(Path(sys.argv[1]).read_text())
 out, kind, lr = Path(sys.argv[2]), config["model"]["kind"], config["lr"]
 assert type(lr) is float and "RANK" not in os.environ, "of torchrun"
-first = 1
+shared, first = Path(os.environ["SWEEPS_START_FOLDER"]), 1
 if "--resume" in sys.argv:
     first = json.loads((Path(sys.argv[sys.argv.index("--resume") + 1]) / "state.json").read_text())["step"] + 1
 
 def told(number, frame):
-    Path(f"{kind}.told").touch()  # and goes on, so that it must be killed
+    (shared / f"{kind}.told").touch()  # and goes on, so that it must be killed
 
 signal.signal(signal.SIGTERM, told)
 print(f"{kind} starts at step {first}", file=sys.stderr)
-while kind == "bad" and not (Path("good.done").exists() and Path("dies.done").exists()):
+while kind == "bad" and not ((shared / "good.done").exists() and (shared / "dies.done").exists()):
     time.sleep(0.1)
 for step in range(first, 7):
     print({"loss": str(lr / step), "epoch": step / 2})
@@ -54,7 +54,7 @@ for step in range(first, 7):
         time.sleep(3)
         sys.exit("KeyError: 'the last line'")
     time.sleep(0.05)
-Path(f"{kind}.done").touch()
+(shared / f"{kind}.done").touch()
 """
 
 TASK = """
@@ -86,7 +86,7 @@ def programs(folder: Path) -> list[psutil.Process]:
     return [
         each
         for each in psutil.process_iter(["cmdline", "status"])
-        if "program.py" in (each.info["cmdline"] or []) and str(folder) in " ".join(each.info["cmdline"])
+        if str(folder / "program.py") in (each.info["cmdline"] or [])
     ]
 
 

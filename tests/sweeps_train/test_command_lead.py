@@ -66,7 +66,7 @@ def follow(folder: Path, code: str, *, saves_at_reports: bool = False, **task: A
         objectives=["eval"],
         saves_at_reports=saves_at_reports,
     )
-    lead = Lead(config, cast("TrialTrainFnUtils", utils), folder, {}.__getitem__)
+    lead = Lead(config, cast("TrialTrainFnUtils", utils), folder, folder, {}.__getitem__)
     program = Program(
         [sys.executable, "-u", "-c", START + code],
         environment=dict(os.environ),
@@ -167,7 +167,7 @@ def test_a_program_that_ends_with_nothing_but_step_0_has_that_as_its_result(tmp_
 def test_a_request_to_stop_is_noticed_while_the_program_prints_nothing(tmp_path: Path) -> None:
     utils = Utils(tmp_path)
     config = CommandConfig(task=CommandTask(kind="command", command="x"), checkpoint=Checkpoint(), objectives=["eval"])
-    lead = Lead(config, cast("TrialTrainFnUtils", utils), tmp_path, {}.__getitem__)
+    lead = Lead(config, cast("TrialTrainFnUtils", utils), tmp_path, tmp_path, {}.__getitem__)
     program = Program(["sleep", "60"], environment=dict(os.environ), grace_s=1, on_line=lead.take_line)
     assert lead.next_signal(program) == Signal.WAIT
     utils.reporter.stop_when_asked, utils.reporter.stop = 0, Stop.SAVE

@@ -247,4 +247,5 @@ def test_metrics_that_a_program_logs_to_mlflow_are_read_from_its_store(tmp_path:
         {"step": 1, "eval/loss": 1.0, "train/loss": 2.0},
         {"step": 2, "eval/loss": 0.5, "train/loss": 1.0},
     ]
-    assert [type(each) for each in file_sources([MlflowRun(kind="mlflow")], tmp_path, {}.__getitem__)] == [MlflowStore]
+    sources = file_sources([MlflowRun(kind="mlflow")], tmp_path, tmp_path, {}.__getitem__)
+    assert [type(each) for each in sources] == [MlflowStore]

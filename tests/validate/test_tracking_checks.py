@@ -12,8 +12,9 @@ from test_search_checks import mistakes
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
+from sweeps.folder import SWEEP_FILE
 from sweeps.plan.plan import make_plan
-from sweeps.plan.saved_sweep import SWEEP_FILE, reopened, save
+from sweeps.plan.saved_sweep import reopened, save
 from sweeps.redact import redact_uri
 from sweeps.report.plan_summary import plan_document
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime

@@ -6,12 +6,13 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import ray
 import ray.train
 from ray.train.collective import broadcast_from_rank_zero
+
+from sweeps_train.own_folder import start_folder
 
 DISTRIBUTED = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
@@ -77,8 +78,8 @@ class Place:
 
 
 def with_python_path(environment: dict[str, str]) -> dict[str, str]:
-    """Let a Python program import all that this process can, and modules of the working folder."""
-    path = os.pathsep.join(each for each in [str(Path.cwd()), *sys.path] if each)
+    """Let a Python program import all that this process can, and modules of the folder in which the sweep started."""
+    path = os.pathsep.join(each for each in [str(start_folder()), *sys.path] if each)
     return {**environment, "PYTHONPATH": path}
 
 

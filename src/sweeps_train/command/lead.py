@@ -54,20 +54,26 @@ class Lead:
     """Reads what the program measures and saves, and decides what all workers do next."""
 
     def __init__(
-        self, config: CommandConfig, utils: TrialTrainFnUtils, folder: Path, lookup: Callable[[str], Any]
+        self,
+        config: CommandConfig,
+        utils: TrialTrainFnUtils,
+        folder: Path,
+        works_in: Path,
+        lookup: Callable[[str], Any],
     ) -> None:
         """
         Args:
             config: The program.
             utils: Takes reports and checkpoints.
             folder: The trial's folder.
+            works_in: The program's working folder, to which paths are relative.
             lookup: Values of placeholders.
         """
         task = config.task
         self._config, self._utils = config, utils
         self._parsers = parsers(task.read)
         self._records: Queue[tuple[Record, float]] = Queue()
-        self._sources = file_sources(task.read, folder, lookup)
+        self._sources = file_sources(task.read, folder, works_in, lookup)
         self._measurements = Measurements(
             objectives=config.objectives,
             limited=config.limited,
@@ -78,7 +84,7 @@ class Lead:
         )
         self._watch: CheckpointWatch | None = None
         if task.checkpoints is not None:
-            where = Path(Template(task.checkpoints.folder).text(lookup))
+            where = works_in / Template(task.checkpoints.folder).text(lookup)
             self._watch = CheckpointWatch(task.checkpoints, where)
         self._due: deque[tuple[Measured, ProgramCheckpoint | None]] = deque()
         self._made: Measured | None = None

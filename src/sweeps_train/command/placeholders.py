@@ -13,7 +13,16 @@ from sweeps_train.config.command import CommandTask
 Lookup = Callable[[str], Any]
 """Returns the value of a placeholder by its name."""
 
-TRIAL_NAMES = ("trial.number", "trial.id", "trial.name", "trial.folder", "trial.attempt", "num_workers", "num_nodes")
+TRIAL_NAMES = (
+    "trial.number",
+    "trial.id",
+    "trial.name",
+    "trial.folder",
+    "trial.attempt",
+    "num_workers",
+    "num_nodes",
+    "start_folder",
+)
 """Placeholders that a trial has, besides its config."""
 CHECKPOINT = "checkpoint"
 """Placeholder of the checkpoint to continue from, which is null at a first start."""

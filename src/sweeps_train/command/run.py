@@ -25,8 +25,9 @@ from sweeps_train.command.placeholders import FILES, Template, as_text, filled
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.command.sources import mlflow_environment
 from sweeps_train.config import CommandConfig
-from sweeps_train.config.command import PROGRAM_FOLDER
+from sweeps_train.config.command import CommandTask
 from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
+from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder
 from sweeps_train.reporter import Reporter
 
 
@@ -69,23 +70,23 @@ def run_command(
     """
     utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
     place = Place.current()
-    folder = (Path(checkpoint_folder) / PROGRAM_FOLDER).absolute()
+    folder = own_folder(checkpoint_folder)
     checkpoint = _checkpoint(utils)
     lookup = _values(config, place, folder, identity, checkpoint).__getitem__
+    works_in = _working_folder(config.task, folder, lookup)
     if place.rank == 0:
-        folder.mkdir(parents=True, exist_ok=True)
         if checkpoint is not None and config.task.checkpoints is not None and config.task.checkpoints.put_back:
-            put_back(Path(checkpoint), Path(Template(config.task.checkpoints.folder).text(lookup)))
+            put_back(Path(checkpoint), works_in / Template(config.task.checkpoints.folder).text(lookup))
         write_files(config.task.files, folder, lookup)
     broadcast_from_rank_zero(1 if place.rank == 0 else None)  # the files are there
-    lead = Lead(config, utils, folder, lookup) if place.rank == 0 else None
+    lead = Lead(config, utils, folder, works_in, lookup) if place.rank == 0 else None
     program = None
     try:
         if place.starts(config.task.processes):
-            program = _start(config, place, folder, lookup, lead.take_line if lead is not None else None)
+            program = _start(config, place, folder, works_in, lookup, lead.take_line if lead is not None else None)
         _follow(utils, lead, program)
         if program is not None:
-            _check_end(program, place)
+            _check_end(program, place, is_in_own_folder=config.task.working_folder is None)
     except StopRequested:
         return
     finally:
@@ -119,7 +120,7 @@ def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None
                 lead.reported()
 
 
-def _check_end(program: Program, place: Place) -> None:
+def _check_end(program: Program, place: Place, *, is_in_own_folder: bool) -> None:
     """Wait for the end of the program.
 
     Raises:
@@ -129,6 +130,8 @@ def _check_end(program: Program, place: Place) -> None:
         program.finish_output()
         worker = f" on worker {place.rank}" if place.num_workers > 1 else ""
         cause, last_lines = find_cause([*program.last_lines])
+        found = hint(last_lines, start_folder()) if is_in_own_folder else ""
+        cause = f"{cause}; {found}" if found else cause
         lines = "\n".join(("The last lines of its output:", *last_lines))
         raise ProgramFailed(f"task.command={program.name}: {describe_status(status)}{worker}: {cause}\n{lines}")
 
@@ -151,6 +154,7 @@ def _values(
         "trial.name": f"{identity.sweep}-{identity.trial}",
         "trial.folder": str(folder),
         "trial.attempt": identity.attempt,
+        "start_folder": str(start_folder()),
         "checkpoint": checkpoint,
         "num_workers": place.num_workers,
         "num_nodes": place.num_nodes,
@@ -169,11 +173,15 @@ def _start(
     config: CommandConfig,
     place: Place,
     folder: Path,
+    works_in: Path,
     lookup: Callable[[str], Any],
     on_line: Callable[[str], None] | None,
 ) -> Program:
-    task = config.task
-    environment = place.environment(task.processes)
+    task, start = config.task, start_folder()
+    environment = place.environment(task.processes) | {START_FOLDER: str(start)}
+    if task.working_folder is None:  # what Python finds in the working folder
+        paths = [str(start), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
     # The programs of the Python environment in which Sweeps runs come first.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     environment |= {"PYTHONUNBUFFERED": "1", **mlflow_environment(task.read, folder)}
@@ -182,10 +190,25 @@ def _start(
             environment.pop(name, None)
         else:
             environment[name] = as_text(value)
+    words = command_line(task, lookup)
     return Program(
-        command_line(task, lookup),
+        [_from_anywhere(word, start) for word in words] if task.working_folder is None else words,
         environment=environment,
         grace_s=task.grace_s,
-        folder=None if task.working_folder is None else Template(task.working_folder).text(lookup),
+        folder=str(works_in),
         on_line=on_line,
     )
+
+
+def _working_folder(task: CommandTask, folder: Path, lookup: Callable[[str], Any]) -> Path:
+    if task.working_folder is None:
+        return folder
+    return start_folder() / Path(Template(task.working_folder).text(lookup)).expanduser()
+
+
+def _from_anywhere(word: str, start: Path) -> str:
+    """A word of a command line with the absolute path of a file of the start folder: ``a.py`` or ``--data=a.csv``."""
+    name, equals, value = word.partition("=")
+    if equals and name.startswith("-"):
+        return f"{name}={as_seen_from_anywhere(value, start)}"
+    return str(as_seen_from_anywhere(word, start))

@@ -35,22 +35,23 @@ class Source(ABC):
         """
 
 
-def file_sources(sources: Sequence[MetricSource], folder: Path, lookup: Lookup) -> list[Source]:
+def file_sources(sources: Sequence[MetricSource], folder: Path, works_in: Path, lookup: Lookup) -> list[Source]:
     """Return the sources that are files.
 
     Args:
         sources: From the config.
         folder: The trial's folder.
+        works_in: The program's working folder, to which paths are relative.
         lookup: Values of placeholders in paths.
     """
     found: list[Source] = []
     for source in sources:
         if isinstance(source, CsvFile):
-            found.append(CsvTail(Path(Template(source.path).text(lookup)), source.delimiter))
+            found.append(CsvTail(works_in / Template(source.path).text(lookup), source.delimiter))
         elif isinstance(source, JsonLinesFile):
-            found.append(JsonLinesTail(Path(Template(source.path).text(lookup))))
+            found.append(JsonLinesTail(works_in / Template(source.path).text(lookup)))
         elif isinstance(source, TensorBoardEvents):
-            found.append(EventFiles(Path(Template(source.path).text(lookup))))
+            found.append(EventFiles(works_in / Template(source.path).text(lookup)))
         elif isinstance(source, MlflowRun):
             found.append(MlflowStore(folder / MLFLOW_FOLDER))
     return found

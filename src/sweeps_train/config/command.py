@@ -66,7 +66,7 @@ class CsvFile:
 
     kind: Literal["csv"]
     path: Annotated[str, Reach.COMMAND]
-    """Path of the file; placeholders are filled in: ``"{trial.folder}/log.csv"``."""
+    """Path of the file, relative to the program's working folder; placeholders are filled in."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1), Reach.NOTHING] = ","
     """Character between two fields."""
 
@@ -77,7 +77,7 @@ class JsonLinesFile:
 
     kind: Literal["jsonl"]
     path: Annotated[str, Reach.COMMAND]
-    """Path of the file; placeholders are filled in: ``"{trial.folder}/log.jsonl"``."""
+    """Path of the file, relative to the program's working folder; placeholders are filled in."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -86,7 +86,8 @@ class TensorBoardEvents:
 
     kind: Literal["tensorboard"]
     path: Annotated[str, Reach.COMMAND]
-    """An event file, or a folder that has them at any depth; placeholders are filled in."""
+    """An event file, or a folder that has them at any depth, relative to the program's working folder; placeholders are
+    filled in."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -111,7 +112,7 @@ class ProgramCheckpoints:
     """Checkpoints that the program writes. Complete ones are copied to those of the trial."""
 
     folder: Annotated[str, Reach.COMMAND]
-    """Folder in which they appear; placeholders are filled in: ``"{trial.folder}/out"``."""
+    """Folder in which they appear, relative to the program's working folder; placeholders are filled in."""
     pattern: Annotated[str, Field(min_length=1), Reach.COMMAND] = "checkpoint-*"
     """Names of its files or folders that are checkpoints, with ``*`` and ``?``; the last number in a name is its
     step."""
@@ -148,7 +149,8 @@ class CommandTask:
     environment: Annotated[dict[str, Any], Reach.COMMAND] = Field(default_factory=dict)
     """Environment variables besides those that Sweeps runs with; null unsets one."""
     working_folder: Annotated[str | None, Reach.COMMAND] = None
-    """Folder in which the program starts; default: the one in which Sweeps runs."""
+    """Folder in which the program starts, relative to the one in which the sweep was started (``.``); default: the
+    trial's own, ``{trial.folder}``."""
     processes: Literal["one", "per_node", "per_worker"] = "one"
     """Number of processes that are started: one for a trial, one for each node on which it has workers, or one for each
     worker, with the environment of ``torchrun``."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks import adapted
+from sweeps_train.own_folder import as_seen_from_anywhere, start_folder
 from sweeps_train.targets import import_target
 
 
@@ -31,8 +32,8 @@ def bind_function(task: FunctionTask) -> Callable[[], Any]:
             "as in `def train(config)`"
         )
     if parameters:
-        train = adapted(task, function)
-        return lambda: train(dict(task.arguments))
+        train, arguments = adapted(task, function), as_seen_from_anywhere(task.arguments, start_folder())
+        return lambda: train(dict(arguments))
     if task.framework != "ray_train":
         raise ValueError(f"task._target_={task.target} takes no arguments; give it one, `config`")
     if task.arguments:

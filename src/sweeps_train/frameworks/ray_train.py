@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +47,7 @@ from sweeps_train.frameworks.mlflow_runs import OwnRuns
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.integrity import finish
+from sweeps_train.own_folder import own_folder, working_in
 from sweeps_train.process_state import process_state_restored
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
@@ -86,14 +88,20 @@ def run_function(
         ValueError: The function cannot be called, or does not report what the search reads.
         TypeError: A reported metric that the search reads is not a number.
     """
+    folder = Path(checkpoint_folder).absolute()
     function = _function_of(config, metric, mode)
     needed = config.needed if isinstance(config, FunctionConfig) else ()
     with trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
-        utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode, shards, needed)
+        utils = TrialTrainFnUtils(config.checkpoint, reporter, folder, metric, mode, shards, needed)
         seed_all(config.seed, utils.rank)
         on_prepared()
         try:
-            with replaced_train_fn_utils(utils), process_state_restored(), utils.runs.kept():
+            with (
+                replaced_train_fn_utils(utils),
+                process_state_restored(),
+                utils.runs.kept(),
+                _in_own_folder(config, folder),
+            ):
                 function()
         except StopRequested:
             return
@@ -103,6 +111,18 @@ def run_function(
                 f"call ray.train.report({{{metric!r}: ...}}) in it, on all workers"
             )
         utils.end()
+
+
+@contextlib.contextmanager
+def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator[None]:
+    """Let a user's code work in the trial's own folder, unless its config names another one."""
+    if not isinstance(config, FunctionConfig):
+        yield
+        return
+    chosen = config.task.working_folder
+    sys.path[:] = [str(Path.cwd()) if entry == "" else entry for entry in sys.path]  # what it imports later
+    with working_in(own_folder(checkpoint_folder) if chosen is None else Path(chosen).expanduser()):
+        yield
 
 
 def _function_of(config: ReportingConfig, metric: str, mode: str) -> Callable[[], Any]:

@@ -23,6 +23,7 @@ from sweeps_train.command.launch import Place, with_python_path
 from sweeps_train.command.placeholders import as_text
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.config import FunctionTask
+from sweeps_train.own_folder import as_seen_from_anywhere, hint, start_folder
 from sweeps_train.reported_metrics import flattened
 
 CHECKPOINT = "SWEEPS_CHECKPOINT"
@@ -75,9 +76,11 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
                 checkpoint = ray.train.Checkpoint(folder) if folder and place.rank == 0 else None
                 ray.train.report(report, checkpoint=checkpoint)
             if (status := program.wait()) != 0:
+                program.finish_output()
+                more = hint(program.last_lines, start_folder()) if task.working_folder is None else ""
+                more = more or "its output is in the worker's log"
                 raise RuntimeError(
-                    f"task._target_={task.target} {describe_status(status)} on worker {place.rank}; its output is in "
-                    "the worker's log"
+                    f"task._target_={task.target} {describe_status(status)} on worker {place.rank}; {more}"
                 )
         finally:
             program.end()
@@ -93,8 +96,10 @@ def command(task: FunctionTask) -> list[str]:
     >>> command(task)[1:]
     ['-u', 'train.py', '--lr=0.1', '--name=x']
     """
-    started = [task.target] if task.target.endswith(".py") else ["-m", task.target]
-    return [sys.executable, "-u", *started, *(f"--{name}={as_text(value)}" for name, value in task.arguments.items())]
+    start = start_folder()
+    started = [as_seen_from_anywhere(task.target, start)] if task.target.endswith(".py") else ["-m", task.target]
+    arguments = as_seen_from_anywhere(task.arguments, start)
+    return [sys.executable, "-u", *started, *(f"--{name}={as_text(value)}" for name, value in arguments.items())]
 
 
 ReportQueue = Queue[dict[str, Any]]

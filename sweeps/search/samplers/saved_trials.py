@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from sweeps.checksums import parsed
 from sweeps.files import write_json
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.versions import Format
@@ -15,11 +16,13 @@ EARLIER_FILE = "warm_start.json"
 FORMAT = Format(())
 """Versions of the files."""
 
+logger = logging.getLogger(__name__)
+
 
 def save_earlier(folder: Path, earlier: Sequence[EarlierSweep], file: str = EARLIER_FILE) -> None:
     """Write the trials that a new sweep learns from, if there are any, atomically; or those of one of its stages."""
     if earlier:
-        write_json(folder / file, FORMAT.stamped({"earlier": [asdict(each) for each in earlier]}))
+        write_json(folder / file, FORMAT.stamped({"earlier": [asdict(each) for each in earlier]}), checksum=True)
 
 
 def saved_earlier(folder: Path, file: str = EARLIER_FILE) -> list[EarlierSweep] | None:
@@ -30,7 +33,10 @@ def saved_earlier(folder: Path, file: str = EARLIER_FILE) -> list[EarlierSweep] 
     """
     path = folder / file
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        document = parsed(path.read_bytes())
+    except OSError:
+        return None
+    except ValueError as error:
+        logger.warning("%s is damaged (%s): the sweep goes on without the trials in it", path, error)
         return None
     return [EarlierSweep(**each) for each in FORMAT.brought_forward(document, str(path))["earlier"]]

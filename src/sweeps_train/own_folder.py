@@ -1,0 +1,108 @@
+"""The folder of its own in which a trial of a user's code works, and the folder in which its sweep was started."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sweeps_train.config.command import PROGRAM_FOLDER
+
+START_FOLDER = "SWEEPS_START_FOLDER"
+"""Environment variable of a trial: the folder in which its sweep was started."""
+_NOT_FOUND = ("FileNotFoundError", "No such file or directory", "not found", "does not exist")
+_QUOTED = re.compile(r"""(['"])([^'"]+)\1""")
+
+
+def start_folder() -> Path:
+    """Return the folder in which the sweep was started, to which a user's code adds the paths of its data. Outside of a
+    trial it is the working folder, so that the code runs by itself, too.
+
+    >>> start_folder() / "data" / "train.csv" == Path.cwd() / "data" / "train.csv"
+    True
+    """
+    return Path(os.environ.get(START_FOLDER) or Path.cwd())
+
+
+def own_folder(checkpoint_folder: str | Path) -> Path:
+    """Return the absolute path of a trial's own folder, beside its checkpoints, and make it."""
+    folder = (Path(checkpoint_folder) / PROGRAM_FOLDER).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[Path]:
+    """Work in a folder, and let ``start_folder`` return the one before; yields that. Whoever calls this restores the
+    environment.
+
+    Raises:
+        FileNotFoundError: The block has not found a file; if the start folder has it, the message says so.
+    """
+    start = start_folder()
+    os.environ[START_FOLDER] = str(start)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield start
+    except FileNotFoundError as error:
+        missing = error.filename
+        if not isinstance(missing, str) or Path(missing).is_absolute() or not (start / missing).exists():
+            raise
+        use = f"use sweeps_train.start_folder() / {missing!r}"
+        reason = f"{error.strerror} in the trial's own folder; it is in {start}: {use}"
+        raise FileNotFoundError(error.errno, reason, missing) from error
+    finally:
+        os.chdir(before)
+
+
+def as_seen_from_anywhere(value: Any, start: Path) -> Any:
+    """Return a value of a config in which each text that names a file of the start folder is an absolute path.
+
+    >>> as_seen_from_anywhere({"rate": 0.1, "list": ["a/b.csv"]}, Path("/nowhere"))
+    {'rate': 0.1, 'list': ['a/b.csv']}
+    """
+    match value:
+        case str():
+            may_be = ("/" in value or "." in value) and "\0" not in value and not Path(value).is_absolute()
+            return str(start / value) if may_be and _is_file(start / value) else value
+        case dict():
+            return {key: as_seen_from_anywhere(each, start) for key, each in value.items()}
+        case list():
+            return [as_seen_from_anywhere(each, start) for each in value]
+    return value
+
+
+def hint(lines: Iterable[str], start: Path) -> str:
+    """Return what to write in place of a path that a program has not found in the trial's own folder, if its last lines
+    quote one that the start folder has; else nothing.
+
+    Example:
+        >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))
+        ''
+    """
+    for line in lines:
+        for _, name in _QUOTED.findall(line) if any(each in line for each in _NOT_FOUND) else ():
+            if not Path(name).is_absolute() and _exists(start / name):
+                return (
+                    f"{name} is in {start}, and the program works in the trial's own folder: give it "
+                    f"{{start_folder}}/{name} or {START_FOLDER}, or set task.working_folder=."
+                )
+    return ""
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # too long for a name
+        return False

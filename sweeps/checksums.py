@@ -1,0 +1,231 @@
+"""JSON lines and documents that end with a checksum, by which damage is found and a flipped bit corrected.
+
+A line ``{"step": 10}`` is written as ``{"step": 10,"crc":"32eaac10"}``: the last key has the CRC-32 of all bytes before
+it. Who reads JSON without checking it finds one key more. Files of older releases have lines without a checksum, and so
+have those to which other programs append, such as optuna-dashboard: such lines are taken as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHECKSUM = "crc"
+"""Key of the checksum."""
+CORRECTED_UP_TO = 1 << 16
+"""Length in bytes of the longest text in which a flipped bit is corrected: in longer ones, the chance that a greater
+damage is taken for a flipped bit would be above one in ten thousand."""
+MOST_DAMAGED = 4
+"""Number of damaged characters, of ten, with which the end of a line is still taken for that of one with a checksum."""
+_END = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
+_LENGTH = len(b',"crc":"00000000"}')
+_FIXED = (*range(8), 16, 17)
+"""Positions in the end of a text that are the same in each."""
+_TABLE = [zlib.crc32(bytes([each])) ^ zlib.crc32(b"\0") for each in range(256)]
+"""Change of the checksum by the last character."""
+_BY_BIT = {_TABLE[1 << bit]: 1 << bit for bit in range(8)}
+_BY_FIRST_BYTE = {value >> 24: each for each, value in enumerate(_TABLE)}
+_TEXT = re.compile(rb"[\x20-\x7e\t]*")
+"""Characters of JSON lines: others are written as escapes."""
+
+
+def with_checksum(text: bytes) -> bytes:
+    """Return a JSON object with its checksum.
+
+    >>> with_checksum(b'{"step": 10}')
+    b'{"step": 10,"crc":"32eaac10"}'
+    """
+    body = text.rstrip().removesuffix(b"}").rstrip()
+    return body + _end(body)
+
+
+def undamaged(text: bytes) -> bytes | None:
+    """Return a JSON object as it was written, with a flipped bit corrected; None if more of it is damaged.
+
+    An object without a checksum is returned as it is.
+
+    >>> undamaged(b'{"step": 18,"crc":"32eaac10"}')
+    b'{"step": 10,"crc":"32eaac10"}'
+    >>> undamaged(b'{"step": 99,"crc":"32eaac10"}') is None
+    True
+    """
+    text = text.rstrip(b"\n")
+    if is_intact(text[:-1]):  # followed by a damaged newline
+        return text[:-1]
+    if is_intact(text) or not _has_checksum(text):
+        return text
+    return _corrected(text)
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object, and leave out its checksum.
+
+    Raises:
+        ValueError: It is damaged, or no JSON object.
+    """
+    if (intact := undamaged(text)) is None:
+        raise ValueError("its checksum does not match")
+    document = json.loads(intact)
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - callers know one error for what cannot be read
+    document.pop(CHECKSUM, None)
+    return document
+
+
+def is_intact(text: bytes) -> bool:
+    """Whether a JSON object without a newline has its right checksum."""
+    return text[-_LENGTH:] == _end(text[:-_LENGTH])
+
+
+def undamaged_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield JSON lines as they were written, with flipped bits corrected, and leave out those that are damaged beyond
+    that. Lines without a checksum and halves of lines are yielded as they are."""
+    before = b""
+    for line in lines:
+        text = line.rstrip(b"\n")
+        changes = None if is_intact(text) else _changes_of_newlines(before, text)
+        if changes is None:
+            if (found := undamaged(text)) is not None:
+                yield found
+        elif changes[0][0] < 0:
+            yield before + changes[0][1] + text
+        else:
+            start = 0
+            for end, _ in changes:
+                yield text[start:end]
+                start = end + 1
+            yield text[start:]
+        before = text
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Damage that was found in a file of JSON lines."""
+
+    corrected: tuple[int, ...] = ()
+    """Numbers of the lines, from 1, in which a flipped bit was corrected."""
+    lost: tuple[int, ...] = ()
+    """Numbers of the lines that cannot be read."""
+
+    def __bool__(self) -> bool:
+        return bool(self.corrected or self.lost)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{_lines(numbers)} {done}"
+            for numbers, done in (
+                (self.corrected, "had a flipped bit, which was corrected"),
+                (self.lost, "cannot be read"),
+            )
+            if numbers
+        ]
+        return "; ".join(parts)
+
+
+def mend(path: Path) -> Damage:
+    """Correct flipped bits in a file of JSON lines, in place, and name the lines that are damaged beyond that.
+
+    Half a line that a killed writer has left is no damage.
+
+    Raises:
+        OSError: The file cannot be read or written.
+    """
+    corrected: list[int] = []
+    lost: list[int] = []
+    patches: list[tuple[int, bytes]] = []
+    start, before = 0, b""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            text = line.rstrip(b"\n")
+            if not is_intact(text):
+                changes = _changes_of_newlines(before, text)
+                if changes is None and _has_checksum(text):
+                    changes = _changes_of(text)
+                if changes is not None:
+                    corrected.append(number)
+                    patches += [(start + position, character) for position, character in changes]
+                    if lost and changes[0][0] < 0 and lost[-1] == number - 1:
+                        lost.pop()
+                elif _has_checksum(text) or _TEXT.fullmatch(text) is None:
+                    lost.append(number)
+            start, before = start + len(line), text
+    if patches:
+        _write(path, patches)
+    return Damage(tuple(corrected), tuple(lost))
+
+
+def _changes_of_newlines(before: bytes, text: bytes) -> list[tuple[int, bytes]] | None:
+    """Positions in a line, and characters for them, by which two lines in one become two, or the line and the one
+    before it become one."""
+    if before and not is_intact(before):
+        for bit in range(8):
+            character = bytes([ord("\n") ^ 1 << bit])
+            if is_intact(before + character + text):
+                return [(-1, character)]
+    ends = [match.end() for match in _END.finditer(text) if match.end() < len(text)]
+    if ends and is_intact(text[ends[-1] + 1 :]):
+        starts = [0, *(end + 1 for end in ends)]
+        if all(is_intact(text[start:end]) for start, end in zip(starts, ends, strict=False)):
+            return [(end, b"\n") for end in ends]
+    return None
+
+
+def _changes_of(text: bytes) -> list[tuple[int, bytes]] | None:
+    found = _corrected(text)
+    if found is None:
+        return None
+    return [
+        (position, found[position : position + 1]) for position in range(len(text)) if text[position] != found[position]
+    ]
+
+
+def _write(path: Path, patches: list[tuple[int, bytes]]) -> None:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        for position, character in patches:
+            os.pwrite(file, character, position)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _end(body: bytes) -> bytes:
+    return b',"crc":"%08x"}' % zlib.crc32(body)
+
+
+def _has_checksum(text: bytes) -> bool:
+    """Whether a text was written with a checksum, as far as damaged characters in its end do not hide that."""
+    end, model = text[-_LENGTH:], _end(b"")
+    return len(end) == _LENGTH and sum(end[position] != model[position] for position in _FIXED) <= MOST_DAMAGED
+
+
+def _corrected(text: bytes) -> bytes | None:
+    """The text with the one bit back that was flipped; None if that does not make its checksum right."""
+    body, end = text[:-_LENGTH], text[-_LENGTH:]
+    right = _end(body)
+    flipped = int.from_bytes(end, "big") ^ int.from_bytes(right, "big")
+    if flipped.bit_count() == 1:
+        return body + right
+    if len(text) > CORRECTED_UP_TO or _END.fullmatch(end) is None:
+        return None
+    # How a flipped bit changes the checksum depends only on its distance from the end: go back until it is in the last
+    # character.
+    changed = zlib.crc32(body) ^ int(end[8:16], 16)
+    for position in range(len(body) - 1, -1, -1):
+        if changed in _BY_BIT:
+            character = body[position] ^ _BY_BIT[changed]
+            return body[:position] + bytes([character]) + body[position + 1 :] + end
+        last = _BY_FIRST_BYTE[changed >> 24]
+        changed = (changed ^ _TABLE[last]) << 8 & 0xFFFFFFFF | last
+    return None
+
+
+def _lines(numbers: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
+    return f"line{'s'[: len(numbers) > 1]} {shown}"

@@ -1,0 +1,29 @@
+"""Folders that a driver has left which was killed before its search began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sweeps.files import UNFINISHED
+from sweeps.folder import COPY_FILE, DRIVER_FILE, DRIVER_LOCK, LOG_FILE, SWEEP_FILE, is_held
+from sweeps.runtime.shared_folder import MARK
+from sweeps.search.samplers.saved_trials import EARLIER_FILE
+from sweeps.storage.state_mirror import SESSION_FILE
+from sweeps.tracking.journal import JOURNAL_FILE, POSITION_FILE
+from sweeps.tracking.parent_run import PARENT_FILE
+
+_BEFORE_THE_SEARCH = {
+    *(DRIVER_LOCK, DRIVER_FILE, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, POSITION_FILE, EARLIER_FILE),
+    *(SESSION_FILE, MARK, PARENT_FILE),
+}
+
+
+def is_unstarted(folder: Path) -> bool:
+    """Whether a folder has only what a driver writes before its search begins, and no driver on this machine holds it.
+
+    If MLflow has no run of its sweep either, nothing is lost with it, and its name is free.
+    """
+    if not folder.is_dir():
+        return False
+    names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir()}
+    return names <= _BEFORE_THE_SEARCH and not is_held(folder)

@@ -1,0 +1,210 @@
+"""Injects faults into running sweeps, and checks after each sweep that nothing is lost, twice, wrong or stuck.
+
+python tests/faults/campaign.py --minutes 20 --seed 0 [--faults 200] [--kind "broker killed"] [--write docs/faults.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from checker import Verdict, check
+from disk import Disk
+from fault_kinds import RESTING, RUNNING, NothingToHit
+from recording import Server
+from stores import SHARED, make_store
+from victim import SEARCHES, Victim
+
+PER_SWEEP = 8
+"""Faults of each sweep."""
+WHOLE_WITHIN_S = 180.0
+"""Seconds in which a sweep must end when no more faults come."""
+STEPS = list(range(20, 201, 20))
+TRIALS = 6
+
+
+@dataclass
+class Outcome:
+    """A sweep, the faults that it had, and what was wrong afterwards."""
+
+    search: str
+    faults: list[str] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
+    left: list[str] = field(default_factory=list)
+    """Processes that outlived their driver."""
+    folder: Path | None = None
+
+
+class Round:
+    """One sweep with its faults."""
+
+    def __init__(self, victim: Victim, deck: list[str], chance: random.Random, until: float) -> None:
+        self._victim, self._deck, self._chance, self._until = victim, deck, chance, until
+        self.outcome = Outcome(victim.search)
+
+    def play(self) -> Outcome:
+        victim = self._victim
+        victim.run()
+        while len(self.outcome.faults) < PER_SWEEP and self._deck and time.monotonic() < self._until:
+            if not victim.wait_for_trials(120):
+                if victim.runs:
+                    self.outcome.verdict.stuck.append("no trial begins to train")
+                    break
+                if not self._go_on():
+                    break
+                continue
+            time.sleep(self._chance.uniform(0.2, 2.0))
+            self._disturb(RUNNING)
+            if not victim.runs and not self._go_on():
+                break
+        self._end()
+        return self.outcome
+
+    def _disturb(self, kinds: dict[str, object]) -> None:
+        """Inject the next fault of these kinds that has something to hit."""
+        for name in [each for each in self._deck if each in kinds]:
+            try:
+                (RUNNING | RESTING)[name](self._victim, self._chance)
+            except NothingToHit:
+                continue
+            self._deck.remove(name)
+            self.outcome.faults.append(name)
+            return
+
+    def _go_on(self) -> bool:
+        """Damage the files of a sweep whose driver has ended, and resume it; returns whether it had not finished."""
+        victim = self._victim
+        self.outcome.left += victim.reap(15)
+        if victim.is_over:
+            return False
+        for _ in range(self._chance.randint(1, 2)):
+            self._disturb(RESTING)
+        victim.resume()
+        return True
+
+    def _end(self) -> None:
+        """Let the sweep end, and check it."""
+        victim, verdict = self._victim, self.outcome.verdict
+        for _ in range(6):
+            status = victim.wait(WHOLE_WITHIN_S)
+            if status is None:
+                verdict.stuck.append(f"the sweep did not end within {WHOLE_WITHIN_S:.0f} s")
+                victim.kill()
+                return
+            self.outcome.left += victim.reap(15)
+            if victim.is_over:
+                break
+            victim.resume()
+        else:
+            verdict.stuck.append(f"resume ends with status {status}")
+            return
+        found = check(victim.folder, victim.name, victim.database, victim.uri, trials=TRIALS, steps=STEPS)
+        for kind, texts in vars(found).items():
+            getattr(verdict, kind).extend(texts)
+
+
+def campaign(folder: Path, seed: int, minutes: float, faults: int, kinds: list[str]) -> list[Outcome]:
+    """Play rounds until the time is over or all faults were injected."""
+    chance, until = random.Random(seed), time.monotonic() + 60 * minutes
+    deck: list[str] = []
+    while len(deck) < faults:
+        deck += chance.sample(kinds, len(kinds))
+    del deck[faults:]
+    (folder / "server").mkdir()
+    make_store(folder / "server" / "mlflow.db")
+    server = Server(folder / "server")
+    outcomes: list[Outcome] = []
+    try:
+        while deck and time.monotonic() < until and _hit_anything(outcomes):
+            search = list(SEARCHES)[len(outcomes) % len(SEARCHES)]
+            own = folder / f"{len(outcomes):03}-{search}"
+            own.mkdir()
+            make_store(own / "mlflow.db")
+            disk = Disk(own / "outputs") if Disk.is_possible() else None
+            on_server = len(outcomes) // len(SEARCHES) % 2 == 0
+            victim = Victim(own, own.name, search, server if on_server else None, disk)
+            try:
+                outcome = Round(victim, deck, chance, until).play()
+            finally:
+                victim.kill()
+                if disk is not None:
+                    disk.unmount()
+            outcome.folder = own
+            outcomes.append(outcome)
+            print_outcome(outcome, outcomes)
+    finally:
+        server.kill()
+    return outcomes
+
+
+def _hit_anything(outcomes: list[Outcome]) -> bool:
+    """Whether the faults that are left have something to hit: the last sweeps had some."""
+    last = outcomes[-2 * len(SEARCHES) :]
+    return len(last) < 2 * len(SEARCHES) or any(each.faults for each in last)
+
+
+def print_outcome(outcome: Outcome, outcomes: list[Outcome]) -> None:
+    """Print a sweep's faults and what was wrong."""
+    number = sum(len(each.faults) for each in outcomes)
+    print(f"{len(outcomes)}. {outcome.search}: {', '.join(outcome.faults)} ({number} in all)", flush=True)
+    for line in outcome.verdict.lines():
+        print(f"   {line}", flush=True)
+    if outcome.left:
+        print(f"   left running: {', '.join(sorted(set(outcome.left)))}", flush=True)
+
+
+def table(outcomes: list[Outcome], seed: int) -> str:
+    """The numbers as Markdown."""
+    kinds = Counter(name for each in outcomes for name in each.faults)
+    rows = ["| kind of fault | injected |", "|---|---|", *(f"| {name} | {kinds[name]} |" for name in sorted(kinds))]
+    total = {kind: sum(len(getattr(each.verdict, kind)) for each in outcomes) for kind in vars(Verdict())}
+    words = ", ".join(f"{number} {kind}" for kind, number in total.items())
+    return "\n".join(
+        [
+            f"Seed {seed}: {sum(kinds.values())} faults of {len(kinds)} kinds in {len(outcomes)} sweeps: {words}.",
+            "",
+            *rows,
+        ]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--kind", action="append", help="only this kind; may be given again")
+    parser.add_argument("--keep", action="store_true", help="keep the folders")
+    parser.add_argument(
+        "--write", type=Path, help="a document with a line `<!-- faults -->`, under which the numbers go"
+    )
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="sweeps-faults-"))
+    print(folder, flush=True)
+    os.environ[SHARED] = str(folder)
+    possible = [each for each in (*RUNNING, *RESTING) if Disk.is_possible() or not each.startswith("disk")]
+    kinds = options.kind or possible
+    outcomes = campaign(folder, options.seed, options.minutes, options.faults, kinds)
+    numbers = table(outcomes, options.seed)
+    print(numbers)
+    if options.write is not None:
+        head, mark, _ = options.write.read_text(encoding="utf-8").partition("<!-- faults -->\n")
+        options.write.write_text(f"{head}{mark}\n{numbers}\n", encoding="utf-8")
+    failed = any(each.verdict for each in outcomes)
+    if not options.keep and not failed:
+        shutil.rmtree(folder, ignore_errors=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

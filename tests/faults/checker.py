@@ -1,0 +1,193 @@
+"""An independent check of a sweep that faults were injected into: MLflow, the study, the folder and what `show` reports
+are compared with each other, by code that shares nothing with the product's own readers of them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+METRIC = "eval/accuracy"
+Points = dict[int, list[float]]
+"""Values by step; one that was recorded twice has two."""
+
+
+@dataclass
+class Verdict:
+    """Mistakes of a sweep, in words, by kind."""
+
+    lost: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.twice or self.wrong or self.stuck)
+
+    def lines(self) -> Iterator[str]:
+        for kind, texts in vars(self).items():
+            yield from (f"{kind}: {text}" for text in texts)
+
+
+@dataclass
+class Recorded:
+    """A trial in MLflow's database."""
+
+    run_id: str
+    status: str
+    tags: dict[str, str]
+    parameters: dict[str, str]
+    points: Points
+
+
+def check(folder: Path, sweep: str, database: Path, uri: str, *, trials: int, steps: list[int]) -> Verdict:
+    """Check a sweep that has ended.
+
+    Args:
+        folder: Where it was started.
+        sweep: Its name.
+        database: MLflow's SQLite file.
+        uri: MLflow's address.
+        trials: Number of trials that it must have.
+        steps: Steps at which a finished trial has reported.
+    """
+    verdict = Verdict()
+    document = _shown(folder, sweep, uri)
+    shown = {trial["trial"]: trial for trial in document["trials"]}
+    recorded = _in_mlflow(database, sweep, verdict)
+    studied = _in_study(folder / "outputs" / sweep / "optuna.log", sweep)
+    names = [f"{number:04}" for number in range(trials)]
+    for source, found in (("show", shown), ("MLflow", recorded), ("the study", studied)):
+        verdict.lost += [f"trial {name} is not in {source}" for name in names if name not in found]
+        verdict.wrong += [f"{source} has a trial {name}" for name in found if name not in names]
+    for name in names:
+        if name in shown and name in recorded and name in studied:
+            measured = _measured(folder / "outputs" / sweep / "trials" / name)
+            _check_trial(name, verdict, shown[name], recorded[name], studied[name], measured, steps)
+    _check_whole(document, recorded, verdict)
+    return verdict
+
+
+def _check_trial(
+    name: str,
+    verdict: Verdict,
+    shown: dict[str, Any],
+    recorded: Recorded,
+    studied: optuna.trial.FrozenTrial,
+    measured: Points,
+    steps: list[int],
+) -> None:
+    if shown["state"] not in ("finished", "pruned"):
+        verdict.lost.append(f"trial {name} is {shown['state']}")
+        return
+    in_study = {"COMPLETE": "finished", "PRUNED": "pruned"}.get(studied.state.name, studied.state.name)
+    states = shown["state"], recorded.tags["sweeps.state"], in_study
+    if len(set(states)) > 1 or recorded.status != "FINISHED":
+        verdict.wrong.append(f"trial {name}: its state is {states} in show, MLflow and the study; {recorded.status}")
+    has_gone_back = any(len(values) > 1 for values in measured.values())  # took over another trial's state
+    for path, value in shown["params"].items():
+        found = float(recorded.parameters.get(path, "nan")), studied.params.get(path)
+        if value != found[0] or (value != found[1] and not has_gone_back):
+            verdict.wrong.append(f"trial {name}: {path} is {value} in show, {found} in MLflow and the study")
+    _check_points(name, verdict, recorded.points, measured, is_finished=shown["state"] == "finished")
+    if shown["state"] == "finished" and (missing := [step for step in steps if step not in recorded.points]):
+        verdict.lost.append(f"trial {name}: steps {missing} are not in MLflow")
+    for step, value in studied.intermediate_values.items():
+        if step in recorded.points and value not in recorded.points[step]:
+            verdict.wrong.append(f"trial {name}, step {step}: {value} in the study, {recorded.points[step]} in MLflow")
+    best = max((value for each in recorded.points.values() for value in each), default=None)
+    if shown["value"] != best:
+        verdict.wrong.append(f"trial {name}: its value is {shown['value']}, the best in MLflow {best}")
+
+
+def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Points, *, is_finished: bool) -> None:
+    """Compare what MLflow has with what the workers measured; those of a pruned trial may have measured more."""
+    for step in sorted(recorded.keys() | measured.keys()):
+        in_mlflow, in_folder = sorted(recorded.get(step, [])), sorted(measured.get(step, []))
+        text = f"trial {name}, step {step}: MLflow has {in_mlflow}, the workers measured {in_folder}"
+        if in_mlflow == in_folder:
+            continue
+        if len(in_mlflow) > len(set(in_mlflow)):
+            verdict.twice.append(text)
+        elif not set(in_mlflow) < set(in_folder):
+            verdict.wrong.append(text)
+        elif is_finished or step <= max(recorded, default=0):
+            verdict.lost.append(text)
+
+
+def _check_whole(document: dict[str, Any], recorded: dict[str, Recorded], verdict: Verdict) -> None:
+    counts = Counter(trial["state"] for trial in document["trials"])
+    if {state: number for state, number in document["counts"].items() if number} != counts:
+        verdict.wrong.append(f"counts are {document['counts']}, the trials {dict(counts)}")
+    values = {name: max(each.points[step][0] for step in each.points) for name, each in recorded.items() if each.points}
+    best = document["best"]
+    if best is None or best["value"] != max(values.values(), default=None):
+        verdict.wrong.append(f"the best is {best and best['value']}, and MLflow has {values}")
+
+
+def _shown(folder: Path, sweep: str, uri: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "sweeps", "show", sweep, "--json", f"--tracking-uri={uri}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def _in_mlflow(database: Path, sweep: str, verdict: Verdict) -> dict[str, Recorded]:
+    """The trials' runs, read with SQL."""
+    found: dict[str, Recorded] = {}
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as rows:
+        tags: dict[str, dict[str, str]] = {}
+        for run, key, value in rows.execute("SELECT run_uuid, key, value FROM tags"):
+            tags.setdefault(run, {})[key] = value
+        for run, status in rows.execute("SELECT run_uuid, status FROM runs WHERE lifecycle_stage = 'active'"):
+            of_run = tags.get(run, {})
+            if of_run.get("sweeps.sweep") != sweep or of_run.get("sweeps.kind") != "trial":
+                continue
+            trial = of_run["sweeps.trial"]
+            if trial in found:
+                verdict.twice.append(f"trial {trial} has two runs in MLflow")
+            points: Points = {}
+            query = "SELECT step, value FROM metrics WHERE run_uuid = ? AND key = ?"
+            for step, value in rows.execute(query, (run, METRIC)):
+                points.setdefault(step, []).append(value)
+            parameters = dict(rows.execute("SELECT key, value FROM params WHERE run_uuid = ?", (run,)))
+            found[trial] = Recorded(run, status, of_run, parameters, points)
+    return found
+
+
+def _in_study(file: Path, sweep: str) -> dict[str, optuna.trial.FrozenTrial]:
+    study = optuna.load_study(study_name=sweep, storage=JournalStorage(JournalFileBackend(str(file))))
+    return {
+        f"{trial.user_attrs['sweeps:trial']:04}": trial
+        for trial in study.get_trials()
+        if "sweeps:trial" in trial.user_attrs
+    }
+
+
+def _measured(folder: Path) -> Points:
+    """Values that a trial's workers have written down themselves: those that were first at a step of each lineage."""
+    found: Points = {}
+    for place in [folder, *sorted(folder.glob("lineage-*"))]:
+        first: dict[int, float] = {}
+        file = place / "reports.jsonl"
+        for line in file.read_bytes().split(b"\n") if file.is_file() else ():
+            try:
+                event = json.loads(line)
+            except ValueError:  # half a line of a killed worker, or a damaged one
+                continue
+            if event["kind"] == "Report" and METRIC in event["metrics"]:
+                first.setdefault(event["step"], event["metrics"][METRIC])
+        for step, value in first.items():
+            found.setdefault(step, []).append(value)
+    return found

@@ -1,0 +1,269 @@
+"""The kinds of faults that the campaign injects: a table of functions, each with one line on what it does.
+
+Those of ``RUNNING`` disturb a sweep that runs, those of ``RESTING`` its files while no driver runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+from victim import WORKER, Victim
+
+Fault = Callable[[Victim, random.Random], object]
+SECONDS = 3.0
+"""Duration of a fault that passes."""
+
+PROCESSES = {
+    "worker": (WORKER,),
+    "Tune actor": ("ray::Trial", "ray::ResourceTrainable"),
+    "broker": ("ray::Broker",),
+    "actor of a worker group": ("ray::SynchronizationActor",),
+    "autoscaling coordinator": ("ray::_AutoscalingCoordinator",),
+    "GCS": ("gcs_server",),
+    "raylet": ("raylet",),
+}
+"""Beginnings of the titles of processes, or names of their programs."""
+
+
+class NothingToHit(Exception):
+    """The sweep has no such process or file at this moment."""
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def one(kind: str, number: int, victim: Victim, chance: random.Random) -> None:
+    """Send a signal to one process."""
+    _signal(chance.choice(_found(victim, kind)), number)
+
+
+def all_of(kind: str, victim: Victim, _: random.Random) -> None:
+    """Kill all processes of a kind at once."""
+    for each in _found(victim, kind):
+        _signal(each, signal.SIGKILL)
+
+
+def paused(kind: str, victim: Victim, chance: random.Random) -> None:
+    """Stop a process for seconds."""
+    process = chance.choice(_found(victim, kind))
+    _signal(process, signal.SIGSTOP)
+    time.sleep(SECONDS)
+    _signal(process, signal.SIGCONT)
+
+
+def driver_gets(number: int, victim: Victim, _: random.Random) -> None:
+    """Send a signal to the driver."""
+    assert victim.process is not None
+    victim.process.send_signal(number)
+
+
+def driver_paused(victim: Victim, _: random.Random) -> None:
+    """Stop the driver for seconds."""
+    assert victim.process is not None
+    victim.process.send_signal(signal.SIGSTOP)
+    time.sleep(SECONDS)
+    victim.process.send_signal(signal.SIGCONT)
+
+
+def group_gets(number: int, victim: Victim, _: random.Random) -> None:
+    """Send a signal to the driver's whole process group, as a terminal that is closed does."""
+    assert victim.process is not None
+    os.killpg(victim.process.pid, number)
+
+
+def everything_killed(victim: Victim, _: random.Random) -> None:
+    """Kill the driver and all of its Ray at once, as when the machine stops."""
+    victim.kill()
+
+
+# --- MLflow ----------------------------------------------------------------------------------------------------------
+
+
+def server_killed(victim: Victim, _: random.Random) -> None:
+    """Kill MLflow's server, and start it again after seconds."""
+    if victim.server is None:
+        raise NothingToHit
+    victim.server.kill()
+    time.sleep(SECONDS)
+    victim.server.start()
+
+
+def server_paused(victim: Victim, _: random.Random) -> None:
+    """Stop MLflow's server for seconds."""
+    if victim.server is None:
+        raise NothingToHit
+    victim.server.signal(signal.SIGSTOP)
+    time.sleep(SECONDS)
+    victim.server.signal(signal.SIGCONT)
+
+
+def database_locked(victim: Victim, _: random.Random) -> None:
+    """Lock MLflow's database for seconds."""
+    database = sqlite3.connect(victim.database, timeout=10, isolation_level=None)
+    with closing(database), suppress(sqlite3.OperationalError):  # others hold it for as long
+        database.execute("BEGIN EXCLUSIVE")
+        time.sleep(SECONDS)
+        database.execute("ROLLBACK")
+
+
+# --- disks and clocks ------------------------------------------------------------------------------------------------
+
+
+def disk_full(victim: Victim, _: random.Random) -> None:
+    """Fill the disk of the sweep's folder for seconds."""
+    if victim.disk is None:
+        raise NothingToHit
+    victim.disk.fill()
+    time.sleep(SECONDS)
+    victim.disk.free()
+
+
+def disk_full_until_the_end(victim: Victim, _: random.Random) -> None:
+    """Fill the disk of the sweep's folder until the driver has ended."""
+    if victim.disk is None:
+        raise NothingToHit
+    victim.disk.fill()
+    victim.wait(60)
+    victim.disk.free()
+
+
+def disk_slow(victim: Victim, _: random.Random) -> None:
+    """Let the disk of the sweep's folder answer no write for seconds."""
+    if victim.disk is None:
+        raise NothingToHit
+    victim.disk.freeze()
+    time.sleep(SECONDS)
+    victim.disk.thaw()
+
+
+def disk_read_only(victim: Victim, _: random.Random) -> None:
+    """Let the disk of the sweep's folder break down, and repair it when the driver has ended."""
+    if victim.disk is None:
+        raise NothingToHit
+    victim.disk.break_down()
+    if victim.wait(120) is None:
+        victim.kill()
+    victim.reap(5)
+    victim.disk.repair()
+
+
+def clock_jumps(seconds: float, victim: Victim, _: random.Random) -> None:
+    """Let the clocks jump, and after seconds back again."""
+    victim.set_clock(seconds)
+    time.sleep(SECONDS)
+    victim.set_clock(0)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def bit_flipped(pattern: str, victim: Victim, chance: random.Random) -> None:
+    """Flip a bit of a file."""
+    file, content = _chosen(victim, pattern, chance)
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    file.write_bytes(content)
+
+
+def block_zeroed(pattern: str, victim: Victim, chance: random.Random) -> None:
+    """Overwrite 64 bytes of a file with zeros."""
+    file, content = _chosen(victim, pattern, chance)
+    start = chance.randrange(len(content))
+    content[start : start + 64] = bytes(len(content[start : start + 64]))
+    file.write_bytes(content)
+
+
+def end_cut(pattern: str, victim: Victim, chance: random.Random) -> None:
+    """Cut the last bytes of a file, within its last line."""
+    file, content = _chosen(victim, pattern, chance)
+    last = len(content) - (content.rstrip(b"\n").rfind(b"\n") + 1)
+    file.write_bytes(content[: -chance.randint(1, max(1, last - 1))])
+
+
+def emptied(pattern: str, victim: Victim, chance: random.Random) -> None:
+    """Cut a file to nothing."""
+    file, _ = _chosen(victim, pattern, chance)
+    file.write_bytes(b"")
+
+
+def newest_checkpoint_removed(victim: Victim, chance: random.Random) -> None:
+    """Remove the newest checkpoint of a trial."""
+    trials = sorted({path.parent for path in victim.sweep.glob("trials/*/step-*")})
+    if not trials:
+        raise NothingToHit
+    shutil.rmtree(sorted(chance.choice(trials).glob("step-*"))[-1])
+
+
+def locks_left(victim: Victim, _: random.Random) -> None:
+    """Leave the lock of a dead writer beside the study, and half a file beside `sweep.json`."""
+    lock = victim.sweep / "optuna.log.lock"
+    if not lock.is_symlink():
+        lock.symlink_to(victim.sweep / "optuna.log")
+    (victim.sweep / "sweep.json.unfinished").write_bytes(b'{"name"')
+
+
+def _found(victim: Victim, kind: str) -> list[psutil.Process]:
+    if not (found := victim.processes(*PROCESSES[kind])):
+        raise NothingToHit
+    return found
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def _chosen(victim: Victim, pattern: str, chance: random.Random) -> tuple[Path, bytearray]:
+    files = sorted(path for path in victim.sweep.glob(pattern) if path.is_file() and path.stat().st_size)
+    if not files:
+        raise NothingToHit
+    file = chance.choice(files)
+    return file, bytearray(file.read_bytes())
+
+
+JUMPS = {"an hour on": 3600.0, "an hour back": -3600.0, "a year on": 3.15e7}
+JOURNAL, STUDY, REPORTS = "tracking.jsonl", "optuna.log", "trials/*/reports.jsonl"
+CHECKPOINTS = "trials/*/step-*/*"
+RUNNING: dict[str, Fault] = {
+    **{f"{kind} killed": partial(one, kind, signal.SIGKILL) for kind in PROCESSES},
+    **{f"{kind} paused": partial(paused, kind) for kind in PROCESSES},
+    "worker terminated": partial(one, "worker", signal.SIGTERM),
+    "all workers killed": partial(all_of, "worker"),
+    "all Tune actors killed": partial(all_of, "Tune actor"),
+    "driver killed": partial(driver_gets, signal.SIGKILL),
+    "driver interrupted": partial(driver_gets, signal.SIGINT),
+    "driver terminated": partial(driver_gets, signal.SIGTERM),
+    "driver hung up": partial(driver_gets, signal.SIGHUP),
+    "driver paused": driver_paused,
+    "process group terminated": partial(group_gets, signal.SIGTERM),
+    "process group interrupted": partial(group_gets, signal.SIGINT),
+    "everything killed": everything_killed,
+    "server killed": server_killed,
+    "server paused": server_paused,
+    "database locked": database_locked,
+    "disk full": disk_full,
+    "disk full until the end": disk_full_until_the_end,
+    "disk slow": disk_slow,
+    "disk read-only": disk_read_only,
+    **{f"clock jumps {name}": partial(clock_jumps, seconds) for name, seconds in JUMPS.items()},
+}
+RESTING: dict[str, Fault] = {
+    **{
+        f"bit flipped in {pattern}": partial(bit_flipped, pattern)
+        for pattern in (JOURNAL, STUDY, REPORTS, CHECKPOINTS, "*.json", "tracking.position")
+    },
+    **{f"block zeroed in {name}": partial(block_zeroed, name) for name in (JOURNAL, STUDY, REPORTS, CHECKPOINTS)},
+    **{f"end cut of {name}": partial(end_cut, name) for name in (JOURNAL, STUDY, REPORTS, CHECKPOINTS)},
+    **{f"emptied {name}": partial(emptied, name) for name in ("sweep.json", "driver.json", "tracking.position")},
+    "newest checkpoint removed": newest_checkpoint_removed,
+    "locks left": locks_left,
+}

@@ -1,0 +1,94 @@
+"""A driver that is killed before its search begins leaves a name that can be used again, or a sweep that goes on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import NO_PREFLIGHT, SHORT, Done
+from stores import make_store
+from test_errors_of_the_driver import run
+
+from sweeps.driver.holding import make_folder
+from sweeps.errors import UserError
+from sweeps.folder import only_driver
+from sweeps.plan.plan import make_plan
+from sweeps.tracking.journal import Journal
+
+SWEEP = ("conf=digits", *SHORT, "search/scheduler=none", "search.num_trials=1", NO_PREFLIGHT, "tracking.report=false")
+RAISING = (sys.executable, str(Path(__file__).with_name("raising.py")))
+DIES_EARLY = """
+import os, signal
+from sweeps.driver.holding import make_folder
+from sweeps.folder import only_driver
+from sweeps.plan.plan import make_plan
+from sweeps.plan.saved_sweep import save
+from sweeps.tracking.journal import Journal
+
+plan = make_plan(["conf=digits"], [], "early", "run")
+make_folder(plan)
+with only_driver(plan.folder, plan.name):
+    save(plan)
+    Journal(plan.folder)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def left(uri: str, tmp_path: Path) -> Path:
+    """Folder of a sweep whose driver was killed just before its run was made in MLflow."""
+    died = subprocess.run([sys.executable, "-c", DIES_EARLY], cwd=tmp_path, check=False)
+    assert died.returncode == -signal.SIGKILL
+    folder = tmp_path / "outputs" / "early"
+    assert {"driver.json", "tracking.jsonl", "sweep.json"} <= {path.name for path in folder.iterdir()}
+    return folder
+
+
+def test_the_name_of_a_sweep_that_was_never_recorded_is_free(left: Path) -> None:
+    plan = make_plan(["conf=digits"], [], "early", "run")
+    make_folder(plan)
+    assert list(left.iterdir()) == []
+
+
+def test_the_name_is_not_free_while_a_driver_holds_the_folder(left: Path) -> None:
+    with only_driver(left, "early"), pytest.raises(UserError, match="exists already"):
+        make_plan(["conf=digits"], [], "early", "run")
+
+
+def test_the_name_is_not_free_if_mlflow_has_the_sweep_or_the_search_has_begun(left: Path, uri: str) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    run_id = client.create_run("0", tags={"sweeps.sweep": "early", "sweeps.kind": "sweep"}).info.run_id
+    plan = make_plan(["conf=digits"], [], "early", "run")
+    with pytest.raises(UserError, match="a sweep named 'early' exists already"):
+        make_folder(plan)
+    assert Journal.is_in(left)
+    client.delete_run(run_id)
+    (left / "optuna.log").touch()
+    with pytest.raises(UserError, match="exists already"):
+        make_plan(["conf=digits"], [], "early", "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "verb"),
+    [
+        ("sweeps.driver.run:joined_cluster", ("run", *SWEEP, "--name=killed")),
+        ("sweeps.driver.run:save", ("run", *SWEEP, "--name=killed", "--resume")),
+        ("sweeps.tracking.recorder:create_parent_run", ("run", *SWEEP, "--name=killed")),
+        ("sweeps.tracking.recorder:create_parent_run", ("run", *SWEEP, "--name=killed", "--resume")),
+        ("sweeps.tracking.recorder:save_views", ("resume", "killed")),
+        ("sweeps.driver.run:_open_session", ("resume", "killed")),
+    ],
+)
+def test_a_sweep_that_was_killed_while_it_started_can_be_run(tmp_path: Path, place: str, verb: tuple[str, ...]) -> None:
+    make_store(tmp_path / "mlflow.db")
+    status, err = run([*RAISING, place, "1", "--kill", "run", *SWEEP, "--name=killed"], tmp_path)
+    assert status == -signal.SIGKILL, err
+    status, err = run([sys.executable, "-m", "sweeps", *verb], tmp_path)
+    assert status == 0, err
+    assert Done.of(tmp_path, "killed").document["counts"]["finished"] == 1

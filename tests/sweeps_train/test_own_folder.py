@@ -1,0 +1,133 @@
+"""Each trial of a user's code works in a folder of its own; the paths of its data stay those of the start folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from running import NO_PREFLIGHT, run
+
+import sweeps_train
+from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder, working_in
+
+COMMON = """
+import json, os, sys, time
+from pathlib import Path
+
+def own_files(lr, table, waits):
+    '''What is in `best.txt`, which each trial writes, when all trials have written theirs.'''
+    import sweeps_train
+    assert float(Path(table).read_text()) == 0.5
+    assert float((sweeps_train.start_folder() / "data" / "rate.csv").read_text()) == 0.5
+    assert not Path("best.txt").exists()
+    Path("best.txt").write_text(str(lr))
+    marks = sweeps_train.start_folder() / "marks"
+    (marks / str(lr)).touch()
+    until = time.monotonic() + 60
+    while len(list(marks.iterdir())) < waits and time.monotonic() < until:
+        time.sleep(0.05)
+    return float(Path("best.txt").read_text())
+"""
+PROGRAMS = {
+    "users.py": """
+import ray.train
+
+def train(config):
+    from common import own_files
+    loss = own_files(config["lr"], config["table"], config["waits"])
+    ray.train.report({"loss": loss})
+""",
+    "script.py": """
+import json, sys
+from common import own_files
+given = dict(word.removeprefix("--").split("=") for word in sys.argv[1:])
+print(json.dumps({"loss": own_files(float(given["lr"]), given["table"], int(given["waits"]))}))
+""",
+}
+TASKS = {
+    "function": "{kind: function, _target_: users.train, arguments: ARGUMENTS}",
+    "script": "{kind: function, framework: script, _target_: script.py, arguments: ARGUMENTS}",
+    "command": """{kind: command, command: "python script.py", arguments: ARGUMENTS,
+      options: {--lr=: "{lr}", --table=: "{table}", --waits=: "{waits}"}}""",
+}
+CONF = """
+defaults: [{task: KIND}, {search: optuna_asha}, {scaling: single_worker}, {checkpoint: best_and_last},
+  {tracking: mlflow}, {cluster: local}, _self_]
+name: own
+seed: 0
+output_dir: outputs
+task: TASK
+space:
+  task.arguments.lr: {type: float, low: 0.1, high: 1.0}
+search: {metric: loss, mode: min, num_trials: 2, max_concurrent: 2}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", TASKS)
+def test_two_trials_at_once_that_write_the_same_name_do_not_read_each_others_file(kind: str, tmp_path: Path) -> None:
+    arguments = "{lr: 0.3, table: data/rate.csv, waits: 2}"
+    conf = CONF.replace("KIND", "command" if kind == "command" else "function")
+    (tmp_path / "own.yaml").write_text(conf.replace("TASK", TASKS[kind].replace("ARGUMENTS", arguments)))
+    for name, text in {"common.py": COMMON, **PROGRAMS}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "marks").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rate.csv").write_text("0.5")
+    done = run(tmp_path, "conf=own.yaml", "cluster.num_cpus=2", "search/scheduler=none", NO_PREFLIGHT, "--name=own")
+    trials = done.document["trials"]
+    assert [trial["value"] for trial in trials] == [trial["params"]["task.arguments.lr"] for trial in trials]
+    assert not (tmp_path / "best.txt").exists()
+    for trial in trials:
+        own = tmp_path / "outputs" / "own" / "trials" / trial["trial"] / "program"
+        assert float((own / "best.txt").read_text()) == trial["value"]
+
+
+def test_the_working_folder_is_the_trials_own_and_as_before_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(START_FOLDER, str(tmp_path))
+    own = own_folder("trials/0003")
+    assert own == tmp_path / "trials" / "0003" / "program"
+    with working_in(own):
+        assert Path.cwd() == own
+        assert start_folder() == sweeps_train.start_folder() == tmp_path
+    assert Path.cwd() == tmp_path
+
+
+def test_a_file_that_only_the_start_folder_has_is_named_with_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(START_FOLDER, str(tmp_path))
+    (tmp_path / "rows.csv").touch()
+    with pytest.raises(FileNotFoundError, match=r"start_folder\(\) / 'rows.csv'"), working_in(own_folder("0003")):
+        Path("rows.csv").read_text()
+    with pytest.raises(FileNotFoundError) as nowhere, working_in(own_folder("0003")):
+        Path("other.csv").read_text()
+    assert "start_folder" not in str(nowhere.value)
+
+
+def test_a_program_that_misses_a_file_of_the_start_folder_is_told_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").touch()
+    lines = ["reading 'rows.csv'", "FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"]
+    assert "{start_folder}/rows.csv" in hint(lines, tmp_path)
+    assert hint(lines[:1], tmp_path) == ""
+    assert hint([lines[1].replace("rows", "other"), "not found: '\0'"], tmp_path) == ""
+
+
+def test_texts_that_name_a_file_of_the_start_folder_become_absolute_and_folders_and_other_texts_do_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").touch()
+    given = {"table": "data/a.csv", "all": ["./data/a.csv", "data/b.csv"], "out": "data/", "name": "data", "lr": 0.1}
+    assert as_seen_from_anywhere(given, tmp_path) == {
+        **given,
+        "table": f"{tmp_path}/data/a.csv",
+        "all": [f"{tmp_path}/data/a.csv", "data/b.csv"],
+    }
+    for text in ("/etc/hostname", "x/" * 5000, "a\0/b", "..", ""):
+        assert as_seen_from_anywhere(text, tmp_path) == text
