@@ -103,8 +103,8 @@ class Strategy:
                 loss = self.task.loss(*self._logits(self.model, on_device(batch, self.workers.device)))
             if is_last:
                 self._before_last_backward(defer_grad_sync=defer_grad_sync)
-            # The gradient of scale * loss, without recording the product.
-            torch.autograd.backward(loss, self.precision.scaler.scale(loss.new_full((), scale)))
+            # Not with `scale` as the loss's gradient: to compare their shapes torch imports SymPy, for a second.
+            self.precision.scaler.scale(loss * scale).backward()
             total += loss.detach()
         self._after_last_backward(defer_grad_sync=defer_grad_sync)
         return total
