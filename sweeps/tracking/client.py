@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request
 from sweeps.errors import TrackingUnreachable
 from sweeps.redact import redact_uri
 from sweeps.tracking.folder_lock import folder_locked
+from sweeps.tracking.new_store import made_from_copy
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import absolute, decodes_paths, sqlite_path
 
@@ -47,14 +48,14 @@ def connect(uri: str) -> MlflowClient:
         TrackingUnreachable: No connection within five seconds, no answer within ten, or the store can't be used.
     """
     _prepare()
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient, __version__
 
     _limit_requests_by_thread()
     if (path := sqlite_path(uri)) is not None:
         check_sqlite_file(path)
     try:
         check_port(uri)
-        with request_limits(REACH_WITHIN_S), _making_tables(path):
+        with request_limits(REACH_WITHIN_S), _making_tables(path, __version__):
             # MLflow opens the file again in each thread: after a change of the working folder a relative path would
             # be another file.
             client = MlflowClient(tracking_uri=absolute(uri))
@@ -64,9 +65,15 @@ def connect(uri: str) -> MlflowClient:
     return client
 
 
-def _making_tables(path: Path | None) -> AbstractContextManager[None]:
-    """Let one process at a time connect to an SQLite store: of two that make its tables, one would fail."""
-    return nullcontext() if path is None else folder_locked(path.absolute().parent, MAKE_TABLES_WITHIN_S)
+@contextmanager
+def _making_tables(path: Path | None, version: str) -> Iterator[None]:
+    """Let one process at a time connect to an SQLite store, since of two that make its tables one would fail; a new one
+    is a copy where this version of MLflow has made one before."""
+    if path is None:
+        yield
+        return
+    with folder_locked(path.absolute().parent, MAKE_TABLES_WITHIN_S), made_from_copy(path, version):
+        yield
 
 
 def _explained(uri: str, error: Exception) -> str:
