@@ -74,7 +74,7 @@ def make_folders_of_decoded_paths() -> None:
     from mlflow.store.db import utils
 
     make = utils._make_parent_dirs_if_sqlite
-    utils._make_parent_dirs_if_sqlite = lambda uri: make(unquote(uri))
+    utils._make_parent_dirs_if_sqlite = lambda db_uri: make(unquote(db_uri))
 
 
 def artifact_repository(uri: str, tracking_uri: str) -> Any:

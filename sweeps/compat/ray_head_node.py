@@ -43,7 +43,7 @@ def lean_head_node(start_script: Path) -> Iterator[None]:
 
     parameter.RayParams = lean_params  # type: ignore[assignment, misc]
     if [*inspect.signature(start_api_server).parameters] == DASHBOARD_TAKES:
-        Node.start_api_server = no_api_server  # type: ignore[method-assign]
+        Node.start_api_server = no_api_server  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -51,7 +51,7 @@ class LeanTrainer(DataParallelTrainer):
                 loop.call_soon_threadsafe(task.cancel)
 
     def _create_default_callbacks(self) -> list[Any]:
-        callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed by Ray as another class
+        callbacks = super()._create_default_callbacks()
         unused = (PlacementGroupCleanerCallback, DatasetsCallback)
         return [each for each in callbacks if not isinstance(each, unused)]
 

@@ -61,7 +61,7 @@ class _ProcessGroupBackend(Backend):
 
 def _free_address() -> tuple[str, int]:
     """Address of this node, and a port that is free on it."""
-    address = ray.util.get_node_ip_address()
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
         free.bind(("", 0))
         return address, free.getsockname()[1]

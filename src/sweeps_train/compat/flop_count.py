@@ -71,8 +71,8 @@ def _is_composite(operator: Any) -> bool:
     which would need more memory than the training does: the gradient of SiLU has seven tensors instead of one."""
     if not isinstance(operator, torch._ops.OpOverload) or operator is torch.ops.prim.device.default:
         return False
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return not any(has_kernel(operator.name(), key) for key in ("CPU", "CUDA"))
+    name = operator._schema.name + (f".{overload}" if (overload := operator._schema.overload_name) else "")
+    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CPU", "CUDA"))
 
 
 def _attention_formulas() -> dict[Any, Callable[..., int]]:

@@ -36,7 +36,7 @@ def leave_out_of(optimizer: type[torch.optim.Optimizer]) -> None:
             _call_directly(function)
         step = vars(cls).get("step")
         if isinstance(step, FunctionType) and step.__code__.co_name == "_use_grad":
-            cls.step = _without_graph_breaks(step)
+            setattr(cls, "step", _without_graph_breaks(step))  # noqa: B010 - of any class
 
 
 def wrap(model: nn.Module, **options: Any) -> DistributedDataParallel:
@@ -65,9 +65,9 @@ def _call_directly(function: Any) -> None:
     setattr(plain, _KEPT, direct)
 
 
-def _without_graph_breaks(usual: Callable[..., Any]) -> Callable[..., Any]:
+def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
     """A step like torch's, which tells the compiler, if there is one, where not to compile."""
-    plain: Any = usual.__wrapped__  # type: ignore[attr-defined]
+    plain: Any = usual.__wrapped__
 
     @functools.wraps(plain)
     def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +86,7 @@ def _answered_without_compiler() -> Iterator[None]:
         yield
         return
     answers = _Answers()
-    torch._dynamo = answers  # type: ignore[assignment]
+    torch._dynamo = answers
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -123,7 +123,7 @@ def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tup
             yield event.start_ns(), event.end_ns()
 
 
-def zero_all(tensors: Sequence[torch.Tensor]) -> None:
+def zero_all(tensors: list[torch.Tensor]) -> None:
     """Fill tensors with zeros, in a few kernels."""
     torch._foreach_zero_(tensors)
 

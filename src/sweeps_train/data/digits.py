@@ -71,4 +71,5 @@ def _shares(counts: npt.NDArray[np.int64], number: int, draws: np.random.RandomS
         chosen = draws.choice(equal, size=min(len(equal), missing), replace=False)
         shares[chosen] += 1
         missing -= len(chosen)
-    return shares.astype(np.int64)
+    whole: npt.NDArray[np.int64] = shares.astype(np.int64)
+    return whole

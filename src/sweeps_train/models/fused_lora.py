@@ -48,7 +48,7 @@ class FusedLinear(Linear):
         x = x.to(dtype)
         dropout = self.lora_dropout[name]
         has_dropout = self.training and getattr(dropout, "p", 0.0) > 0
-        product: torch.Tensor = _FusedProduct.apply(
+        product: torch.Tensor = _FusedProduct.apply(  # type: ignore[no-untyped-call]
             x,
             dropout(x) if has_dropout else None,
             weight,
@@ -85,7 +85,7 @@ class _FusedProduct(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         adapted, hidden, weight, down, up = ctx.saved_tensors
         rows = gradient.reshape(-1, gradient.shape[-1])
         of_hidden = _scaled_product(rows, up, ctx.scale)

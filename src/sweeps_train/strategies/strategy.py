@@ -147,7 +147,8 @@ class Strategy:
         if before_backward is not None:
             before_backward()
         # Not with the factor as the loss's gradient: to compare their shapes torch imports SymPy, for a second.
-        self.precision.scaler.scale(loss * factor.to(loss.dtype)).backward()
+        scaled: Any = self.precision.scaler.scale(loss * factor.to(loss.dtype))
+        scaled.backward()
         return loss.detach()
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
