@@ -53,7 +53,7 @@ def curves_image(
             _text(LEFT - 6, _y(high, low - margin, high + margin) + 4, f"{high:.4g}", "end"),
             _text(LEFT - 6, _y(low, low - margin, high + margin) + 4, f"{low:.4g}", "end") if high > low else "",
             _text(LEFT, HEIGHT - 8, "0", "start"),
-            _text(WIDTH - RIGHT, HEIGHT - 8, f"{counted(int(last), 'step')}", "end"),
+            _text(WIDTH - RIGHT, HEIGHT - 8, f"{counted(round(last), 'step')}", "end"),
             _text(LEFT, TOP - 10, metric, "start"),
             *lines,
             "</svg>",

@@ -86,7 +86,7 @@ def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails()
 class _FailingRecorder(_Told):
     """Its journal cannot be written when a trial ends."""
 
-    def end(self, *arguments: Any) -> None:
+    def end(self, *arguments: Any, **_: Any) -> None:
         raise self.error
 
     error: Exception

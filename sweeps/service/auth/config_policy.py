@@ -161,8 +161,8 @@ class ConfigPolicy:
         elif item.reach is Reach.ENVIRONMENT and isinstance(item.value, list):
             for each in item.value:
                 if not self._is_allowed_variable(str(each)):
-                    why = "is not among the environment variables that access.allowed_env allows; leave it out"
-                    yield each, f"{each} {why}"
+                    reason = "is not among the environment variables that access.allowed_env allows; leave it out"
+                    yield each, f"{each} {reason}"
         elif item.reach is Reach.TRIALS and item.value is None:
             yield item.value, "sweeps of the service are read by their names; give the address of another server"
         elif item.value is not None and (refusal := self._refusal(item.reach, item.value)):
