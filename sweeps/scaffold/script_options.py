@@ -68,7 +68,7 @@ def read_script(path: Path) -> ScriptOptions:
         )
     unique = list({option.name: option for option in options}.values())
     metrics = printed_metrics(tree)
-    if style == "hydra" and not metrics and (logged := hydra_options.lightning_log(path, hydra, unique)) is not None:
+    if hydra is not None and not metrics and (logged := hydra_options.lightning_log(path, hydra, unique)) is not None:
         return ScriptOptions(style, unique, [logged.metric], [logged.source], [logged.word], notes)
     if style in ("hydra", "globals") and not metrics:
         patterns = printed_patterns(tree, METRIC_NAMES)
