@@ -76,4 +76,4 @@ def _of_group(group: str, groups: list[str]) -> str:
 
 
 def _nearest(name: str, search_path: ConfSearchPath) -> str:
-    return did_you_mean(name, [*search_path.groups(), *(each.name for each in fields(SweepConfig))], listed=0)
+    return did_you_mean(name, [*search_path.groups(), *(field.name for field in fields(SweepConfig))], listed=0)

@@ -499,21 +499,8 @@ def test_a_config_with_parts_of_hydras_own_program_says_what_to_write_here(
 
 
 def test_a_sweep_that_extends_one_with_a_space_of_its_own_is_told_how_to_remove_it(tmp_path: Path) -> None:
-    groups = [
-        "task: image_classification",
-        "model: conv_net",
-        "data: digits",
-        "train: classifier",
-        "scaling: two_workers",
-    ]
-    groups += [
-        "search: optuna_asha",
-        "strategy: ddp",
-        "checkpoint: last",
-        "tracking: mlflow",
-        "cluster: local",
-        "_self_",
-    ]
+    groups = ["task: image_classification", "model: conv_net", "data: digits", "train: classifier", "strategy: ddp"]
+    groups += ["scaling: two_workers", "search: optuna_asha", "checkpoint: last", "tracking: mlflow", "cluster: local"]
     (tmp_path / "base.yaml").write_text(
         yaml.dump({"defaults": [*map(yaml.safe_load, groups), "_self_"], "name": "base", "search": {"num_trials": 2}})
         + "  metric: eval/loss\n  mode: min\nspace:\n  train.lr: {type: float, low: 0.1, high: 1}\n"
