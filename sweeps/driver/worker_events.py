@@ -26,6 +26,8 @@ from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_
 from sweeps.wording import counted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sweeps.search.schedulers.pbt import Exploit
     from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.recorder import Recorder
@@ -100,10 +102,10 @@ class WorkerEvents:
             up_to: Last step to take; default: all.
             after: Last step that was taken before, but for a checkpoint of it.
         """
-        self._mend_report_logs(trial)
         for num_exploits, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
             if num_exploits < self._recorder.trials.exploits(trial):
                 continue  # all of it was recorded before the trial continued from another one's state
+            self._mend_report_log(folder)
             with self._state.lock:
                 self._record_exploit(trial, num_exploits)
             self.take(
@@ -122,13 +124,12 @@ class WorkerEvents:
                         for event in read_report_log(str(folder), status.step):
                             self._record_log(event, competes=isinstance(event, Report) and event.competes)
 
-    def _mend_report_logs(self, trial: str) -> None:
-        """Correct flipped bits in a trial's report logs, and say what is damaged beyond that."""
-        for folder in checkpoint_folders(self._state.folder / "trials", trial):
-            file = folder / REPORT_LOG_FILE
-            with contextlib.suppress(OSError):  # there is none, or it can only be read
-                if damage := mend(file):
-                    self._state.announce(f"{file}: {damage}")
+    def _mend_report_log(self, folder: Path) -> None:
+        """Correct flipped bits in a report log, and say what is damaged beyond that."""
+        file = folder / REPORT_LOG_FILE
+        with contextlib.suppress(OSError):  # there is none, or it can only be read
+            if damage := mend(file):
+                self._state.announce(f"{file}: {damage}")
 
     def reports(self, trial: str) -> list[Report]:
         """The evaluations in a trial's report logs that the search judges."""
