@@ -22,6 +22,6 @@ def write_open_files() -> None:
     """Write what open files hold back."""
     gc.unfreeze()  # `MemoryCleanup` has hidden some
     for each in gc.get_objects():
-        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
-            with contextlib.suppress(OSError, ValueError):  # open for reading, or its disk is gone
+        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+            with contextlib.suppress(OSError, ValueError):  # it is closed or open for reading, or its disk is gone
                 each.flush()
