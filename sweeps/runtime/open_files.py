@@ -10,13 +10,18 @@ import io
 
 def write_open_files_at_exit() -> None:
     """Write what open files hold back when this process ends, after its exit handlers that are registered later."""
-    atexit.register(_write_open_files)
+    atexit.register(_exit)
 
 
-def _write_open_files() -> None:
+def _exit() -> None:
+    write_open_files()
+    gc.freeze()  # else Python searches all objects of the libraries for garbage as it ends, for seconds
+
+
+def write_open_files() -> None:
+    """Write what open files hold back."""
     gc.unfreeze()  # `MemoryCleanup` has hidden some
     for each in gc.get_objects():
-        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
-            with contextlib.suppress(OSError, ValueError):  # open for reading, or its disk is gone
+        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+            with contextlib.suppress(OSError, ValueError):  # it is closed or open for reading, or its disk is gone
                 each.flush()
-    gc.freeze()  # else Python searches all objects of the libraries for garbage as it ends, for seconds

@@ -12,7 +12,7 @@ from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
-from sweeps.runtime.open_files import write_open_files_at_exit
+from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
 from sweeps.runtime.pool_evaluator import PoolEvaluator
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
@@ -63,6 +63,7 @@ def train_assignments(config: dict[str, Any]) -> None:
             ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))
             raise
         except BaseException as error:  # noqa: BLE001 - sys.exit too
+            write_open_files()
             description = redacted_error(describe_exception(error, rank, num_workers))
             ray.get(broker.worker_failed.remote(*attempt, description))
             raise WorkerFailed(description.described) from None  # the error itself may not be picklable

