@@ -233,8 +233,19 @@ def test_a_table_that_does_not_fit_is_answered_without_ray_and_optuna(tmp_path: 
     assert loaded_libraries(*command, mistake="no column config_id") & SLOW == {"pandas"}
 
 
-def test_the_process_of_the_broker_loads_no_torch() -> None:
-    assert loaded_libraries("-c", "import sweeps.runtime.broker") & SLOW == {"ray"}
+@pytest.mark.parametrize(
+    ("modules", "needed"),
+    [
+        pytest.param("sweeps.runtime.broker", {"ray"}, id="broker"),
+        pytest.param("sweeps.runtime.trainable", {"ray", "pandas"}, id="Tune actor"),  # Tune itself imports pandas
+        pytest.param("sweeps.driver.run", set(), id="driver before Ray"),
+        pytest.param("sweeps.driver.tuner, sweeps.driver.stages", {"ray", "pandas", "optuna"}, id="driver"),
+    ],
+)
+def test_a_process_that_does_not_train_loads_no_torch_and_nothing_slow_that_it_does_not_need(
+    modules: str, needed: set[str]
+) -> None:
+    assert loaded_libraries("-c", f"import {modules}") & (SLOW | {"scipy"}) == needed
 
 
 def loaded_libraries(*command: str, mistake: str | None = None) -> set[str]:

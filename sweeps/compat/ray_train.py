@@ -7,15 +7,15 @@ import contextlib
 import dataclasses
 from typing import Any
 
-from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
-    get_or_create_autoscaling_coordinator,
-)
 from ray.train import FailureConfig
-from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+REQUESTS = ("_send_resource_request", "_maybe_send_resource_request", "_cancel_resource_request")
+"""Methods of a scaling policy that tell Ray's autoscaler what a worker group needs, by an actor of their own."""
 
 
 class ControllerHooks(ControllerCallback, WorkerGroupCallback):
@@ -30,14 +30,16 @@ def without_retries() -> FailureConfig:
     return FailureConfig(**limits)  # type: ignore[arg-type]  # typed by Ray as another class
 
 
-class LeanTorchTrainer(TorchTrainer):
-    """``TorchTrainer`` without three actors that it starts for each worker group.
+class LeanTrainer(DataParallelTrainer):
+    """Ray's trainer without three actors that it starts for each worker group.
 
-    The controller runs in the process that calls ``fit``: as an actor, a process of its own would import torch before
-    any worker starts. The placement group cleaner may fail forever (ray#58515, ray#61756, ray#65443), so the owner must
-    free the group itself; the manager of Ray Data is of no use to workers that read no Ray Data.
+    The controller runs in the process that calls ``fit``, and not in one of its own, which would start before any
+    worker does. The placement group cleaner may fail forever (ray#58515, ray#61756, ray#65443), so the owner must free
+    the group itself; the manager of Ray Data is of no use to workers that read no Ray Data.
     """
 
+    cluster_grows = True
+    """Whether an autoscaler is to hear what the workers need, by an actor that Ray starts for the whole cluster."""
     _running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     def abort(self) -> None:
@@ -54,6 +56,9 @@ class LeanTorchTrainer(TorchTrainer):
         return [each for each in callbacks if not isinstance(each, unused)]
 
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
+        if not self.cluster_grows:
+            for method in REQUESTS:
+                setattr(arguments["scaling_policy"], method, lambda: None)
         return asyncio.run(self._control(arguments))
 
     async def _control(self, arguments: dict[str, Any]) -> Any:
@@ -77,4 +82,8 @@ class Aborted(Exception):
 
 def start_autoscaling_coordinator() -> None:
     """Start Ray's one actor that hears of every worker group's resources, without waiting for it."""
+    from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
+        get_or_create_autoscaling_coordinator,
+    )
+
     get_or_create_autoscaling_coordinator()  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
+from sweeps.search.advisors.memory import import_early
 from sweeps.search.not_pickled import NotPickled
 
 
@@ -47,6 +48,11 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._searcher.tune_trials[trial.trial_id] = trial
         retry_only_what_may_pass(trial, self._searcher.alike)
         self._session.lifecycle.started(trial.config, trial.num_failures + 1)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
+    ) -> None:
+        import_early()  # not before: the first workers need the processors to start
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._session.lifecycle.ended(trial.config, trial.last_result)

@@ -39,6 +39,9 @@ def joined_cluster(plan: Plan) -> Iterator[Connection]:
                 stack.close()
                 code = _packed(stack, plan, with_sweeps=not all(view.has_sweeps for view in views))
                 cluster = stack.enter_context(connected(plan.config, code=code))
+            from sweeps.compat.ray_train import start_autoscaling_coordinator
+
+            start_autoscaling_coordinator()  # else the first worker group would start it and wait for it
         yield cluster
 
 

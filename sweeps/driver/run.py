@@ -216,7 +216,6 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 
 def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
-    from sweeps.compat.ray_train import start_autoscaling_coordinator
     from sweeps.driver.confirmation import begin_confirmation, begin_unconfirmed, end_confirmation
     from sweeps.driver.reconcile import reconcile
     from sweeps.driver.repeats import RepeatSearcher
@@ -225,7 +224,6 @@ def _search(plan: Plan, session: Session) -> str:
     from sweeps.runtime.trainable import TrialContext
     from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 
-    start_autoscaling_coordinator()  # else the first worker group would start it and wait for it
     state, shutdown = session.state, session.state.shutdown
     # Trials do not use the tracking store, whose address may hold a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
@@ -321,9 +319,7 @@ def _train_stages(
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
     """Let Tune run trials until the limiter's searcher has no more; returns the plan, as it was extended meanwhile."""
     from sweeps.driver.capacity import Capacity
-    from sweeps.search.advisors.memory import import_early
 
-    import_early()  # while the first workers start
     capacity = Capacity(plan, session, limiter)
     requests = RequestHandler(plan, session, limiter, capacity, signals)
     with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():

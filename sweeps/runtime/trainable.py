@@ -154,6 +154,7 @@ class Trial(tune.Trainable):
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=scaling.hang_timeout_s,
             spare_processes=sweep.spare_processes,
+            cluster_grows=sweep.cluster.address != "local",
             storage_path=context.ray_train_folder,
         )
         self._slot.release(spec, reuse=sweep.warm)

@@ -1,6 +1,6 @@
 """Worker groups: where worker processes are started, reused for further trials, rebuilt after a death, and freed.
 
-A slot is one running worker group (one ``TorchTrainer``) that trials are given to, one after another. A warm slot
+A slot is one running worker group (one trainer of Ray Train) that trials are given to, one after another. A warm slot
 outlives its trials: processes, process group, imported libraries, tokenized data and base model stay. Ray Train leaves
 the workers of a trial that was stopped early to a cleaner that may never succeed (ray#58515, ray#61756, ray#65443):
 here the slot frees its own, at once, and the cleaner is not started.
@@ -18,10 +18,9 @@ from typing import Any, Literal
 
 import ray
 from ray.train import RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig
 from ray.util import remove_placement_group
 
-from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer, without_retries
+from sweeps.compat.ray_train import ControllerHooks, LeanTrainer, without_retries
 from sweeps.compat.ray_train_workers import execute, placement_group, worker_processes
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import ROOM_TIMEOUT
@@ -30,6 +29,7 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
 from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.placement import Workers
+from sweeps.runtime.process_group import ProcessGroup
 from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm
 from sweeps.runtime.worker_loop import train_assignments
@@ -69,6 +69,8 @@ class WorkerGroupSpec:
     """Seconds of silence after which the workers count as hanging."""
     spare_processes: Literal["always", "after a failure", "never"]
     """Sweeps in which worker processes are started ahead."""
+    cluster_grows: bool
+    """Whether the cluster may get more nodes."""
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
 
@@ -109,10 +111,12 @@ class Slot:
     def __init__(self, name: str, spec: WorkerGroupSpec, broker: Any):
         self.spec = spec
         self._name, self._broker = name, broker
-        self._trainer = LeanTorchTrainer(
+        self._trainer = LeanTrainer(
             train_assignments,
             train_loop_config={"slot": name, "broker": broker},
-            torch_config=TorchConfig(timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)),
+            backend_config=ProcessGroup(
+                "nccl" if spec.use_gpu else "gloo", timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)
+            ),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.use_gpu,
@@ -130,6 +134,7 @@ class Slot:
                 worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,
             ),
         )
+        self._trainer.cluster_grows = spec.cluster_grows
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)
         self._attempt: tuple[str, int] | None = None
         """Trial and number of the attempt that the slot was last given."""

@@ -12,10 +12,11 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
 from ray.train.v2._internal.execution.worker_group import WorkerGroup
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker
 
-from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer, without_retries
+from sweeps.compat.ray_train import REQUESTS, ControllerHooks, LeanTrainer, without_retries
 from sweeps.compat.ray_train_workers import health_check_error
 
 
@@ -31,8 +32,8 @@ def test_the_controller_calls_these_hooks_of_its_callbacks() -> None:
 
 def test_a_trainer_makes_its_callbacks_by_a_method_that_can_leave_some_out(tmp_path: Any) -> None:
     storage = RunConfig(name="contract", storage_path=str(tmp_path))
-    trainer = LeanTorchTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=1), run_config=storage)
-    usual: Any = super(LeanTorchTrainer, trainer)
+    trainer = LeanTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=1), run_config=storage)
+    usual: Any = super(LeanTrainer, trainer)
     left_out = (PlacementGroupCleanerCallback, DatasetsCallback)
     assert {type(each) for each in usual._create_default_callbacks()} > set(left_out), "Ray starts them elsewhere"
     assert not [each for each in trainer._create_default_callbacks() if isinstance(each, left_out)]
@@ -52,8 +53,14 @@ def test_a_controller_can_run_outside_of_an_actor() -> None:
     assert inspect.iscoroutinefunction(controller.run)
     assert parameters(controller.get_result) == parameters(controller.get_worker_group) == ["self"]
     assert parameters(WorkerGroup.abort) == ["self"]
-    usual: Any = super(LeanTorchTrainer, LeanTorchTrainer)
+    usual: Any = super(LeanTrainer, LeanTrainer)
     assert parameters(usual._initialize_and_run_controller) == ["self", "controller_init_kwargs"]
+
+
+def test_the_policy_of_a_trainer_tells_the_autoscaler_by_methods_that_can_be_left_out() -> None:
+    policy: Any = create_scaling_policy(ScalingConfig(num_workers=1))
+    for method in REQUESTS:
+        assert parameters(getattr(policy, method)) == [], "Ray's actor for the autoscaler would be started"
 
 
 def test_a_failed_health_check_carries_the_error_of_the_workers_actor() -> None:

@@ -80,9 +80,9 @@ def test_operations_among_workers_may_take_a_minute_more_than_a_hang(
         def fit(self) -> None:
             pass
 
-    monkeypatch.setattr(worker_group, "LeanTorchTrainer", Trainer)
+    monkeypatch.setattr(worker_group, "LeanTrainer", Trainer)
     Slot("slot", given[1], answering())
-    assert asked["torch_config"].timeout_s == 90 + DIAGNOSIS_S
+    assert asked["backend_config"].timeout_s == 90 + DIAGNOSIS_S
     assert asked["scaling_config"].resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
 
 

@@ -192,6 +192,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         environment={},
         hang_timeout_s=1.0,
         spare_processes="never",
+        cluster_grows=False,
         storage_path="",
     )
     told = worker_group._HandlesToBroker("slot", broker, spec).on_controller_start_worker_group()

@@ -7,6 +7,7 @@ import math
 import threading
 import warnings
 from collections.abc import Hashable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,8 +36,9 @@ MIN_RELATIVE_ERROR = 0.05
 MIB_OF_GIB = 1024
 
 
+@cache
 def import_early() -> None:
-    """Import scikit-learn in a thread, so that no trial waits seconds for it at the first estimate."""
+    """Import scikit-learn in a thread, once, so that no trial waits seconds for it at the first estimate."""
     threading.Thread(
         target=importlib.import_module, args=("sklearn.gaussian_process",), name="imports", daemon=True
     ).start()

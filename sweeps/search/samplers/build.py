@@ -29,10 +29,8 @@ from sweeps.config.samplers import CurveSampler as CurveConfig
 from sweeps.config.samplers import PredictedSampler as PredictedConfig
 from sweeps.search.samplers.bohb import RungSampler
 from sweeps.search.samplers.candidates import Allows
-from sweeps.search.samplers.curves import CurveSampler
 from sweeps.search.samplers.custom import make_custom_sampler
 from sweeps.search.samplers.limited_history import LimitedHistorySampler
-from sweeps.search.samplers.predicted import PredictedSampler
 from sweeps.search.samplers.qmc import SpaceFillingSampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
@@ -90,6 +88,8 @@ def build_sampler(
     if isinstance(sampler, PredictedConfig):
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
         made_tpe = build_sampler(model, seed, space, earlier, objectives)
+        from sweeps.search.samplers.predicted import PredictedSampler  # it and CurveSampler load much of SciPy
+
         return PredictedSampler(made_tpe, sampler.startup_trials, seed)
     if isinstance(sampler, CustomSampler):
         made = make_custom_sampler(sampler, seed)
@@ -107,6 +107,8 @@ def build_sampler(
         return WarmStartedCmaEs(make, seed, earlier)
     made_again: BaseSampler
     if isinstance(sampler, CurveConfig):
+        from sweeps.search.samplers.curves import CurveSampler
+
         first = build_sampler(RandomSampler(kind="random"), seed, space)
         made_again = CurveSampler(first, space, sampler.startup_trials, seed, lookup, allows)
     else:

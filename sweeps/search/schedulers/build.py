@@ -21,7 +21,6 @@ from sweeps.config.schedulers import (
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutable_params import mutated_paths
@@ -71,6 +70,8 @@ def build_scheduler(
             longest = thawing.longest or longest_trial(composition, space, thawing.resource, lookup)
             further = dict(zip(search.metrics[1:], search.modes[1:], strict=True))
             asked: dict[str, Any] = {"further": further, "lookup": lookup, "remaining_s": remaining_s}
+            from sweeps.search.schedulers.freeze_thaw import FreezeThaw  # loads much of SciPy
+
             return FreezeThaw(thawing.resource, thawing.grace, longest, thawing.eta, space, decisions, **asked)
         case MedianScheduler() as median:
             return MedianStopping(median.resource, median.grace, median.min_trials, decisions)

@@ -1,0 +1,71 @@
+"""Workers of a process that loads no torch itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ASKED = """
+import json, sys
+import ray
+from ray.train import RunConfig, ScalingConfig
+from sweeps.compat.ray_train import LeanTrainer
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.runtime.broker import start_broker
+from sweeps.runtime.cluster import connected
+from sweeps.runtime.process_group import ProcessGroup
+
+NAMED = ("ray.tune", "torch", "sklearn", "scipy", "mlflow", "optuna", "datasets", "transformers")
+
+def modules(_=None):
+    return [name for name in NAMED if name in sys.modules]
+
+def train(config):
+    import os
+    import torch
+    import torch.distributed as group
+    variables = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "RANK", "WORLD_SIZE", "ACCELERATE_TORCH_DEVICE")
+    total = torch.ones(1)
+    group.all_reduce(total)
+    told = [group.get_world_size(), group.get_backend(), total.item(), [os.environ[name] for name in variables]]
+    with open(f"{config['folder']}/{group.get_rank()}", "w") as file:
+        json.dump([modules(), told], file)
+
+class Actor:
+    def __init__(self):
+        import sweeps.runtime.trainable
+
+    def train(self, folder):
+        trainer = LeanTrainer(
+            train,
+            train_loop_config={"folder": folder},
+            backend_config=ProcessGroup("gloo", 60),
+            scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1}),
+            run_config=RunConfig(name="test", storage_path=folder),
+        )
+        trainer.cluster_grows = False
+        trainer.fit()
+
+with connected(compose_sweep("digits", ["cluster.num_cpus=2"], ConfSearchPath()).config):
+    broker, actor = start_broker(), ray.remote(num_cpus=0)(Actor).remote()
+    ray.get(actor.train.remote(sys.argv[1]))
+    found = {"broker": ray.get(broker.__ray_call__.remote(modules))}
+    found["actor"] = ray.get(actor.__ray_call__.remote(modules))
+    found["named actors"] = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True)]
+print(json.dumps(found))
+"""
+
+
+def test_only_workers_load_torch_and_find_each_other(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ASKED, str(tmp_path)]
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"broker": [], "actor": ["ray.tune"], "named actors": []}
+    for rank in range(2):
+        loaded, told = json.loads((tmp_path / str(rank)).read_text())
+        assert set(loaded) - {"ray.tune"} == {"torch"}
+        assert told == [2, "gloo", 2.0, [str(rank), "2", "0", str(rank), "2", "cpu"]]
