@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
 from sweeps_train.compat.flop_count import FlopCount
+from sweeps_train.compat.late_compiler import compiler_is_loaded
 from sweeps_train.measurement import Measurement
 from sweeps_train.strategies import Strategy
 
@@ -46,7 +47,8 @@ class FlopMeter:
         measurement = self._measurement
         # Compiled code is not counted, and torch would never again run a compiled function that was called while
         # operations are counted. So this step is not compiled.
-        eager = functools.partial(torch.compiler.set_stance, "force_eager")
+        compiles = compiler_is_loaded()
+        eager = functools.partial(torch.compiler.set_stance, "force_eager") if compiles else nullcontext
         with measurement.around(eager), measurement.around(FlopCount) as count:
             yield
         if count is not None and not measurement.failed:

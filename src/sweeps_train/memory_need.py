@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from sweeps_train.compat.fake_tensors import PeakMemory, fake_process_group, fake_tensors
+from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import TextData, Train, TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import DDP, Pipeline, num_stages
 from sweeps_train.data.sampler import Batch
@@ -19,7 +20,6 @@ from sweeps_train.distributed import Workers
 from sweeps_train.optimizer import build_optimizer
 from sweeps_train.precision import Precision
 from sweeps_train.strategies import Strategy, build_strategy
-from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.stages import Stage
 from sweeps_train.strategies.strategy import trained_parameters

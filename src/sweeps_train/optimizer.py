@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from sweeps_train.compat.late_compiler import leave_out_of
 from sweeps_train.config import BITSANDBYTES_OPTIMIZERS, CustomOptimizer, Train
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.targets import call_target
@@ -52,8 +53,10 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.
     # fused: one kernel for all parameters, on CPUs too.
     if config.optimizer == "sgd":
         is_sharded = any(mesh is not None for _, mesh in groups)  # torch's fused SGD takes no DTensor
+        leave_out_of(torch.optim.SGD)
         return torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=None if is_sharded else True)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    leave_out_of(kind)
     return kind(settings, lr=config.lr, betas=betas, fused=True)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,18 @@ from torch.profiler import profile
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
+
+
+def is_dtensor(tensor: object) -> TypeGuard[DTensor]:
+    """Whether a tensor is sharded over workers by torch, whose module for that takes seconds to import: before it is
+    imported, there is none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local_shard(tensor: torch.Tensor) -> torch.Tensor:
+    """This worker's shard of a ``DTensor``; a plain tensor itself."""
+    return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
 def multiply_in_place(tensors: list[torch.Tensor], factor: float | torch.Tensor) -> None:

@@ -26,9 +26,9 @@ from sweeps_train.config import (
     TextData,
     TrainingConfig,
 )
-from sweeps_train.data.documents import BUILTIN_DOCSTRINGS
 from sweeps_train.data.files import local_files
-from sweeps_train.data.standard_library import source_files
+from sweeps_train.data.sklearn_files import files_of_sklearn
+from sweeps_train.data.standard_library import BUILTIN_DOCSTRINGS, source_files
 from sweeps_train.tables.files import TYPES
 
 BLOCK = 2**20
@@ -54,7 +54,7 @@ def data_fingerprints(
         return _program(config.task)
     data = config.data
     if isinstance(data, DigitsData):
-        return {"digits": _files(_files_of_sklearn("digits.csv.gz"))}
+        return {"digits": _files(files_of_sklearn("digits.csv.gz"))}
     if isinstance(data, CustomData):
         return _function(data.target, data.arguments)
     paths = [data.path, *([data.eval_path] if data.eval_path is not None else [])]
@@ -65,7 +65,7 @@ def data_fingerprints(
 
 def _table(config: TableData, path: str) -> str | None:
     if path.startswith("builtin:"):
-        return _files(_files_of_sklearn(f"{path.removeprefix('builtin:')}*.csv*"))
+        return _files(files_of_sklearn(f"{path.removeprefix('builtin:')}*.csv*"))
     if "://" in path:
         return None
     try:
@@ -100,13 +100,6 @@ def _hub_commit(name: str, config: TextData) -> str | None:
             return None
         commit = revision
     return f"{commit}/{config.subset}" if config.subset else commit
-
-
-def _files_of_sklearn(pattern: str) -> list[Path]:
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        return []
-    return sorted((Path(spec.origin).parent / "datasets" / "data").glob(pattern))
 
 
 def _function(target: str, arguments: dict[str, Any]) -> dict[str, str | None]:

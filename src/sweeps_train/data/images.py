@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from sweeps_train.config import CustomData, DigitsData
+from sweeps_train.data.digits import load_digits, split_by_class
 from sweeps_train.data.sampler import Batch
 from sweeps_train.tables.train_part import train_part
 from sweeps_train.targets import call_target
@@ -117,17 +118,13 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
 def _digits(config: DigitsData) -> tuple[ImageSamples, ImageSamples]:
     """1,797 images of shape (1, 8, 8) with values from -1 to 1, split in the same way in every class and for every
     seed."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = load_digits()
     images = torch.from_numpy(pixels).float().view(-1, 1, 8, 8) / 8 - 1
-    rows = range(len(labels))
-    train, held_out = train_test_split(rows, test_size=config.eval_fraction, random_state=0, stratify=labels)
+    train, held_out = split_by_class(labels, config.eval_fraction)
     if config.train_fraction < 1:
         used = train_part(len(train), config.train_fraction, 0, labels[train].tolist())
         train = [train[index] for index in used]
-    classes = torch.from_numpy(labels).long()
+    classes = torch.from_numpy(labels)
     names = tuple(map(str, range(10)))
     return ImageSamples(TensorDataset(images[train], classes[train]), names), ImageSamples(
         TensorDataset(images[held_out], classes[held_out]), names

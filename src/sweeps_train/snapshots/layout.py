@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
+from sweeps_train.compat.torch import local_shard
 from sweeps_train.machine_memory import available_memory, machine_memory
-from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.tensor_file import TensorSpec, create, mapped, spec_of
 from sweeps_train.training_state import TENSORS_FILE
 

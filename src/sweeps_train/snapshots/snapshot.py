@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from sweeps_train.checkpoint import METRICS_FILE, write_json, write_training_config
+from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import TrainingConfig
 from sweeps_train.device import copy_all, is_accelerator, pins_memory
 from sweeps_train.optimizer import own_state
@@ -36,7 +37,6 @@ from sweeps_train.snapshots.layout import (
 from sweeps_train.snapshots.link import link_workers
 from sweeps_train.snapshots.page_lock import PageLock
 from sweeps_train.strategies import Strategy
-from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.tensor_file import TensorSpec, spec_of
 from sweeps_train.training_state import WorkerState, own_tensors, write_state
 

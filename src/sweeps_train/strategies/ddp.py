@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from sweeps_train.compat.late_compiler import wrap
 from sweeps_train.compat.torch import (
     exchange_buffers,
     ignore_parameters,
@@ -46,7 +46,7 @@ class DistributedDataParallelStrategy(Strategy):
         # One bucket for all gradients: torch's PowerSGD sends several in the order in which they are ready, which may
         # differ between workers.
         model_mib = sum(each.numel() * each.element_size() for each in model.parameters()) // 2**20 + 1
-        wrapped = DistributedDataParallel(
+        wrapped = wrap(
             model,
             device_ids=[device] if is_accelerator(device) else None,
             bucket_cap_mb=model_mib if self._config.compression == "powersgd" else None,
@@ -103,6 +103,10 @@ class DistributedDataParallelStrategy(Strategy):
 
 def compress(model: DistributedDataParallel, config: DDP) -> None:
     """Register the communication hook that compresses gradients, if the config asks for one."""
+    if config.compression == "none":
+        return
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # take a second to import
+
     if config.compression == "powersgd":
         state = powerSGD_hook.PowerSGDState(
             process_group=None,
@@ -110,7 +114,7 @@ def compress(model: DistributedDataParallel, config: DDP) -> None:
             start_powerSGD_iter=config.powersgd_start,
         )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif config.compression != "none":
+    else:
         # torch recognises its own bf16 hook by name and refuses it without NCCL, although gloo can add bf16 numbers.
         bf16: Any = lambda group, bucket: default_hooks.bf16_compress_hook(group, bucket)  # noqa: E731, PLW0108
         hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": bf16}

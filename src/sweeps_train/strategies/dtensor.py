@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from sweeps_train.compat.torch import local_place, multiply_in_place, shard_place
+from sweeps_train.compat.torch import local_place, local_shard, multiply_in_place, shard_place
 from sweeps_train.distributed import Workers
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.layers import checkpoint_activations
@@ -100,11 +100,6 @@ def saved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     """The buffers that are part of a model's state dict."""
     saved = model.state_dict(keep_vars=True)
     return {name: each for name, each in model.named_buffers() if name in saved}
-
-
-def local_shard(tensor: torch.Tensor) -> torch.Tensor:
-    """This worker's shard of a ``DTensor``; a plain tensor itself."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _full(tensor: torch.Tensor) -> torch.Tensor:

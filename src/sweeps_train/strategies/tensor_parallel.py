@@ -10,12 +10,13 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.parallel import parallelize_module
 
+from sweeps_train.compat.torch import local_shard
 from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
 from sweeps_train.data.sampler import Batch
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.all_reduce import sum_in_chunks
-from sweeps_train.strategies.dtensor import ShardedStrategy, average, local_shard
+from sweeps_train.strategies.dtensor import ShardedStrategy, average
 from sweeps_train.strategies.fsdp import wrap_fsdp
 from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.sequence_parallel import share_tokens

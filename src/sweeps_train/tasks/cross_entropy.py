@@ -11,15 +11,18 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
+from sweeps_train.compat.torch import is_dtensor
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.tasks.vocabulary_shard import VocabularyShard
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 CHUNK = 2**25
 """Maximum number of logits per chunk: float32 copies of more need more memory than most models."""
@@ -46,7 +49,7 @@ def linear_cross_entropy(
         >>> linear_cross_entropy(torch.ones(3, 2), torch.zeros(8, 2), None, torch.tensor([1, 2, IGNORED]))
         tensor(4.1589)
     """
-    if isinstance(weight, DTensor):
+    if is_dtensor(weight):
         return _sharded_cross_entropy(hidden, weight, bias, targets)
     if hidden.shape[0] * weight.shape[0] <= CHUNK:
         return full_cross_entropy(functional.linear(hidden, weight, bias), targets)
@@ -96,7 +99,7 @@ def _sharded_cross_entropy(
 ) -> torch.Tensor:
     shard = VocabularyShard.of(weight)
     own_weight = weight.to_local()
-    own_bias = bias.to_local() if isinstance(bias, DTensor) else bias
+    own_bias = bias.to_local() if is_dtensor(bias) else bias
     if not torch.is_grad_enabled():  # otherwise gradients would be computed for parameters that require them
         own_weight, own_bias = own_weight.detach(), None if own_bias is None else own_bias.detach()
     loss: torch.Tensor = _ChunkedLinear.apply(hidden, own_weight, own_bias, targets, shard)  # type: ignore[no-untyped-call]

@@ -1,0 +1,112 @@
+"""``torch._dynamo``, torch's compiler, left out of trainings that compile nothing.
+
+Torch's optimizers and ``DistributedDataParallel`` import it when they are first used, which takes a worker longer than
+torch itself, to tell it to keep away from them. Here that waits until something else has imported it. Where torch has
+changed, it is imported as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+COMPILER = "torch._dynamo"
+_KEPT = "__dynamo_disable"
+"""Attribute in which torch keeps the form of a function that is not compiled, once that was called."""
+
+
+def compiler_is_loaded() -> bool:
+    """Whether something in this process may compile."""
+    return COMPILER in sys.modules
+
+
+def leave_out_of(optimizer: type[torch.optim.Optimizer]) -> None:
+    """Let the steps of a class of optimizers import no compiler."""
+    for cls in optimizer.__mro__:
+        for function in list(vars(cls).values()):
+            _call_directly(function)
+        step = vars(cls).get("step")
+        if isinstance(step, FunctionType) and step.__code__.co_name == "_use_grad":
+            cls.step = _without_graph_breaks(step)
+
+
+def wrap(model: nn.Module, **options: Any) -> DistributedDataParallel:
+    """Return a model in ``DistributedDataParallel``."""
+    for function in list(vars(DistributedDataParallel).values()):
+        _call_directly(function)
+    with _answered_without_compiler():
+        return DistributedDataParallel(model, **options)
+
+
+def _call_directly(function: Any) -> None:
+    """Let a function that torch never compiles be called as it is while there is no compiler."""
+    while isinstance(function, FunctionType) and not function.__code__.co_qualname.startswith("_disable_dynamo."):
+        function = getattr(function, "__wrapped__", None)  # inside of another decorator
+    plain: Any = getattr(function, "__wrapped__", None)
+    if not isinstance(plain, FunctionType) or hasattr(plain, _KEPT):
+        return
+
+    @functools.wraps(plain)
+    def direct(*args: Any, **kwargs: Any) -> Any:
+        if not compiler_is_loaded():
+            return plain(*args, **kwargs)
+        vars(plain).pop(_KEPT, None)  # torch makes its own now
+        return function(*args, **kwargs)
+
+    setattr(plain, _KEPT, direct)
+
+
+def _without_graph_breaks(usual: Callable[..., Any]) -> Callable[..., Any]:
+    """A step like torch's, which tells the compiler, if there is one, where not to compile."""
+    plain: Any = usual.__wrapped__  # type: ignore[attr-defined]
+
+    @functools.wraps(plain)
+    def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if compiler_is_loaded():
+            return usual(self, *args, **kwargs)
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            return plain(self, *args, **kwargs)
+
+    return step
+
+
+@contextlib.contextmanager
+def _answered_without_compiler() -> Iterator[None]:
+    """Answer meanwhile for the compiler how it works with ``DistributedDataParallel``, if nothing has imported it."""
+    if compiler_is_loaded():
+        yield
+        return
+    answers = _Answers()
+    torch._dynamo = answers  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if vars(torch).get("_dynamo") is answers:  # an import has not taken its place
+            del torch._dynamo
+
+
+class _Answers:
+    """What ``torch._dynamo`` says by default; whoever asks for more gets the module."""
+
+    def __init__(self) -> None:
+        self.utils = _UtilsAnswers()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(COMPILER), name)
+
+
+class _UtilsAnswers:
+    def get_optimize_ddp_mode(self) -> str:
+        return "ddp_optimizer"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(f"{COMPILER}.utils"), name)

@@ -1,0 +1,74 @@
+"""Scikit-learn's images of digits, read and split as by scikit-learn, whose import takes seconds."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sweeps_train.data.sklearn_files import files_of_sklearn
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Pixels of shape (1797, 64) with values from 0 to 16, and labels.
+
+    Raises:
+        ImportError: Scikit-learn is not installed.
+    """
+    files = files_of_sklearn("digits.csv.gz")
+    if not files:  # another release may keep them elsewhere
+        from sklearn import datasets
+
+        pixels, labels = datasets.load_digits(return_X_y=True)
+        return pixels, labels
+    with gzip.open(files[0], "rt", encoding="ascii") as lines:
+        rows = np.loadtxt(lines, delimiter=",")
+    return rows[:, :-1], rows[:, -1].astype(np.int64)
+
+
+def split_by_class(labels: npt.NDArray[np.int64], held_out: float) -> tuple[list[int], list[int]]:
+    """Rows to train with, and those that are held out: the same part of each class, by scikit-learn's
+    ``train_test_split(stratify=labels, random_state=0)``.
+
+    Raises:
+        ValueError: A class would have no row in one of them.
+    """
+    counts = np.bincount(labels)
+    number = math.ceil(held_out * len(labels))
+    if not len(counts) <= number <= len(labels) - len(counts):
+        raise ValueError(
+            f"data.eval_fraction={held_out:g} holds out {number} of {len(labels)} images; each of the {len(counts)} "
+            "classes needs one to train with and one that is held out"
+        )
+    draws = np.random.RandomState(0)
+    kept = _shares(counts, len(labels) - number, draws)
+    left = _shares(counts - kept, number, draws)
+    train: list[int] = []
+    held: list[int] = []
+    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
+    for rows, first, second in zip(members, kept, left, strict=True):
+        shuffled = rows[draws.permutation(len(rows))]
+        train += shuffled[:first].tolist()
+        held += shuffled[first : first + second].tolist()
+    return draws.permutation(train).tolist(), draws.permutation(held).tolist()
+
+
+def _shares(counts: npt.NDArray[np.int64], number: int, draws: np.random.RandomState) -> npt.NDArray[np.int64]:
+    """Divide a number among classes in proportion to their counts. What is left after rounding down goes to the largest
+    remainders, among equal ones by chance."""
+    exact = counts / counts.sum() * number
+    shares = np.floor(exact)
+    remainders, missing = exact - shares, int(number - shares.sum())
+    for value in np.unique(remainders)[::-1]:
+        if missing == 0:
+            break
+        (equal,) = np.nonzero(remainders == value)
+        chosen = draws.choice(equal, size=min(len(equal), missing), replace=False)
+        shares[chosen] += 1
+        missing -= len(chosen)
+    return shares.astype(np.int64)
