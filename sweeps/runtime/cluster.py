@@ -22,6 +22,7 @@ from sweeps.runtime.node_resources import label
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new
 one, without end."""
+START_SCRIPT = Path(__file__).with_name("start_worker.py")
 DASHBOARD_WITHIN_S = 3.0
 """Maximum seconds to wait for the first answer of Ray's dashboard."""
 
@@ -86,8 +87,9 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
 
 
 def _started_here(start: Callable[[], Any]) -> Any:
-    """Start Ray on this machine, again if it fails: its processes wait only some seconds for each other, and on a busy
-    machine one may take longer, or another program may have taken a port meanwhile.
+    """Start Ray on this machine, without what a sweep has no use for, and as usual if that fails: its processes wait
+    only some seconds for each other, and on a busy machine one may take longer, or another program may have taken a
+    port meanwhile.
 
     Raises:
         UserError: It failed twice.
@@ -95,12 +97,14 @@ def _started_here(start: Callable[[], Any]) -> Any:
     import ray
 
     from sweeps.compat.ray_core import forget_token
+    from sweeps.compat.ray_head_node import lean_head_node
 
     failure = ""
-    for _ in range(2):
+    for lean in (True, False):
         forget_token()
         try:
-            return start()
+            with lean_head_node(START_SCRIPT) if lean else contextlib.nullcontext():
+                return start()
         except Exception as error:  # noqa: BLE001 - Ray raises several, some of them plain `Exception`
             ray.shutdown()
             lines = str(error).strip().splitlines() or [type(error).__name__]

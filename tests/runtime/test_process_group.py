@@ -10,6 +10,7 @@ from pathlib import Path
 
 ASKED = """
 import json, sys
+import psutil
 import ray
 from ray.train import RunConfig, ScalingConfig
 from sweeps.compat.ray_train import LeanTrainer
@@ -56,15 +57,21 @@ with connected(compose_sweep("digits", ["cluster.num_cpus=2"], ConfSearchPath())
     found = {"broker": ray.get(broker.__ray_call__.remote(modules))}
     found["actor"] = ray.get(actor.__ray_call__.remote(modules))
     found["named actors"] = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True)]
+    commands = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
+    left_out = ("monitor.py", "log_monitor.py", "dashboard.py")
+    found["left out"] = [each for each in commands if any(name in each for name in left_out)]
 print(json.dumps(found))
 """
 
 
-def test_only_workers_load_torch_and_find_each_other(tmp_path: Path) -> None:
+FOUND = {"broker": [], "actor": ["ray.tune"], "named actors": [], "left out": []}
+
+
+def test_only_workers_load_torch_and_ray_starts_no_process_of_no_use(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ASKED, str(tmp_path)]
     done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {"broker": [], "actor": ["ray.tune"], "named actors": []}
+    assert json.loads(done.stdout.splitlines()[-1]) == FOUND
     for rank in range(2):
         loaded, told = json.loads((tmp_path / str(rank)).read_text())
         assert set(loaded) - {"ray.tune"} == {"torch"}

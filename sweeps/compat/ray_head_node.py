@@ -1,0 +1,71 @@
+"""What Ray (2.60) starts for a cluster on this machine, by its private names, without processes that a sweep has no use
+for."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LEFT_OUT = {"no_monitor": True, "include_log_monitor": False}
+"""Parameters of a node without the autoscaler's monitor and without the monitor of logs."""
+DASHBOARD_TAKES = ["self", "include_dashboard", "raise_on_failure"]
+SETUP_TAKES = {"--serialized-runtime-env-context", "--language"}
+"""Arguments of Ray's script that starts a worker, beside the worker's command."""
+CONTEXT_HAS = {"command_prefix", "env_vars", "py_executable", "override_worker_entrypoint", "java_jars"}
+"""What a runtime environment may ask of that script."""
+
+
+@contextlib.contextmanager
+def lean_head_node(start_script: Path) -> Iterator[None]:
+    """Let a cluster that is started meanwhile do without the two monitors and the dashboard's process, which runs
+    without a dashboard, too. Where Ray's code is another, it starts what it usually does.
+
+    Args:
+        start_script: Python file that Ray runs for each worker process in place of its ``setup_worker``.
+    """
+    from ray._private import parameter
+    from ray._private.node import Node
+
+    params, start_api_server = parameter.RayParams, Node.start_api_server
+    left_out: dict[str, Any] = dict(LEFT_OUT) if takes_what_is_left_out() else {}
+    if starts_workers_as_known():
+        left_out["setup_worker_path"] = str(start_script)
+
+    def lean_params(*args: Any, **kwargs: Any) -> Any:
+        return params(*args, **kwargs | left_out)
+
+    def no_api_server(node: Any, **_: Any) -> None:
+        node._webui_url = ""
+
+    parameter.RayParams = lean_params  # type: ignore[assignment, misc]
+    if [*inspect.signature(start_api_server).parameters] == DASHBOARD_TAKES:
+        Node.start_api_server = no_api_server  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        parameter.RayParams, Node.start_api_server = params, start_api_server  # type: ignore[method-assign, misc]
+
+
+def takes_what_is_left_out() -> bool:
+    """Whether the parameters of a node are those that leave out its monitors."""
+    from ray._private.parameter import RayParams
+
+    return {*LEFT_OUT} <= {*inspect.signature(RayParams).parameters}
+
+
+def starts_workers_as_known() -> bool:
+    """Whether Ray starts a worker by a script whose work ours knows."""
+    from ray._private import parameter, worker
+    from ray._private.runtime_env.context import RuntimeEnvContext
+
+    script = Path(worker.__file__).parent / "workers" / "setup_worker.py"
+    return (
+        "setup_worker_path" in inspect.signature(parameter.RayParams).parameters
+        and {*inspect.signature(RuntimeEnvContext).parameters} == CONTEXT_HAS
+        and script.exists()
+        and {*re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8"))} == SETUP_TAKES
+    )

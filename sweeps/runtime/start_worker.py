@@ -1,0 +1,52 @@
+"""Script that Ray runs for each new worker process of a cluster on this machine, in place of its own ``setup_worker``.
+
+Ray's own script imports ray, for a second, to read one argument, and then executes Python anew, which imports it again.
+This one imports only what every Python has loaded. What a runtime environment asks for beyond environment variables is
+left to Ray's script.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def main(arguments: list[str]) -> None:
+    """Become the worker.
+
+    Args:
+        arguments: The worker's command without its Python, and among it what Ray's script takes.
+    """
+    context, language, worker = _parsed(arguments)
+    variables = context.pop("env_vars", {})
+    executable = context.pop("py_executable", sys.executable)
+    script = next((argument for argument in worker if argument.endswith(".py")), "")  # after flags of Python
+    is_plain = language == "PYTHON" and executable == sys.executable and sys.platform == "linux"
+    if not is_plain or any(context.values()) or any("$" in value for value in variables.values()):
+        setup = os.path.join(os.path.dirname(script), "setup_worker.py")  # noqa: PTH118, PTH120 - pathlib
+        os.execv(sys.executable, [sys.executable, setup, *arguments])  # noqa: S606 - Ray's own
+    os.environ.update(variables)
+    os.execv(sys.executable, [sys.executable, *worker])  # noqa: S606 - the worker's command
+
+
+def _parsed(arguments: list[str]) -> tuple[dict[str, Any], str, list[str]]:
+    """The runtime environment, the language, and the command of the worker."""
+    context, language, worker = "{}", "", []
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name == "--serialized-runtime-env-context":
+            context = value
+        elif name == "--language":
+            language = value
+        else:
+            worker.append(argument)
+    return json.loads(context or "{}"), language, worker
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

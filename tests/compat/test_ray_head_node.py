@@ -1,0 +1,40 @@
+"""Contract with the private names by which Ray starts less on this machine. A failure here says which has moved; then
+Ray starts what it usually does."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from ray._private import parameter
+from ray._private.node import Node
+
+from sweeps.compat import ray_head_node
+from sweeps.compat.ray_head_node import DASHBOARD_TAKES, lean_head_node, starts_workers_as_known, takes_what_is_left_out
+
+
+def test_a_node_takes_what_it_starts_from_its_parameters_and_a_method() -> None:
+    usual = parameter.RayParams, Node.start_api_server
+    assert [*inspect.signature(Node.start_api_server).parameters] == DASHBOARD_TAKES
+    with lean_head_node(Path("start.py")):
+        params = parameter.RayParams(num_cpus=1)
+        assert (params.no_monitor, params.include_log_monitor, params.setup_worker_path) == (True, False, "start.py")
+        assert Node.start_api_server is not usual[1]
+    assert (parameter.RayParams, Node.start_api_server) == usual
+
+
+def test_ray_starts_workers_by_a_script_that_ours_knows() -> None:
+    assert takes_what_is_left_out()
+    assert starts_workers_as_known()
+
+
+def test_a_ray_with_other_code_starts_what_it_usually_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_head_node, "SETUP_TAKES", {"--another"})
+    monkeypatch.setattr(ray_head_node, "LEFT_OUT", {"another": True})
+    monkeypatch.setattr(ray_head_node, "DASHBOARD_TAKES", ["another"])
+    usual = Node.start_api_server
+    with lean_head_node(Path("start.py")):
+        params = parameter.RayParams(num_cpus=1)
+        assert (params.no_monitor, params.include_log_monitor, params.setup_worker_path) == (False, None, None)
+        assert Node.start_api_server is usual
