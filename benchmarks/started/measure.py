@@ -41,7 +41,7 @@ class Start:
     seconds: float
     """Between the command and the first report."""
     processor_s: float
-    """Of all processes in that time."""
+    """Processor seconds of all processes in that time."""
     processes: list[Process]
 
 
@@ -110,7 +110,7 @@ def _described(process: psutil.Process, imports: Path) -> Process | None:
 
 
 def _role(command: Sequence[str]) -> str:
-    """What a process is, from its command."""
+    """Return the kind of a process, from its command."""
     text = " ".join(command)
     if "-m sweeps run" in text:
         return "driver"

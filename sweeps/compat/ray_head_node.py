@@ -1,4 +1,4 @@
-"""What Ray (2.60) starts for a cluster on this machine, by its private names, without processes that a sweep has no use
+"""Ray's private names (2.60) for the start of a cluster on this machine without processes that a sweep has no use
 for."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DASHBOARD_TAKES = ["self", "include_dashboard", "raise_on_failure"]
 SETUP_TAKES = {"--serialized-runtime-env-context", "--language"}
 """Arguments of Ray's script that starts a worker, beside the worker's command."""
 CONTEXT_HAS = {"command_prefix", "env_vars", "py_executable", "override_worker_entrypoint", "java_jars"}
-"""What a runtime environment may ask of that script."""
+"""Fields of a runtime environment, as that script gets it."""
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ LEAVES_WITHIN_S = 30.0
 
 @dataclass
 class ProcessGroup(BackendConfig):
-    """How workers communicate, in the place of Ray's ``TorchConfig``."""
+    """Configuration of the workers' communication, in the place of Ray's ``TorchConfig``."""
 
     backend: Literal["gloo", "nccl"]
     timeout_s: int

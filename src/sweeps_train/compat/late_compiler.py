@@ -95,7 +95,7 @@ def _answered_without_compiler() -> Iterator[None]:
 
 
 class _Answers:
-    """What ``torch._dynamo`` says by default; whoever asks for more gets the module."""
+    """Default answers of ``torch._dynamo``; whoever asks for more gets the module."""
 
     def __init__(self) -> None:
         self.utils = _UtilsAnswers()
