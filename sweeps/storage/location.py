@@ -68,3 +68,8 @@ def record_copy(location: str) -> Path:
 def _slug(uri: str) -> str:
     readable = re.sub(r"[^a-zA-Z0-9]+", "-", uri).strip("-")[-80:]
     return f"{readable}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"
+
+
+def empty_store_copy(version: str) -> Path:
+    """The file of this machine with an empty store of an MLflow version."""
+    return cache_folder().absolute() / "empty_stores" / f"mlflow-{version}.db"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 from sweeps.compat.mlflow import override_request_settings
 from sweeps.errors import TrackingUnreachable
 from sweeps.redact import redact_uri
+from sweeps.tracking.new_store import made_from_copy
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import absolute, sqlite_path
 
@@ -44,14 +46,15 @@ def connect(uri: str) -> MlflowClient:
         TrackingUnreachable: No connection within five seconds, no answer within ten, or the store can't be used.
     """
     _prepare()
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient, __version__
 
     _limit_requests_by_thread()
     if (path := sqlite_path(uri)) is not None:
         check_sqlite_file(path)
     try:
         check_port(uri)
-        with request_limits(REACH_WITHIN_S):
+        made = contextlib.nullcontext() if path is None else made_from_copy(path, __version__)
+        with request_limits(REACH_WITHIN_S), made:
             # MLflow opens the file again in each thread: after a change of the working folder a relative path would
             # be another file.
             client = MlflowClient(tracking_uri=absolute(uri))

@@ -1,0 +1,60 @@
+"""New SQLite stores: copies of an empty one that MLflow has made on this machine before, since its migrations take more
+than a second."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from sweeps.storage.location import empty_store_copy
+
+FOREIGN = ("runs", "registered_models")
+"""Tables that are empty in a new store."""
+
+
+@contextlib.contextmanager
+def made_from_copy(path: Path, version: str) -> Iterator[None]:
+    """Make a store that does not exist from the copy, if there is one; in the end keep a copy of one that MLflow has
+    made in the block. Whatever goes wrong here leaves the work to MLflow.
+
+    Args:
+        path: The store's file.
+        version: MLflow's version, each of which has its own tables.
+    """
+    is_new = not path.exists()
+    with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
+        if is_new and (kept := empty_store_copy(version)).exists():
+            _place(kept.read_bytes(), path)
+            is_new = False
+    yield
+    with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
+        if is_new:
+            _keep(path, empty_store_copy(version))
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Keep a copy of a store that MLflow has just made, without its first experiment, whose artifacts are beside it."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        copy = Path(folder) / "mlflow.db"
+        with closing(sqlite3.connect(path)) as store, closing(sqlite3.connect(copy)) as empty:
+            store.backup(empty)
+            if any(empty.execute(f"SELECT 1 FROM {table}").fetchone() for table in FOREIGN):  # noqa: S608 - ours
+                return  # another process uses it already
+            empty.execute("DELETE FROM experiments")
+            empty.commit()
+        copy.rename(kept)
+
+
+def _place(content: bytes, path: Path) -> None:
+    """Write a file that appears whole, unless another process has made one meanwhile."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        whole = Path(folder) / path.name
+        whole.write_bytes(content)
+        with contextlib.suppress(FileExistsError):
+            os.link(whole, path)
