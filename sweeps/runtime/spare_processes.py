@@ -41,7 +41,6 @@ IMPORTS = (
     "ray.train.v2.api.config",
     "ray.train.v2._internal.execution.worker_group.worker",
     "ray.train.torch",
-    "torch._dynamo",  # DistributedDataParallel imports it
 )
 """Modules that every worker takes seconds to import."""
 LIBRARIES = {"accelerate", "datasets", "lightgbm", "lightning", "pandas", "peft", "pyarrow", "scipy", "sklearn"}
