@@ -9,6 +9,7 @@ layers see only a window of a sequence that is longer.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Iterable
@@ -24,10 +25,10 @@ from sweeps_train.compat.transformers import (
     takes_attention,
 )
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # before torch 2.10
-    varlen_attn = None  # type: ignore[assignment]
+varlen_attn: Any = None
+if torch.version.cuda is not None:  # else it has no use, and its import loads torch's compiler, for seconds
+    with contextlib.suppress(ImportError):  # before torch 2.10
+        from torch.nn.attention.varlen import varlen_attn
 
 CAUSAL = "causal_sdpa"
 """Name of the implementation in transformers' registries."""
@@ -129,7 +130,7 @@ def _has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> boo
 @functools.cache
 def _has_flash_attention(device: torch.device) -> bool:
     """Whether torch's variable-length attention runs on a GPU: one from NVIDIA's Ampere on, and torch from 2.13 on."""
-    if varlen_attn is None or torch.version.hip:  # type: ignore[redundant-expr]  # in earlier releases of torch
+    if varlen_attn is None or torch.version.hip:
         return False
     if "enable_gqa" not in inspect.signature(varlen_attn).parameters:
         return False

@@ -146,8 +146,8 @@ class Strategy:
             loss = self.task.loss(*self._logits(self.model, batch))
         if before_backward is not None:
             before_backward()
-        # The gradient of factor * loss, without recording the product.
-        torch.autograd.backward(loss, self.precision.scaler.scale(factor.to(loss.dtype)))
+        # Not with the factor as the loss's gradient: to compare their shapes torch imports SymPy, for a second.
+        self.precision.scaler.scale(loss * factor.to(loss.dtype)).backward()
         return loss.detach()
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
