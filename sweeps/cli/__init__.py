@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Sequence
 
 import click
-from rich.traceback import Traceback
 
 # In the order of the verbs in the help.
 # isort: off
@@ -68,6 +67,8 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
         return 0, None
     except Exception as error:  # noqa: BLE001 - an unexpected error becomes one line, too
         if debug:
+            from rich.traceback import Traceback  # with pygments, which takes a while
+
             stderr.print(Traceback())
         elif is_log and not isinstance(error, SweepsError):
             traceback.print_exc()
