@@ -39,7 +39,8 @@ def shadowing_file(error: BaseException) -> Path | None:
         name = _module_of(each)
         module = sys.modules.get(name)
         file = Path(str(getattr(module, "__file__", None) or ""))
-        if module is not None and file.is_relative_to(Path.cwd()) and _is_elsewhere(name):
+        home = file.parent.parent if file.name == "__init__.py" else file.parent
+        if module is not None and home == Path.cwd() and _is_elsewhere(name):
             return file
         each = each.__cause__ or each.__context__
     return None

@@ -86,9 +86,10 @@ class CapturedPasses:
         except Exception as error:  # noqa: BLE001 - a model that cannot be recorded trains as without graphs
             self._is_possible = False
             _log.warning("no CUDA graph of the training's passes", exc_info=True)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._note(
-                f"steps are not replayed as CUDA graphs, because one cannot be recorded "
-                f"({str(error).splitlines()[0]}); train.cuda_graphs=false leaves out the attempt"
+                f"steps are not replayed as CUDA graphs, because one cannot be recorded ({reason}); "
+                "train.cuda_graphs=false leaves out the attempt"
             )
         if not self._is_possible:  # outside of the except clause: the error's frames hold tensors that are to be freed
             self._graphs.clear()

@@ -21,8 +21,12 @@ def start_folder() -> Path:
     """Return the folder in which the sweep was started, to which a user's code adds the paths of its data. Outside of a
     trial it is the working folder, so that the code runs by itself, too.
 
-    >>> start_folder() / "data" / "train.csv" == Path.cwd() / "data" / "train.csv"
-    True
+    Returns:
+        An absolute path.
+
+    Example:
+        >>> start_folder() / "data" / "train.csv" == Path.cwd() / "data" / "train.csv"
+        True
     """
     return Path(os.environ.get(START_FOLDER) or Path.cwd())
 
@@ -53,7 +57,7 @@ def working_in(folder: Path) -> Iterator[Path]:
         if not isinstance(missing, str) or Path(missing).is_absolute() or not (start / missing).exists():
             raise
         use = f"use sweeps_train.start_folder() / {missing!r}"
-        reason = f"{error.strerror} in the trial's own folder; it is in {start}: {use}"
+        reason = f"{error.strerror} in {folder}, where the trial works; it is in {start}: {use}"
         raise FileNotFoundError(error.errno, reason, missing) from error
     finally:
         os.chdir(before)

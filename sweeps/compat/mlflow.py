@@ -73,8 +73,9 @@ def make_folders_of_decoded_paths() -> None:
     empty folder with the undecoded name is made beside it."""
     from mlflow.store.db import utils
 
-    make = utils._make_parent_dirs_if_sqlite
-    utils._make_parent_dirs_if_sqlite = lambda db_uri: make(unquote(db_uri))
+    make = getattr(utils, "_make_parent_dirs_if_sqlite", None)
+    if make is not None:
+        utils._make_parent_dirs_if_sqlite = lambda db_uri: make(unquote(db_uri))
 
 
 def artifact_repository(uri: str, tracking_uri: str) -> Any:

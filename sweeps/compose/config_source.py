@@ -70,7 +70,7 @@ def _check_text(file: Path) -> None:
             blank = line[found.end() - 1]
             raise ConfigError(
                 f"{_display_path(file)}: line {number}, column {found.end()}: has the character U+{ord(blank):04X} "
-                f"({unicodedata.name(blank)}), which is no blank to YAML; replace it by a plain blank"
+                f"({unicodedata.name(blank)}), which YAML does not treat as a space; replace it with a normal space"
             )
     if _BOOLEAN_WORD.search(text) is not None:
         _check_words(file, yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))

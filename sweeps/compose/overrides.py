@@ -108,12 +108,19 @@ def _check_choices(override: Override) -> None:
     if not value.simple_form:
         return
     key, _, text = override.input_line.partition("=")
-    if Path(text).expanduser().exists():
+    if _exists(text):
         raise ConfigError(
             f"{override.input_line}: is a search over {len(value.list)} values, and there is a file {text}; write "
             f"{shlex.quote(written_override(key, text))} for the file, or "
             f"{shlex.quote(f'{key}=choice({text})')} for the search"
         )
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # too long for a name, or of a user that there is not
+        return False
 
 
 def parse_values(tokens: Sequence[str]) -> dict[str, Any]:

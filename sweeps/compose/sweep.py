@@ -10,15 +10,16 @@ from functools import cache, partial
 from typing import Any
 
 from hydra import compose
+from hydra.conf import HydraConf
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from sweeps.compat.hydra import compose_without_hydra
 from sweeps.compose.composition import Composition, Variant, resolve
 from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import set_name_with_dots
 from sweeps.compose.hydra_messages import explain
-from sweeps.compose.hydra_settings import check_overrides, check_section, refusal
+from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal
 from sweeps.compose.option_spaces import joined_space
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, parse_values, with_options
 from sweeps.compose.ranges import distribution_of_range
@@ -193,5 +194,16 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
     except SweepsError:
         raise
     except Exception:  # noqa: BLE001 - a mistake, for which Hydra has the message; or a config changes Hydra's own
-        compose(conf, overrides=arguments)
-        raise refusal("hydra", f"conf={conf}: a group of hydra/ in its defaults") from None
+        whole = compose(conf, overrides=arguments, return_hydra_config=True)
+    chosen = dict(whole.hydra.runtime.choices)
+    usual = {f"hydra/{group}": option for each in HydraConf().defaults for group, option in _items(each)}
+    for group, option in usual.items():
+        if chosen.get(group) != option:
+            raise refusal(group, f"conf={conf}: {group} in its defaults")
+    with open_dict(whole):
+        del whole["hydra"]
+    return whole, {group: option for group, option in chosen.items() if not is_of_hydra(group)}
+
+
+def _items(default: Any) -> Iterable[tuple[str, Any]]:
+    return default.items() if isinstance(default, Mapping) else ()

@@ -66,6 +66,8 @@ class ShutdownSignals:
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         self._listens = True
         try:
+            if not self._state.shutdown.has_cluster:  # lost before anybody listened
+                signal.setitimer(signal.ITIMER_REAL, 0.01, REPEATED_S)
             yield
         except BaseException:  # LeaveNow may come out of Ray's own code as another error
             if self._state.shutdown.status is None:

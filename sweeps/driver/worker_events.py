@@ -78,7 +78,7 @@ class WorkerEvents:
         self.take(self._early.pop(trial, ()))
 
     def broker_died(self) -> dict[str, TrialSoFar]:
-        """Take that events may be lost; returns what is known of the trials that run.
+        """Mark events of running trials as possibly lost; returns what is known of these trials.
 
         A trial's next attempt posts again what is lost; of one that has no next attempt it is in the report log.
         """

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from sweeps.files import UNFINISHED
-from sweeps.folder import COPY_FILE, DRIVER_FILE, DRIVER_LOCK, LOG_FILE, SWEEP_FILE, is_held
+from sweeps.folder import (
+    COPY_FILE,
+    DRIVER_FILE,
+    DRIVER_LOCK,
+    LOG_FILE,
+    SWEEP_FILE,
+    driver_was_killed,
+    is_held,
+    last_heartbeat,
+)
 from sweeps.runtime.shared_folder import MARK
 from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.storage.state_mirror import SESSION_FILE
@@ -17,13 +27,20 @@ _BEFORE_THE_SEARCH = {
     *(SESSION_FILE, MARK, PARENT_FILE),
 }
 
+JUST_MADE_S = 60.0
+"""Seconds in which an empty folder counts as that of a driver that takes it in the next moment."""
+
 
 def is_unstarted(folder: Path) -> bool:
-    """Whether a folder has only what a driver writes before its search begins, and no driver on this machine holds it.
+    """Whether a folder has only what a driver writes before its search begins, and no driver holds it: on this machine,
+    or on another one where none has been seen to end.
 
     If MLflow has no run of its sweep either, nothing is lost with it, and its name is free.
     """
     if not folder.is_dir():
         return False
+    if not any(folder.iterdir()) and time.time() - folder.stat().st_mtime < JUST_MADE_S:
+        return False
     names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir()}
-    return names <= _BEFORE_THE_SEARCH and not is_held(folder)
+    has_ended = last_heartbeat(folder) is None or driver_was_killed(folder)
+    return names <= _BEFORE_THE_SEARCH and has_ended and not is_held(folder)

@@ -245,8 +245,8 @@ class Attempt:
             self._silence.end(counts=False)  # the workers were silent because they waited for this
 
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
-        """Seconds since the workers' last event, and the most that are allowed in this phase: any number if there is
-        something to tell Tune."""
+        """Seconds since the workers' last event, and the most that are allowed in this phase: no limit while
+        an event waits for Tune."""
         if not self.reports.is_empty or self.phase is Phase.ENDED:
             return 0.0, math.inf
         is_starting = self.phase is Phase.STARTING

@@ -37,7 +37,7 @@ class DriverSide:
         """The last message about each matter: a method of the actor, and its arguments."""
         self._leaving: dict[str, str] = {}
         self._awaited: Any = None
-        """The call that has not been answered, and whose answer are events."""
+        """The pending ``drain`` or ``attach`` call, whose answer is events; None if it was answered."""
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 

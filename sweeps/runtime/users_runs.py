@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator
-from typing import Any
+
+from sweeps_train.frameworks.mlflow_runs import ended_runs
 
 RUN_TAGS = "MLFLOW_RUN_CONTEXT"
 """Environment variable of MLflow: tags, as JSON, of all runs that are started."""
@@ -27,21 +27,10 @@ def users_runs_ended(trial_name: str) -> Iterator[None]:
     before = os.environ.get(RUN_TAGS)
     os.environ[RUN_TAGS] = json.dumps({"mlflow.runName": trial_name} | json.loads(before or "{}"))
     try:
-        yield
-    except BaseException:
-        _end_runs("FAILED")
-        raise
-    else:
-        _end_runs("FINISHED")
+        with ended_runs():
+            yield
     finally:
         if before is None:
             del os.environ[RUN_TAGS]
         else:
             os.environ[RUN_TAGS] = before
-
-
-def _end_runs(status: str) -> None:
-    mlflow: Any = sys.modules.get("mlflow")
-    with contextlib.suppress(Exception):  # a trial must not fail since the user's server does not answer
-        while mlflow is not None and mlflow.active_run() is not None:
-            mlflow.end_run(status)

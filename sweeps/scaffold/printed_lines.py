@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -54,6 +55,24 @@ def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
             before = str(each.value)
             yield before, False
         else:
-            words = re.search(r"([A-Za-z_]\w*(?: [A-Za-z_]\w*)*)\s*[:=]?\s*$", before)
-            yield "_".join(words[1].lower().split()) if words is not None else "", True
+            yield _trailing_name(before), True
             before = ""
+
+
+def _trailing_name(text: str) -> str:
+    """Return the words at the end of a text, before a colon or an equals sign, as one name.
+
+    >>> _trailing_name("step 3, Val Loss: ")
+    'val_loss'
+    """
+    found: list[str] = []
+    stripped = text.rstrip()
+    stripped = stripped[:-1].rstrip() if stripped.endswith((":", "=")) else stripped
+    for word in reversed(stripped.split(" ")):
+        name = "".join(itertools.takewhile(lambda each: each.isalnum() or each == "_", reversed(word)))[::-1]
+        if not name.isidentifier():
+            break
+        found.insert(0, name.lower())
+        if name != word:
+            break
+    return "_".join(found)

@@ -416,7 +416,7 @@ def test_words_that_yaml_reads_as_booleans_are_refused_among_others(
 @pytest.mark.parametrize("text", ["train:\n \u00a0lr: 0.1\n", "train:\n\u3000lr: 0.1\n", "seed:\u00a03\n"])
 def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "blanks.yaml").write_text(f"defaults: [digits, _self_]\n{text}")
-    with pytest.raises(ConfigError, match=r"blanks.yaml: line [23], column \d+: .* replace it by a plain blank"):
+    with pytest.raises(ConfigError, match=r"blanks.yaml: line [23], column \d+: .* replace it with a normal space"):
         composed("blanks", folders=(tmp_path,))
 
 

@@ -150,7 +150,7 @@ def test_every_metric_is_recorded_at_its_step_once_and_none_of_rays_own(digits: 
     assert sorted(steps["train/loss"]) == [5, 10, 15, 20, 25, 30, 35, 40]
     assert {"train/lr", "train/samples_per_second", "train/num_workers", "system/memory_mib"} <= set(steps)
     assert finished.data.metrics["train/num_workers"] == 2
-    assert all(name.split("/")[0] in {"train", "eval", "system", "time"} for name in steps)
+    assert all(name.split("/")[0] in {"train", "eval", "system", "time", "best"} for name in steps)
 
 
 def test_each_run_holds_its_own_whole_config(digits: Done) -> None:

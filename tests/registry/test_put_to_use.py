@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(900)  # two whole sweeps, on a busy machine
 
 COMPARED = {
     *("eval/accuracy", "eval/loss", "train/epoch", "train/loss", "train/lr", "train/num_workers"),
-    *("train/grad_norm", "train/grad_norm_max"),
+    *("train/grad_norm", "train/grad_norm_max", "best/eval/accuracy"),
 }
 """Metrics of a trial that are the same when it is reproduced."""
 

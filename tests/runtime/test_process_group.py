@@ -16,7 +16,7 @@ from ray.train import RunConfig, ScalingConfig
 from sweeps.compat.ray_train import LeanTrainer
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
-from sweeps.runtime.broker import start_broker
+from sweeps.runtime.broker import BrokerActor
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.process_group import ProcessGroup
 
@@ -52,7 +52,7 @@ class Actor:
         trainer.fit()
 
 with connected(compose_sweep("digits", ["cluster.num_cpus=2"], ConfSearchPath()).config):
-    broker, actor = start_broker(), ray.remote(num_cpus=0)(Actor).remote()
+    broker, actor = ray.remote(num_cpus=0)(BrokerActor).remote(), ray.remote(num_cpus=0)(Actor).remote()
     ray.get(actor.train.remote(sys.argv[1]))
     found = {"broker": ray.get(broker.__ray_call__.remote(modules))}
     found["actor"] = ray.get(actor.__ray_call__.remote(modules))

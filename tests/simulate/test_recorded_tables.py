@@ -33,7 +33,10 @@ def test_a_table_carries_its_space_and_one_without_it_tells_its_space_by_its_col
     assert told["kind"].choices == ["a", "b"]  # type: ignore[union-attr]
 
 
-def test_a_published_grid_becomes_a_table_whose_points_are_answered_as_they_were_trained(tmp_path: Path) -> None:
+def test_a_published_grid_becomes_a_table_whose_points_are_answered_as_they_were_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
     from published_tables import rows_of, space_of
     from search_problems import METRIC, table_problem
 

@@ -67,10 +67,10 @@ def test_a_trial_says_how_it_ended_with_which_values_and_what_to_type(uri: str) 
 @pytest.mark.parametrize(
     ("steps", "saved_step", "told"),
     [
-        (0, None, "after 0 steps, before its end. It has saved no state."),
-        (30, None, "after 30 steps, before its end. It has saved no state."),
-        (30, 20, "before its end. Its state of step 20 is saved."),
-        (30, 30, "before its end. It saved its state."),
+        (0, None, "after 0 steps, before its end. It has saved no state; `resume` continues it."),
+        (30, None, "after 30 steps, before its end. It has saved no state; `resume` continues it."),
+        (30, 20, "before its end. Its state of step 20 is saved; `resume` continues it."),
+        (30, 30, "before its end. It saved its state; `resume` continues it."),
     ],
 )
 def test_a_stopped_trial_says_what_is_left_of_its_work(steps: int, saved_step: int | None, told: str) -> None:

@@ -121,7 +121,7 @@ def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(
         ("train.lr=range(1e-5, 1e-2)", ["only the value", "interval(1e-05, 0.01)"]),
         ("lr=3", ["did you mean train.lr?"]),
         ("num_trials=3", ["did you mean search.num_trials?"]),
-        ("train.lr=foo(1)", ["train.lr=foo(1)", "key=value"]),
+        ("train.lr=foo(1)", ["train.lr=foo(1)", "quote a text with such characters"]),
     ],
 )
 def test_what_other_tools_write_is_answered_with_how_it_is_written_here(

@@ -95,7 +95,7 @@ def _answered_without_compiler() -> Iterator[None]:
 
 
 class _Answers:
-    """Default answers of ``torch._dynamo``; whoever asks for more gets the module."""
+    """Stands in for ``torch._dynamo`` while DDP is constructed; any other attribute imports the real module."""
 
     def __init__(self) -> None:
         self.utils = _UtilsAnswers()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -71,7 +70,7 @@ class TableData:
 
     def __post_init__(self) -> None:
         try:
-            codecs.lookup(self.encoding)
+            "".encode(self.encoding)  # the codecs module also knows some that are no encodings of text
         except LookupError:
             raise ValueError(
                 f"encoding={self.encoding}: Python has no such encoding; use utf-8, latin-1, cp1252 or utf-16"

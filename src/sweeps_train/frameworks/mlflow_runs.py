@@ -6,11 +6,13 @@ trials would run for ever. A function that calls ``mlflow.set_tracking_uri`` log
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sweeps_train.command.output import Record
 from sweeps_train.command.sources import MLFLOW_FOLDER, STEP, MlflowStore, store_environment
@@ -51,19 +53,25 @@ class OwnRuns:
             os.environ.setdefault("MLFLOW_REGISTRY_URI", server)  # registered models are loaded from there as before
         for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
             os.environ.pop(name, None)
-        failed = True
-        try:
-            yield
-            failed = False
-        finally:
-            mlflow = sys.modules.get("mlflow")
-            if mlflow is not None:
-                if mlflow.active_run() is not None:
-                    mlflow.end_run("FAILED" if failed and not _is_stopped() else "FINISHED")
-                if mlflow.get_tracking_uri() == os.environ.get("MLFLOW_TRACKING_URI"):
-                    mlflow.set_experiment(experiment_id="0")  # else the next trial would look for this one's
+        with ended_runs():
+            try:
+                yield
+            finally:
+                mlflow: Any = sys.modules.get("mlflow")
+                with contextlib.suppress(Exception):
+                    if mlflow is not None and mlflow.get_tracking_uri() == os.environ.get("MLFLOW_TRACKING_URI"):
+                        mlflow.set_experiment(experiment_id="0")  # else the next trial would look for this one's
 
 
-def _is_stopped() -> bool:
-    """Whether the trial ends since it was asked to, which is no failure."""
-    return not isinstance(sys.exception(), Exception)
+@contextmanager
+def ended_runs() -> Iterator[None]:
+    """End the MLflow runs that a ``with`` block has left open in this thread."""
+    try:
+        yield
+    finally:
+        # A trial that ends since it was asked to raises no `Exception`, and has not failed.
+        status = "FAILED" if isinstance(sys.exception(), Exception) else "FINISHED"
+        mlflow: Any = sys.modules.get("mlflow")
+        with contextlib.suppress(Exception):  # a trial must not fail since the user's server does not answer
+            while mlflow is not None and mlflow.active_run() is not None:
+                mlflow.end_run(status)

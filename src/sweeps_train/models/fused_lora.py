@@ -13,8 +13,9 @@ import torch
 from peft.tuners.lora import Linear
 from torch import nn
 from torch.autograd.function import once_differentiable
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
+
+from sweeps_train.compat.torch import is_dtensor
 
 
 def fuse_lora(model: nn.Module) -> None:
@@ -41,8 +42,8 @@ class FusedLinear(Linear):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
         (name,) = self.lora_A
         down, up = self.lora_A[name].weight, self.lora_B[name].weight
-        is_other = args or kwargs or self.merged or self.disable_adapters or isinstance(weight, DTensor)
-        if is_other or weight.dtype != dtype or isinstance(down, DTensor):
+        is_other = args or kwargs or self.merged or self.disable_adapters or is_dtensor(weight)
+        if is_other or weight.dtype != dtype or is_dtensor(down):
             unfused: torch.Tensor = super().forward(x, *args, **kwargs)
             return unfused
         x = x.to(dtype)
