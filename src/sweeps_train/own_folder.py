@@ -24,6 +24,9 @@ def start_folder() -> Path:
     Returns:
         An absolute path.
 
+    Raises:
+        FileNotFoundError: The working folder outside of a trial has been removed.
+
     Example:
         >>> start_folder() / "data" / "train.csv" == Path.cwd() / "data" / "train.csv"
         True

@@ -14,7 +14,7 @@ from sweeps.errors import SweepsError, Undelivered, UserError
 from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_FILE, PATIENCE, is_held, only_driver
 from sweeps.plan.plan import Plan
-from sweeps.plan.unstarted import is_unstarted
+from sweeps.plan.unstarted import is_unstarted, was_left_unstarted
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploits
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.storage.object_store import ObjectStore
@@ -33,7 +33,7 @@ def make_folder(plan: Plan) -> None:
         UserError: It cannot be made, or MLflow or the object store cannot be used or has a sweep of this name.
     """
     plan.check_store()
-    if plan.uri is None and is_unstarted(plan.folder):
+    if plan.uri is None and was_left_unstarted(plan.folder):
         check_name(plan.config.tracking.uri, plan.name)
         remove_folder(plan)
     if plan.uri is not None and not is_held(plan.folder):  # of a sweep that is no longer in the store

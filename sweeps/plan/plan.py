@@ -19,7 +19,7 @@ from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.rescaling import rescaled
 from sweeps.plan.stage import PlannedStage, planned_stages
-from sweeps.plan.unstarted import is_unstarted
+from sweeps.plan.unstarted import was_left_unstarted
 from sweeps.provenance.secrets import redacted
 from sweeps.runtime.node_resources import local_resources
 from sweeps.runtime.placement import Fit, fit
@@ -378,7 +378,7 @@ def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
 
 
 def _check_folder(folder: Path) -> None:
-    if folder.exists() and not is_unstarted(folder):
+    if folder.exists() and not was_left_unstarted(folder):
         raise UserError(f"the folder {folder} exists already; choose another --name")
     existing = next(parent for parent in folder.parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):

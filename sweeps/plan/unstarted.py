@@ -32,15 +32,21 @@ JUST_MADE_S = 60.0
 
 
 def is_unstarted(folder: Path) -> bool:
-    """Whether a folder has only what a driver writes before its search begins, and no driver holds it: on this machine,
-    or on another one where none has been seen to end.
+    """Whether a folder has only what a driver writes before its search begins, and no driver on this machine holds it."""
+    if not folder.is_dir():
+        return False
+    names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir()}
+    return names <= _BEFORE_THE_SEARCH and not is_held(folder)
+
+
+def was_left_unstarted(folder: Path) -> bool:
+    """Whether a driver was killed before its search began, and has left a folder; not one on another machine that may
+    run, nor one that takes the folder in this moment.
 
     If MLflow has no run of its sweep either, nothing is lost with it, and its name is free.
     """
-    if not folder.is_dir():
+    if not is_unstarted(folder):
         return False
-    if not any(folder.iterdir()) and time.time() - folder.stat().st_mtime < JUST_MADE_S:
-        return False
-    names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir()}
-    has_ended = last_heartbeat(folder) is None or driver_was_killed(folder)
-    return names <= _BEFORE_THE_SEARCH and has_ended and not is_held(folder)
+    is_empty = not any(folder.iterdir())
+    is_being_taken = is_empty and time.time() - folder.stat().st_mtime < JUST_MADE_S
+    return not is_being_taken and (last_heartbeat(folder) is None or driver_was_killed(folder))
