@@ -32,7 +32,7 @@ JUST_MADE_S = 60.0
 
 
 def is_unstarted(folder: Path) -> bool:
-    """Whether a folder has only what a driver writes before its search begins, and no driver on this machine holds it."""
+    """Whether a folder has only what a driver writes before its search, and no driver on this machine holds it."""
     if not folder.is_dir():
         return False
     names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir()}
