@@ -45,8 +45,9 @@ TESTS = {
         "tests/sweeps_train/test_two_workers.py",
         "tests/sweeps_train/test_measurements.py",
     ],
+    "GPU script": ["-m", "slow", "tests/test_gpu_measurement.py"],
 }
-"""Files of tests by column."""
+"""Files of tests by column, and pytest's options for them."""
 SWEEPS = {
     "digits": ["conf=digits", "search.num_trials=3"],
     "llm_lora": ["conf=llm_lora", "search.num_trials=2"],
@@ -137,7 +138,7 @@ class Environment:
         return {each["name"]: each["version"] for each in json.loads(listed)}
 
     def test(self, files: list[str]) -> str:
-        """Run files of tests; returns what came of them."""
+        """Run files of tests, with options; returns what came of them."""
         # Warnings are errors with the locked versions alone: others warn of other things.
         command = [str(self._python), "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-o", "filterwarnings=default"]
         output = self._run([*command, "-p", "no:cacheprovider", *files], CHECKOUT, TESTS_WITHIN_S)
@@ -217,9 +218,10 @@ COLUMNS = ("Combination", "Date", "Python", *SHOWN, *TESTS, *(f"`conf={name}`" f
 TITLE = """# Versions
 
 What was tried with which versions, by `make test-versions`: the contract tests of the libraries' private names, tests
-of the runtime and of trainings, and whole sweeps of some trials. Each row has the versions that were installed; those
-that a combination's name does not tell are the locked ones (`requirements/`). `lowest` has the lowest version of every
-direct dependency that `pyproject.toml` allows, and `newest` the newest. Nothing is claimed where a cell says *not run*.
+of the runtime and of trainings, all parts of the script that measures GPUs (with a tiny model on a CPU), and whole
+sweeps of some trials. Each row has the versions that were installed; those that a combination's name does not tell are
+the locked ones (`requirements/`). `lowest` has the lowest version of every direct dependency that `pyproject.toml`
+allows, and `newest` the newest. Nothing is claimed where a cell says *not run*.
 
 All rows are of Linux without a GPU.
 
