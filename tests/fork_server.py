@@ -11,6 +11,7 @@ The server is this file as a script, and ends with whoever has started it. So is
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -167,7 +168,8 @@ def run_code(connection: Connection, files: list[int], code: str, folder: str, e
         for file in files:
             os.close(file)
         _, status = os.waitpid(pid, 0)
-        connection.send(os.waitstatus_to_exitcode(status))
+        with contextlib.suppress(BrokenPipeError):  # who has called has ended
+            connection.send(os.waitstatus_to_exitcode(status))
         os._exit(0)
     connection.close()
     _use_files([0, 1, 2], files)
