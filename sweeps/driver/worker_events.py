@@ -14,7 +14,7 @@ from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.runtime.attachment import TrialSoFar
-from sweeps.runtime.checkpoint_layout import checkpoint_folders
+from sweeps.runtime.checkpoint_layout import checkpoint_folders, newest_step
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import REPORT_LOG_FILE, read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
@@ -161,6 +161,17 @@ class WorkerEvents:
         if number != before:
             self._state.announce(f"trial {status.trial} goes on with {counted(number, 'worker')} instead of {before}")
 
+    def _take_move(self, status: TrialStatus, event: Ended, reason: str) -> None:
+        """Take the end of workers whose trial goes on with others."""
+        self._record_break(status, event.timestamp_ms / 1000, reason, moved=True)
+        if event.error is None:  # their last checkpoint was at no evaluation, and so was not announced
+            folders = checkpoint_folders(self._state.folder / "trials", event.trial)
+            saved = [status.saved_step, *map(newest_step, folders)]
+            status.saved_step = max((step for step in saved if step is not None), default=None)
+        why = "" if event.error in (None, reason) else f" ({event.error})"
+        kept = status.kept(is_lost=event.error is not None)
+        self._state.announce(f"trial {event.trial} {kept}{why}, and goes on with other workers: {reason}")
+
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}
         ended = event.timestamp_ms / 1000
@@ -172,10 +183,7 @@ class WorkerEvents:
         if event.halved_to is not None:
             self._state.announce(f"trial {event.trial}: {event.error}")
         elif event.moved is not None:
-            self._record_break(status, ended, event.moved, moved=True)
-            why = "" if event.error in (None, event.moved) else f" ({event.error})"
-            kept = status.kept(is_lost=event.error is not None)
-            self._state.announce(f"trial {event.trial} {kept}{why}, and goes on with other workers: {event.moved}")
+            self._take_move(status, event, event.moved)
         elif event.error is not None:
             if event.suspected:
                 self._state.suspected.put(event.suspected)

@@ -144,6 +144,12 @@ def release(trials: Folder, trial: str) -> None:
         _remove(trials / trial / PINNED)
 
 
+def newest_step(folder: Path) -> int | None:
+    """Step of the newest checkpoint in a folder; None if there is none."""
+    steps = (each.name.removeprefix("step-") for each in folder.glob("step-*"))
+    return max((int(step) for step in steps if step.isdigit()), default=None)  # not what is being written
+
+
 def _checkpoint(folder: Folder, step: int) -> Folder:
     return folder / f"step-{step:08d}"
 

@@ -317,4 +317,5 @@ search: {metric: val_loss, mode: min, num_trials: 1}
     done = run(tmp_path, "conf=mine.yaml", "cluster.num_cpus=2", "--name=own")
     (trial,) = done.document["trials"]
     assert (trial["state"], trial["attempts"], trial["steps"]) == ("finished", 2, 5)
-    assert (tmp_path / "starts").read_text().split() == ["resume", "4"]
+    (starts,) = (tmp_path / "outputs").rglob("starts")
+    assert starts.read_text().split() == ["resume", "4"]
