@@ -128,6 +128,7 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("llm_lora", ["data.eval_path=mlflow.db"], "data.eval_path=mlflow.db: is outside of the folders"),
     ("digits", ["output_dir=/tmp/elsewhere"], "output_dir=/tmp/elsewhere: sweeps of the service are written"),
     ("digits", ["output_dir=outputs/deeper"], "are written to its own folder"),
+    ("ray_train_function", ["task.working_folder=/tmp"], "task.working_folder=/tmp: sweeps of the service are written"),
     ("digits", ["output_dir=choice(outputs, /tmp)"], "output_dir=/tmp: sweeps of the service are written"),
     ("digits", ["tracking.uri=sqlite:////tmp/other.db"], "are recorded in its own store"),
     ("digits", ["tracking.uri='http://evil.example:5000'"], "are recorded in its own store"),
