@@ -16,7 +16,8 @@ SEARCH = ("conf=digits", *SHORT, *SLOW_NET, *TWO_AT_ONCE, "search/sampler=random
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scheduler", ["none", "asha", "hyperband", "pbt"])
 def test_trials_go_on_and_every_report_is_recorded_once_though_the_broker_dies(tmp_path: Path, scheduler: str) -> None:
-    arguments = (*SEARCH, f"search/scheduler={scheduler}", "search.max_retries=0")
+    mutated = ["train.lr=tag(log, interval(1e-4, 1e-2))"] if scheduler == "pbt" else []
+    arguments = (*SEARCH, f"search/scheduler={scheduler}", "search.max_retries=0", *mutated)
     done, killed = run_and_kill_broker(tmp_path, *arguments, moments=(2, 11, 12, 30))
     assert killed >= 2
     assert done.document["counts"]["failed"] == done.document["counts"]["stopped"] == 0, done.err
