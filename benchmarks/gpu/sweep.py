@@ -75,7 +75,7 @@ def _settings(folder: Path) -> list[str]:
 def _run(folder: Path, settings: list[str], results: Results, began: float) -> tuple[list[float], dict[str, Any]]:
     """Seconds at which each trial ended, and the sweep's document."""
     command = [sys.executable, "-m", "sweeps", "run", "conf=llm_lora", "--json", "scaling=single_worker"]
-    # What is set is not searched: all trials compute as much.
+    # These parameters are fixed, not searched, so that every trial computes the same amount.
     command += [f"search.num_trials={TRIALS}", "search.max_concurrent=1", "train.global_batch_size=8"]
     command += ["model.lora.r=16", "model.lora.target_modules=all-linear", "preflight.timeout_s=0", *settings]
     ended = []

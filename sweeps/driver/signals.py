@@ -13,8 +13,6 @@ from sweeps.errors import ClusterLost
 
 STOP_WITHIN_S = 6.0
 """Maximum seconds for trials to save their state, when the whole sweep ends."""
-
-
 REPEATED_S = 1.0
 """Seconds until a main thread that has not left is interrupted again."""
 
@@ -54,7 +52,7 @@ class ShutdownSignals:
         self._state.announce(str(error))
         shutdown.cluster_is_lost(error)
         if self._listens:
-            signal.setitimer(signal.ITIMER_REAL, 0.01, REPEATED_S)
+            _interrupt_now()
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
@@ -67,7 +65,7 @@ class ShutdownSignals:
         self._listens = True
         try:
             if not self._state.shutdown.has_cluster:  # lost before anybody listened
-                signal.setitimer(signal.ITIMER_REAL, 0.01, REPEATED_S)
+                _interrupt_now()
             yield
         except BaseException:  # LeaveNow may come out of Ray's own code as another error
             if self._state.shutdown.status is None:
@@ -84,3 +82,8 @@ class ShutdownSignals:
         if self._state.shutdown.status is not None:
             raise LeaveNow
         self.begin_shutdown("interrupted", "; Ctrl-C again leaves at once")
+
+
+def _interrupt_now() -> None:
+    """Raise ``LeaveNow`` in the main thread, again and again until it has left."""
+    signal.setitimer(signal.ITIMER_REAL, 0.01, REPEATED_S)

@@ -109,7 +109,7 @@ class Recorder:
             recorder = cls(client, delivery, ids, sweep, trials)
             if earlier:
                 recorder.restore(earlier)
-            # Of a resumed sweep too, since it may have been extended.
+            # Recorded again when a sweep is resumed, since it may have been extended.
             recorder.record_config(sweep.config_yaml, sweep.planned)
             save_views(client, delivery.retrier, ids.experiment_id, sweep.name, sweep.objectives, sweep.parameters)
         except GaveUp as error:

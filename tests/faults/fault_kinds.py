@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+from disk import Disk
 from victim import WORKER, Victim
 
 Fault = Callable[[Victim, random.Random], object]
@@ -119,42 +120,49 @@ def database_locked(victim: Victim, _: random.Random) -> None:
 # --- disks and clocks ------------------------------------------------------------------------------------------------
 
 
-def disk_full(victim: Victim, _: random.Random) -> None:
-    """Fill the disk of the sweep's folder for seconds."""
+def _disk(victim: Victim) -> Disk:
+    """The disk of the sweep's folder.
+
+    Raises:
+        NothingToHit: It has none of its own.
+    """
     if victim.disk is None:
         raise NothingToHit
-    victim.disk.fill()
+    return victim.disk
+
+
+def disk_full(victim: Victim, _: random.Random) -> None:
+    """Fill the disk of the sweep's folder for seconds."""
+    disk = _disk(victim)
+    disk.fill()
     time.sleep(SECONDS)
-    victim.disk.free()
+    disk.free()
 
 
 def disk_full_until_the_end(victim: Victim, _: random.Random) -> None:
     """Fill the disk of the sweep's folder until the driver has ended."""
-    if victim.disk is None:
-        raise NothingToHit
-    victim.disk.fill()
+    disk = _disk(victim)
+    disk.fill()
     victim.wait(60)
-    victim.disk.free()
+    disk.free()
 
 
 def disk_slow(victim: Victim, _: random.Random) -> None:
     """Let the disk of the sweep's folder answer no write for seconds."""
-    if victim.disk is None:
-        raise NothingToHit
-    victim.disk.freeze()
+    disk = _disk(victim)
+    disk.freeze()
     time.sleep(SECONDS)
-    victim.disk.thaw()
+    disk.thaw()
 
 
 def disk_read_only(victim: Victim, _: random.Random) -> None:
     """Let the disk of the sweep's folder break down, and repair it when the driver has ended."""
-    if victim.disk is None:
-        raise NothingToHit
-    victim.disk.break_down()
+    disk = _disk(victim)
+    disk.break_down()
     if victim.wait(120) is None:
         victim.kill()
     victim.reap(5)
-    victim.disk.repair()
+    disk.repair()
 
 
 def clock_jumps(seconds: float, victim: Victim, _: random.Random) -> None:

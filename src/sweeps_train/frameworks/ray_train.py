@@ -330,7 +330,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if not folder.exists():
             return None
         path = self._root / f"step-{self._progress.step:08d}"
-        # Without metrics, a checkpoint from before the first step is never the best one.
+        # A checkpoint from before the first step gets no metrics, so that it is never chosen as the best one.
         self._complete(folder, path, self._progress, self._metrics if self._progress.step > 0 else None)
         self._remove_superseded(finished=False)
         return str(path / FILES)
