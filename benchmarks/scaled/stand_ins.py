@@ -23,7 +23,7 @@ import ray
 
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.reporter import BrokerReporter
-from sweeps.runtime.worker_group import WorkerGroupSpec
+from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 

@@ -160,7 +160,8 @@ def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | No
 
     Accepts search.num_trials, search.max_concurrent, search.max_retries, search.confirm and search.stop.*. A sweep
     that is running continues where it runs, and one that has ended continues here. If it has ended, its trials can also
-    become longer (train.max_steps, train.epochs) and its ranges wider (low, high or choices of space.PATH).
+    become longer (train.max_steps, train.epochs), its ranges wider (low, high or choices of space.PATH), and
+    scaling.trials_per_group may change.
     """
     client = source.client(folder=folder)
     if client is not None:

@@ -79,6 +79,9 @@ class Scaling:
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
+    trials_per_group: Annotated[PositiveInt, Reach.NOTHING] = 1
+    """Number of trials that one group of workers trains at a time on one frozen base model, each with its own adapters:
+    for LoRA of ``task=causal_lm`` with ``strategy=ddp``. It uses processors better that one small batch leaves idle."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
     """Whether each node keeps as many idle processes, with torch imported, as a trial has workers there, so that later
     workers train sooner. ``auto``: where every trial has new processes, and otherwise once a trial has lost its

@@ -83,6 +83,7 @@ class Capacity:
         with state.lock:
             state.concurrent = self._limiter.max_concurrent = now.concurrent
             state.places = now.places
+            self._broker.set_groups(now.groups)
             if state.pools is not None:
                 state.pools.refit(now.pools)
         self._avoided = now.avoided()

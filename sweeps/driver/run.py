@@ -196,6 +196,7 @@ def _open_session(
         excluded_nodes=trials.excluded_nodes,
     )
     broker.avoid(trials.avoided())
+    broker.set_groups(trials.groups)
     session = Session(state, recorder, broker)
     if recorder.lost_entries:
         session.worker_events.record_again()

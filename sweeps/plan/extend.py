@@ -47,6 +47,8 @@ CHANGEABLE_WHILE_RUNNING = {
 """Keys that may be changed at any time."""
 LENGTH = {"train.max_steps", "train.epochs"}
 """Keys of the length of a trial; with a larger value, finished trials continue."""
+CHANGEABLE = CHANGEABLE_WHILE_RUNNING | LENGTH | {"scaling.trials_per_group"}
+"""Keys that may be changed when the sweep does not run; a trial goes on from its checkpoint with any neighbours."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
 FIXED_LENGTH_SCHEDULERS = ("hyperband", "freeze_thaw", "pbt", "pb2")
@@ -73,12 +75,12 @@ def check_changes(changes: Changes) -> None:
         ConfigError: A key cannot be changed.
     """
     for key, value in changes.items():
-        if key not in CHANGEABLE_WHILE_RUNNING | LENGTH and not _is_in_space(key):
-            misspelt = "" if knows(key) else did_you_mean(key, CHANGEABLE_WHILE_RUNNING | LENGTH)
+        if key not in CHANGEABLE and not _is_in_space(key):
+            misspelt = "" if knows(key) else did_you_mean(key, CHANGEABLE)
             raise ConfigError(
                 f"{key}={value}: extend can change search.num_trials, search.max_concurrent, search.max_retries, "
-                f"search.confirm, search.stop.*, train.max_steps, train.epochs, and low, high or choices of space.PATH"
-                f"{misspelt}; for other changes run a new sweep with search.warm_start"
+                f"search.confirm, search.stop.*, train.max_steps, train.epochs, scaling.trials_per_group, and low, "
+                f"high or choices of space.PATH{misspelt}; for other changes run a new sweep with search.warm_start"
             )
 
 

@@ -17,6 +17,7 @@ from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
 from sweeps.report.terminal import plain_console, plain_table
 from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
+from sweeps.validate.lanes import why_alone
 from sweeps.wording import counted, value_text
 
 WIDTH = 200
@@ -163,6 +164,9 @@ def print_plan(
     console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
+    if plan.config.task.kind == "causal_lm" and plan.config.scaling.trials_per_group == 1:
+        reason = why_alone(plan.config) or "scaling.trials_per_group=1; with more, several trials train on its workers"
+        console.print(f"sharing   none: {reason}", markup=False, soft_wrap=True)
     if memory is not None:
         console.print(f"memory    {memory.summary}", markup=False, soft_wrap=True)
         warnings = [*warnings, *memory.notes]

@@ -148,6 +148,10 @@ class Attempt:
             memory = tuple(self._memory_mib[each] for each in range(num_workers))
             self.finish(Ended(self.trial, self.number, memory_mib=memory))
 
+    def add_error(self, error: WorkerError) -> None:
+        """Note a worker's error, unless the worker has reported one of its kind."""
+        self.errors.setdefault((error.rank, error.kind == "lost"), error)
+
     def finish(self, event: Ended) -> Ended:
         """End the attempt: STARTING or TRAINING -> ENDED.
 

@@ -9,7 +9,6 @@ can wait at once without polling. The state of each trial is in ``attempt``.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -20,10 +19,10 @@ from sweeps.runtime.attachment import Begun, NotAttached, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
-from sweeps.runtime.hang import diagnose_hang, flight_records
-from sweeps.runtime.idle_slots import IdleSlots
+from sweeps.runtime.group_owner import start_group
+from sweeps.runtime.hang_end import hang_end
 from sweeps.runtime.placement import Workers
-from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.shared_slots import SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
 from sweeps.runtime.suspects import SuspectedNodes
 from sweeps.worker_error import WorkerError
@@ -32,28 +31,26 @@ CHECKED_WITHIN_S = 180.0
 """Maximum seconds that a failed trial waits for the check of its nodes."""
 
 
-class Broker:
+class Broker(SharedSlots):
     """See the module. Every method is called through a Ray actor handle."""
 
-    def __init__(self, *, is_new: bool = True) -> None:
+    def __init__(self, *, is_new: bool = True, start_group: StartGroup = start_group) -> None:
         """
         Args:
             is_new: False if it takes the place of one whose process died.
+            start_group: Starts the worker group of a slot with lanes.
         """
-        self._attempts: dict[str, Attempt] = {}
-        """The current attempt of each trial."""
+        super().__init__(start_group)
         self._attached = asyncio.Event()
         """Set unless the driver has still to tell what the process before knew."""
         if is_new:
             self._attached.set()
         self._before: Mapping[str, TrialSoFar] = {}
         """The trials that the process before had, as far as the driver knows them."""
-        self._slots: dict[str, SlotQueue] = defaultdict(SlotQueue)
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
         self._stopped_by_user: set[str] = set()
-        self._search_over = asyncio.Event()
         self._avoided: Mapping[str | None, tuple[str, ...]] = {}
         self._leaving: dict[str, str] = {}
         """Nodes that are about to leave the cluster, and what is announced for each."""
@@ -61,7 +58,6 @@ class Broker:
         self._suspects = SuspectedNodes()
         self._spares = SpareProcesses()
         self._elastic = ElasticWorkers(self._attempts, self._slots, self._spares)
-        self._idle = IdleSlots(self._slots)
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
@@ -135,7 +131,7 @@ class Broker:
         while True:
             silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
             if silent >= allowed:
-                end = await self._diagnose_hang(attempt, silent)
+                end = await hang_end(attempt, self._slots[attempt.slot], silent)
                 silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
                 if silent >= allowed:
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
@@ -147,19 +143,6 @@ class Broker:
                 return await attempt.reports.next(min(allowed - silent, hang_timeout_s))
             except TimeoutError:
                 continue  # logs may have been posted meanwhile
-
-    async def _diagnose_hang(self, attempt: Attempt, silent_s: float) -> Ended:
-        """The end of an attempt whose workers hang, with what they are doing."""
-        starting = attempt.phase is Phase.STARTING
-        reason = "its workers do not start; are their resources taken?" if starting else "its workers hang"
-        message = f"no report for {silent_s:.0f} s: {reason}"
-        end = Ended(attempt.trial, attempt.number, message)
-        slot = self._slots[attempt.slot]
-        if processes := slot.handles.get("processes"):
-            error = await diagnose_hang(message, processes, slot.locations, attempt.log_folder)
-            records = await flight_records(slot.handles["workers"])
-            end = replace(end, error=error.described, failure=error, flight_records=records)
-        return end
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
         """Ids of an attempt's nodes, if they are to be checked since one of them may be the reason of its failure."""
@@ -206,6 +189,7 @@ class Broker:
 
     async def forget_slot(self, slot: str) -> None:
         """Remove a slot whose workers are gone."""
+        self._forget_group(slot)
         self._slots.pop(slot, None)
         self._spares.forget(slot)
 
@@ -232,26 +216,26 @@ class Broker:
 
     async def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
         """See ``SpareProcesses.replace``."""
-        attempt = self._attempt_of(slot)
-        return self._spares.replace(slot, workers, wanted=always or (attempt is not None and attempt.failures > 0))
+        wanted = always or any(each.failures for each in self._attempts_of(slot))
+        return self._spares.replace(slot, workers, wanted=wanted)
 
     async def worker_terminated(self, slot: str, rank: int) -> None:
         """Note that a worker's process has received SIGTERM: the trial moves, and a slot without one ends."""
         queue = self._slots.get(slot)
         if queue is None or queue.is_closed or queue.is_ending:
             return  # Ray ends processes with SIGTERM, too
-        attempt = self._attempt_of(slot)
-        if attempt is None:
+        attempts = self._attempts_of(slot)
+        if not attempts or self._lanes_of(slot) is not None:
             await queue.close()
-        else:
-            location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
+        location = queue.locations[rank] if rank < len(queue.locations) else "an unknown node"
+        for attempt in attempts:
             attempt.move(f"worker {rank} on {location} is to end (SIGTERM)")
 
     async def waits_for_room(self, slot: str) -> None:
         """Note that the cluster has no room for a slot's workers now, and free slots without a trial."""
-        attempt = self._attempt_of(slot)
-        if attempt is not None and attempt.phase is Phase.STARTING:
-            attempt.waits_for_room()
+        for attempt in self._attempts_of(slot):
+            if attempt.phase is Phase.STARTING:
+                attempt.waits_for_room()
         await self._idle.free()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
@@ -300,19 +284,14 @@ class Broker:
     async def worker_failed(self, trial: str, attempt: int, error: WorkerError) -> None:
         """Note a worker's error. The slot ends the trial, since other workers may have more to report."""
         if (current := self._current(trial, attempt)) is not None:
-            current.errors.setdefault((error.rank, error.kind == "lost"), error)
+            current.add_error(error)
 
-    async def group_ends(self, slot: str) -> tuple[str, int] | None:
-        """Note that a slot's workers are about to be ended.
-
-        Returns:
-            Trial and attempt, if they have lost the connection to a worker that reported no error.
-        """
+    async def group_ends(self, slot: str) -> bool:
+        """Note that a slot's workers are about to be ended; returns whether they have lost the connection to a worker
+        that reported no error."""
         self._slots[slot].is_ending = True
-        attempt = self._attempt_of(slot)
-        if attempt is None or not attempt.errors or any(each.kind != "peer" for each in attempt.errors.values()):
-            return None
-        return attempt.trial, attempt.number
+        errors = [error for attempt in self._attempts_of(slot) for error in attempt.errors.values()]
+        return bool(errors) and all(each.kind == "peer" for each in errors)
 
     async def wait_for_stop(self, trial: str, attempt: int, above: StopRequest = StopRequest.NONE) -> StopRequest:
         """Return when and how the trial should stop, which may be never.
@@ -434,11 +413,6 @@ class Broker:
                 location, announced = slot.locations[on_them[0]], leaving[slot.nodes_by_rank[on_them[0]]]
                 workers = ", ".join(map(str, on_them))
                 attempt.move(f"the node of worker{'s'[: len(on_them) > 1]} {workers}, {location}, {announced}")
-
-    def _attempt_of(self, slot: str) -> Attempt | None:
-        """The attempt that a slot's workers have not ended yet."""
-        found = (each for each in self._attempts.values() if each.slot == slot and each.phase is not Phase.ENDED)
-        return next(found, None)
 
     def _current(self, trial: str, number: int) -> Attempt | None:
         """The trial's current attempt, if it is the one of this number."""

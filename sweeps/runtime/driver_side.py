@@ -61,6 +61,10 @@ class DriverSide:
         """Set what elastic trials share; see ``WorkerShares.set_room``."""
         self._tell("room", self.actor.set_room, places, expected, to_come)
 
+    def set_groups(self, most: int) -> None:
+        """Set the number of worker groups with lanes for which there is room at a time."""
+        self._tell("groups", self.actor.set_groups, most)
+
     def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
         """Place no further workers on some nodes; see ``Broker.avoid``."""
         self._tell("avoid", self.actor.avoid, nodes, checked)

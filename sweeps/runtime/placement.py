@@ -38,6 +38,10 @@ class Fit:
     """Largest number of workers that run on one node at a time."""
     cpus_per_gpu: float = 1.0
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
+    lanes: int = 1
+    """Trials that one worker group trains at a time."""
+    groups: int = 1
+    """Worker groups at a time."""
     is_elastic: bool = False
     """Whether a trial may have more than ``num_workers`` workers, for a while."""
     may_grow: bool = False
@@ -77,6 +81,8 @@ class Fit:
         data = f", and {self.data_cpus:g} CPU for its datasets" if self.data_cpus else ""
         least = "at least " if self.is_elastic else ""
         workers = f"{least}1 worker" if self.num_workers == 1 else f"{least}{self.num_workers} workers"
+        if self.lanes > 1:
+            workers = f"up to {self.lanes} trials on each group of {workers}"
         return f"{workers} of {needs}{data}"
 
     def describe(self) -> str:
@@ -133,11 +139,16 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
     if data_cpus:
         largest = max(fits, key=_cpus)
         tightest = replace(tightest, concurrent=min(tightest.concurrent, _with_data(largest, data_cpus, nodes)))
-    limits = [tightest.concurrent, config.search.num_trials, config.search.max_concurrent or tightest.concurrent]
+    lanes = config.scaling.trials_per_group
+    at_most = tightest.concurrent * lanes
+    concurrent = min(at_most, config.search.num_trials, config.search.max_concurrent or at_most)
+    groups = min(tightest.concurrent, concurrent)
     _check_largest(config, tightest.places)
-    at_once = tightest.places if config.scaling.is_elastic else min(limits) * tightest.num_workers
+    at_once = tightest.places if config.scaling.is_elastic else groups * tightest.num_workers
     per_node = min(at_once, max(fits_on(tightest.per_worker, node) for node in nodes))
-    return replace(tightest, concurrent=min(limits), data_cpus=data_cpus, workers_per_node=per_node)
+    return replace(
+        tightest, concurrent=concurrent, lanes=lanes, groups=groups, data_cpus=data_cpus, workers_per_node=per_node
+    )
 
 
 def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool) -> Fit:
@@ -270,7 +281,7 @@ def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, floa
         nodes: Resources of each node, among them Ray's ``memory`` in bytes.
     """
     holding = [(node["memory"], fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]
-    at_once = trials.concurrent * trials.num_workers
+    at_once = (trials.groups if trials.lanes > 1 else trials.concurrent) * trials.num_workers
     shares = [memory / min(workers, at_once) for memory, workers in holding if workers]
     return {"system/memory_mib": min(shares) / MIB} if shares else {}
 

@@ -166,11 +166,13 @@ class BrokerReporter:
 
     def flush(self) -> None:
         """Wait until the broker has all events; the worker group must not end before."""
-        if self._stored is not None:
-            self._stored.wait()
-        self._send_logs()
-        ray.get(self._posted)
-        self._report_log.close()
+        try:
+            if self._stored is not None:
+                self._stored.wait()
+            self._send_logs()
+            ray.get(self._posted)
+        finally:
+            self._report_log.close()
 
     def _post_undelivered(self, step: int) -> None:
         """Post the events of earlier attempts before the step at which this attempt starts."""

@@ -50,7 +50,8 @@ def reserved_per_worker(scaling: Scaling, *, use_gpu: bool, cpus_per_gpu: float 
 
 
 def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
-    """Resources that are reserved for all workers of a trial and for its datasets.
+    """Resources that are reserved for all workers of a trial and for its datasets; a trial that shares its workers has
+    its part of them.
 
     Args:
         config: Config of the trial.
@@ -58,7 +59,8 @@ def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: floa
         cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
     """
     per_worker = reserved_per_worker(config.scaling.placed, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
-    needs = {name: amount * config.scaling.min_workers for name, amount in per_worker.items()}
+    workers = config.scaling.min_workers / config.scaling.trials_per_group
+    needs = {name: amount * workers for name, amount in per_worker.items()}
     return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
 
 

@@ -82,8 +82,11 @@ class SlotQueue:
             index: Number of the assignment that the workers ask for, from 0.
             search_over: Set when the search starts no further trials.
         """
-        is_idle = index > 0 and index == len(self._assignments)
-        if is_idle and not self._is_reserved and (self._release is None or self._release.done()):
+        if index > 0 and index == len(self._assignments):
+            self._release_when(search_over)
+
+    def _release_when(self, search_over: asyncio.Event) -> None:
+        if not self._is_reserved and (self._release is None or self._release.done()):
             self._release = asyncio.create_task(self._close_after(search_over))
 
     async def _close_after(self, search_over: asyncio.Event) -> None:

@@ -35,12 +35,14 @@ from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import BROKER_DIED, Begun
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report, now_ms
+from sweeps.runtime.lane_holder import LaneHolder
 from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.placement import Fit, Workers
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
-from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
+from sweeps.runtime.worker_group import SlotHolder
+from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
 from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
@@ -88,6 +90,11 @@ class TrialContext:
         return (ObjectStore(self.uri) if self.uri is not None else Path(self.folder)) / "trials"
 
     @property
+    def group_logs(self) -> str:
+        """Folder for the logs of workers that train several trials at a time."""
+        return str(Path(self.folder) / "groups")
+
+    @property
     def ray_train_folder(self) -> str:
         """Folder for Ray Train's own files, which hold nothing of a trial."""
         if self.uri is None:
@@ -104,7 +111,7 @@ class Trial(tune.Trainable):
 
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
-        self._slot = SlotHolder(context.broker)
+        self._slot = SlotHolder(context.broker) if context.fit.lanes == 1 else LaneHolder(context.broker)
         self._trial, self._is_elastic, self._has_failed = "", False, False
         self._begin_or_fail(config)
 
@@ -159,6 +166,9 @@ class Trial(tune.Trainable):
         self._is_copied = sweep.search.copies_trials
         use_gpu = fit.use_gpu
         reserved = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
+        share = memory_share(
+            {"CPU": reserved["CPU"], **scaling.resources_per_worker}, fit.workers_per_node, use_gpu=use_gpu
+        )
         spec = WorkerGroupSpec(
             num_workers=scaling.min_workers,
             use_gpu=use_gpu,
@@ -173,6 +183,7 @@ class Trial(tune.Trainable):
             spare_processes=sweep.spare_processes,
             cluster_grows=sweep.cluster.address != "local",
             storage_path=context.ray_train_folder,
+            lanes=None if fit.lanes == 1 else Lanes(fit.lanes, context.group_logs, context.shared, share),
         )
         self._slot.release(spec, reuse=sweep.warm)
         judged, saves_when_asked = sweep.search.judges_trials, sweep.loop is not None
@@ -200,7 +211,7 @@ class Trial(tune.Trainable):
                 hang_timeout_s=sweep.scaling.hang_timeout_s,
                 prepare_timeout_s=sweep.scaling.prepare_timeout_s,
                 ends_within_s=sweep.ends_within_s,
-                memory_share=memory_share(spec.resources_per_worker, fit.workers_per_node, use_gpu=use_gpu),
+                memory_share=share,
                 holds_checkpoints=context.uri is None
                 and sweep.tracking.checkpoints == "copy"
                 and bool(sweep.checkpoint.keep),

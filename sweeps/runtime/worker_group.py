@@ -13,8 +13,7 @@ import math
 import os
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import ray
 from ray.train import RunConfig, ScalingConfig
@@ -32,12 +31,13 @@ from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
 from sweeps.runtime.events import Ended
+from sweeps.runtime.lane_loop import train_in_lanes
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
 from sweeps.runtime.node_resources import avoiding
-from sweeps.runtime.placement import Workers
 from sweeps.runtime.process_group import ProcessGroup
 from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm
+from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError
 
@@ -53,34 +53,6 @@ EXITS_WITHIN_S = 10.0
 """Maximum seconds for workers to run their exit handlers."""
 ABORT_TIMEOUT_S = 5.0 + EXITS_WITHIN_S
 START_TIMEOUT_S = 30.0
-
-
-@dataclass(frozen=True)
-class WorkerGroupSpec:
-    """Number, resources and placement of a trial's workers."""
-
-    num_workers: int
-    use_gpu: bool
-    resources_per_worker: dict[str, float]
-    placement: str
-    """Ray's ``placement_strategy``."""
-    accelerator_type: str | None
-    labels: dict[str, str]
-    """Labels that a node must have."""
-    avoid: tuple[str, ...] = field(compare=False)
-    """Ids of nodes on which no worker may be placed; a slot with workers elsewhere is kept when they change."""
-    workers: Workers = field(compare=False)
-    """The same, as far as the room on nodes depends on it."""
-    environment: dict[str, str]
-    """Environment variables of the workers' processes, besides those of all processes of the sweep."""
-    hang_timeout_s: float
-    """Seconds of silence after which the workers count as hanging."""
-    spare_processes: Literal["always", "after a failure", "never"]
-    """Sweeps in which worker processes are started ahead."""
-    cluster_grows: bool
-    """Whether the cluster may get more nodes."""
-    storage_path: str
-    """Absolute folder, or URI, for Ray Train's own files."""
 
 
 class SlotHolder:
@@ -121,8 +93,8 @@ class Slot:
         self._name, self._broker = name, broker
         self._hooks = _SlotHooks(name, broker, spec)
         self._trainer = LeanTrainer(
-            train_assignments,
-            train_loop_config={"slot": name, "broker": broker},
+            train_assignments if spec.lanes is None else train_in_lanes,
+            train_loop_config={"slot": name, "broker": broker, "lanes": spec.lanes},
             backend_config=ProcessGroup(
                 "nccl" if spec.use_gpu else "gloo", timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)
             ),
@@ -190,6 +162,10 @@ class Slot:
         grown = zip(memory_mib, self._first_memory_mib, strict=True)
         return any(now > first * MEMORY_FACTOR + MEMORY_SLACK_MIB for now, first in grown)
 
+    def join(self) -> None:
+        """Wait until the workers have ended."""
+        self._thread.join()
+
     def close(self) -> None:
         """Free the workers now. Idempotent."""
         self._is_closing = True
@@ -225,7 +201,10 @@ class Slot:
         return lost_workers(exception, handles.get("locations", ()), nodes)
 
     def _end_attempt(self, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
-        if self._attempt is not None:
+        if self.spec.lanes is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(self._broker.slot_ended.remote(self._name, error, lost))
+        elif self._attempt is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(self._broker.end.remote(Ended(*self._attempt, error, others=lost)))
 
@@ -288,10 +267,9 @@ class _SlotHooks(ControllerHooks):
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         """Find out which worker died, while the others still live, if they have lost the connection to one."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
-            attempt = ray.get(self._broker.group_ends.remote(self._slot))
-            if attempt is not None:
+            if ray.get(self._broker.group_ends.remote(self._slot)):
                 for error in dead_workers(worker_processes(worker_group)):
-                    ray.get(self._broker.worker_failed.remote(*attempt, error))
+                    ray.get(self._broker.worker_of_slot_failed.remote(self._slot, error))
         end_processes(self._workers, EXITS_WITHIN_S)
 
     def before_worker_group_abort(self, worker_group_context: Any) -> None:

@@ -15,6 +15,7 @@ from sweeps.space.distributions import Lookup, Space
 from sweeps.space.initial_points import InitialPoints
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.elastic import check_elastic
+from sweeps.validate.lanes import check_lanes, lane_mistakes
 from sweeps.validate.model import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics import check_numerics
 from sweeps.validate.rescaling import rescaling_mistakes
@@ -59,7 +60,8 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         for line in (*_rescaling(composition, space), *tracking_mistakes(composition), *storage_mistakes(config)):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
-            for line in InitialPoints(composition, space, Constraints(composition), lookup).mistakes():
+            points = InitialPoints(composition, space, Constraints(composition), lookup)
+            for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
                 mistakes.add(line)
         if not mistakes.lines:  # which every stage would have, too
             mistakes.collect(_check_stages, composition)
@@ -103,6 +105,7 @@ def check_training(config: SweepConfig) -> None:
     Raises:
         ConfigError: Some values exclude each other.
     """
+    check_lanes(config)
     if config.loop is None:
         check_elastic(config)
         return

@@ -18,7 +18,8 @@ from sweeps.runtime.attachment import Begun
 from sweeps.runtime.events import Report
 from sweeps.runtime.placement import fit
 from sweeps.runtime.trainable import Trial, TrialContext
-from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot, WorkerGroupSpec
+from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot
+from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 
 NODE = {"CPU": 17.0, "GPU": 4.0, "memory": 2.0**36}
 SHARED = (

@@ -21,6 +21,7 @@ from sweeps.runtime.events import Ended, Event, Report, Waiting
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.placement import Workers
 from sweeps.runtime.report_log import ReportLog
+from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
 
@@ -180,7 +181,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
         return now
 
     broker = SimpleNamespace(nodes_to_avoid_now=SimpleNamespace(remote=remote))
-    spec = worker_group.WorkerGroupSpec(
+    spec = WorkerGroupSpec(
         num_workers=2,
         use_gpu=True,
         resources_per_worker={"CPU": 3.0},

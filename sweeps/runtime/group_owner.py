@@ -1,0 +1,45 @@
+"""Owner of a worker group with lanes: an actor of its own, since the group outlives the actors of its trials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+if TYPE_CHECKING:
+    from sweeps.runtime.worker_group_spec import WorkerGroupSpec
+
+
+class GroupOwner:
+    """Runs the controller of a worker group, whose workers end with this process."""
+
+    def __init__(self, slot: str, spec: WorkerGroupSpec, broker: Any) -> None:
+        from sweeps.runtime.worker_group import Slot  # imports ray.train
+
+        self._slot = Slot(slot, spec, broker)
+
+    def wait(self) -> None:
+        """Return when the workers have ended, and the broker knows it."""
+        self._slot.join()
+
+    def close(self) -> None:
+        """Free the workers now."""
+        self._slot.close()
+
+
+def start_group(slot: str, spec: WorkerGroupSpec) -> Any:
+    """Start the owner of a new worker group, in the process of the broker and on its node.
+
+    Args:
+        slot: Name of the slot.
+        spec: Its workers.
+
+    Returns:
+        The only handle of the owner, which ends when that is dropped.
+    """
+    context = ray.get_runtime_context()
+    here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=False)
+    actor: Any = ray.remote(GroupOwner)
+    options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 2, "scheduling_strategy": here}
+    return actor.options(**options).remote(slot, spec, context.current_actor)

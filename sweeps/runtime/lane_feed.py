@@ -1,0 +1,138 @@
+"""Trials for the lanes of a slot: taken from the broker by its main worker, and ended there one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from sweeps.provenance.redacted_text import redacted_error
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.events import Ended
+from sweeps.runtime.reporter import BrokerReporter
+from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.trial_files import START_LINE, log_name
+from sweeps.worker_error import describe_exception
+from sweeps_train.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from sweeps_train.training_request import TrainingRequest
+
+IDLE_S = 10.0
+"""Seconds for which workers without a trial wait for one together; then each of them waits by itself, since operations
+among workers must not wait for long."""
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """A trial in a lane."""
+
+    assignment: Assignment
+    reporter: BrokerReporter
+    signs: contextlib.ExitStack
+
+
+class LaneFeed:
+    """The trials of one burst; see ``sweeps_train.lanes.feed.Feed``."""
+
+    def __init__(self, slot: str, broker: Any, num_workers: int, log_folder: str) -> None:
+        """
+        Args:
+            slot: Name of the slot.
+            broker: Handle of the broker.
+            num_workers: Number of workers of the slot.
+            log_folder: Folder of the logs of its workers.
+        """
+        self._slot, self._broker, self._num_workers, self._log_folder = slot, broker, num_workers, log_folder
+        self._lanes: dict[int, _Lane] = {}
+        """Trials in lanes, by the identity of their requests."""
+        self._waits = broker.wait_for_trial.remote(slot)
+
+    def has_next(self) -> bool:
+        """Whether a trial waits for a lane."""
+        return bool(ray.wait([self._waits], timeout=0)[0])
+
+    def next(self, free: int) -> Sequence[TrainingRequest]:
+        """Take at most ``free`` trials. Where no lane trains, wait for one for a while; none then ends the burst."""
+        if not self._lanes:
+            ray.wait([self._waits], timeout=IDLE_S)
+        if not self.has_next():
+            return []
+        assignments: list[Assignment] = ray.get(self._broker.take_trials.remote(self._slot, free))
+        self._waits = self._broker.wait_for_trial.remote(self._slot)
+        return [request for each in assignments if (request := self._begun(each)) is not None]
+
+    def _begun(self, assignment: Assignment) -> TrainingRequest | None:
+        """Begin a trial; None if that fails, which is told to the broker."""
+        from sweeps_train.training_request import TrainingRequest  # imports torch
+
+        signs = contextlib.ExitStack()
+        try:
+            self._write_log(
+                assignment,
+                f"{START_LINE}{self._process}; it shares them with other trials, and what they "
+                f"print is in {self._log_folder} ---\n",
+            )
+            end_signs = signs.enter_context(signs_of_life(assignment))
+            assert isinstance(assignment.training, TrainingConfig)  # since no other one may share its workers
+            lane = _Lane(assignment, BrokerReporter(assignment), signs)
+            request = TrainingRequest(
+                config=assignment.training,
+                reporter=lane.reporter,
+                checkpoint_folder=assignment.checkpoint_folder,
+                metric=assignment.metric,
+                mode=assignment.mode,
+                largest_micro_batch=assignment.largest_micro_batch,
+                on_prepared=end_signs,
+                failures=assignment.failures,
+            )
+        except Exception as error:  # noqa: BLE001 - such as of a full disk
+            signs.close()
+            self._end(assignment, error)
+            return None
+        self._lanes[id(request)] = lane
+        return request
+
+    def ended(self, request: TrainingRequest, error: Exception | None) -> None:
+        """Tell the broker of a trial's end."""
+        lane = self._lanes.pop(id(request))
+        lane.signs.close()
+        try:
+            lane.reporter.flush()
+        except Exception as late:  # noqa: BLE001 - of this trial alone
+            error = error or late
+        self._end(lane.assignment, error)
+
+    def _end(self, assignment: Assignment, error: Exception | None) -> None:
+        from sweeps_train.errors import MicroBatchHalved
+
+        end = Ended(assignment.trial, assignment.attempt)
+        if isinstance(error, MicroBatchHalved):
+            end = Ended(assignment.trial, assignment.attempt, str(error), halved_to=error.half)
+        elif error is not None:
+            self._write_log(assignment, "".join(traceback.format_exception(error)))
+            description = redacted_error(describe_exception(error, 0, self._num_workers))
+            ray.get(self._broker.worker_failed.remote(assignment.trial, assignment.attempt, description))
+            end = Ended(assignment.trial, assignment.attempt, description.described)
+        ray.get(self._broker.lane_ended.remote(self._slot, end))
+
+    @property
+    def _process(self) -> str:
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        return f"{self._num_workers} workers, the first on {socket.gethostname()}, process {os.getpid()}, {now}"
+
+    def _write_log(self, assignment: Assignment, text: str) -> None:
+        """Add a text to the trial's own log, which has only what is of this trial alone."""
+        with contextlib.suppress(OSError):  # the training needs no log
+            folder = Path(assignment.log_folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / log_name(0)).open("a", encoding="utf-8") as file:
+                file.write(text)

@@ -1,0 +1,90 @@
+"""Trials that wait for a lane of one slot, and those that are in one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.slot_queue import SlotQueue
+
+
+class LaneQueue(SlotQueue):
+    """A slot whose workers train several trials at a time.
+
+    They train in bursts: all workers begin one when a trial waits, and end it when none has come for a while after the
+    last one. Within a burst the main worker alone takes trials, so that no worker asks for what another one has taken.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.occupied: set[tuple[str, int]] = set()
+        """Trial and attempt of those that are in a lane."""
+        self.has_trained = False
+        """Whether its workers have taken a trial."""
+        self._waiting: deque[Assignment] = deque()
+        self._bursts = 0
+        """Number of bursts that have begun."""
+
+    @property
+    def is_starting(self) -> bool:
+        return bool(self._waiting) and "workers" not in self.handles and not self.is_closed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be given trials."""
+        return not (self.is_closed or self.is_ending)
+
+    @property
+    def num_trials(self) -> int:
+        """Number of trials that are in a lane or wait for one."""
+        return len(self.occupied) + len(self._waiting)
+
+    async def add(self, assignment: Assignment) -> None:
+        self.reserve()
+        async with self._changed:
+            self._waiting.append(assignment)
+            self._is_reserved = False
+            self._changed.notify_all()
+
+    async def begin_burst(self, number: int, search_over: asyncio.Event) -> bool:
+        """Wait until a trial waits, and begin a burst; all workers ask for each one.
+
+        Args:
+            number: Number of the burst, from 0.
+            search_over: Set when the search starts no further trials.
+
+        Returns:
+            False if there is none, since the slot is closed.
+        """
+        if number and number == self._bursts and not self._waiting:
+            self._release_when(search_over)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.is_closed or self._waiting or number < self._bursts)
+            if number == self._bursts and self._waiting:
+                self._bursts += 1
+        return number < self._bursts
+
+    async def wait_for_trial(self) -> None:
+        """Return when a trial waits for a lane, which may be never."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._waiting)
+
+    def take_up_to(self, number: int) -> list[Assignment]:
+        """Move at most so many trials into lanes."""
+        taken = [self._waiting.popleft() for _ in range(min(number, len(self._waiting)))]
+        self.occupied |= {(each.trial, each.attempt) for each in taken}
+        self.has_trained = self.has_trained or bool(taken)
+        return taken
+
+    def withdraw(self, trial: str, attempt: int) -> bool:
+        """Remove a trial that waits; returns whether it did."""
+        left = [each for each in self._waiting if (each.trial, each.attempt) != (trial, attempt)]
+        found = len(left) < len(self._waiting)
+        self._waiting = deque(left)
+        return found
+
+    def withdraw_all(self) -> list[Assignment]:
+        """Remove all trials that wait, and return them."""
+        waiting, self._waiting = [*self._waiting], deque()
+        return waiting

@@ -1,0 +1,202 @@
+"""The part of the broker for slots whose workers train several trials at a time: it owns their worker groups, which
+outlive the trials' actors, and gives trials to their lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ray
+
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.attempt import Attempt, StopRequest
+from sweeps.runtime.events import Ended
+from sweeps.runtime.idle_slots import IdleSlots
+from sweeps.runtime.lane_queue import LaneQueue
+from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.worker_group_spec import WorkerGroupSpec
+from sweeps.worker_error import WorkerError
+
+StartGroup = Callable[[str, WorkerGroupSpec], Any]
+"""Starts the worker group of a slot of this name, and returns the handle of its owner."""
+
+
+class SharedSlots(ABC):
+    """Slots with lanes. Public methods are called through a Ray actor handle."""
+
+    def __init__(self, start_group: StartGroup) -> None:
+        """
+        Args:
+            start_group: Starts the worker group of a slot with lanes.
+        """
+        self._attempts: dict[str, Attempt] = {}
+        """The current attempt of each trial."""
+        self._slots: dict[str, SlotQueue] = defaultdict(SlotQueue)
+        """All slots, with and without lanes."""
+        self._search_over = asyncio.Event()
+        self._idle = IdleSlots(self._slots)
+        self._start_group, self._groups_started, self._most_groups = start_group, 0, 1
+        self._owners: dict[str, Any] = {}
+        self._specs: dict[str, WorkerGroupSpec] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def end(self, event: Ended) -> None:
+        """End an attempt."""
+
+    @abstractmethod
+    async def forget_slot(self, slot: str) -> None:
+        """Remove a slot whose workers are gone."""
+
+    # --- called by the driver and by a trial's Tune actor -------------------------------------------------
+
+    async def set_groups(self, most: int) -> None:
+        """Set the number of worker groups with lanes for which there is room at a time."""
+        self._most_groups = most
+
+    async def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        """Give a trial to the slot with the fewest ones, or to a new one while there is room for it.
+
+        Args:
+            assignment: The trial.
+            spec: Its workers.
+        """
+        attempt = self._attempts[assignment.trial]
+        for name, its_spec in [*self._specs.items()]:
+            if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
+                await self._slots[name].close()  # its trials go on
+        slot = self._emptiest() or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
+        attempt.assign(slot, assignment.log_folder)
+        await self._slots[slot].add(replace(assignment, failures=attempt.failures))
+        self._idle.free_if_others_wait()
+
+    def _emptiest(self) -> str | None:
+        """The slot with the fewest trials; None if another worker group is to be started."""
+        queues = {name: queue for name in self._specs if (queue := self._lanes_of(name)) is not None and queue.is_open}
+        emptiest = min(queues, key=lambda name: queues[name].num_trials, default=None)
+        if emptiest is None or (queues[emptiest].num_trials and len(queues) < self._most_groups):
+            return None
+        return emptiest
+
+    def _new(self, name: str, spec: WorkerGroupSpec) -> str:
+        self._groups_started += 1
+        slot = f"{name}-{self._groups_started}"
+        self._slots[slot], self._specs[slot] = LaneQueue(), spec
+        self._owners[slot] = self._start_group(slot, spec)
+        watch = asyncio.create_task(self._watch(slot, self._owners[slot]))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return slot
+
+    async def _watch(self, slot: str, owner: Any) -> None:
+        """Wait for the death of the process that owns a worker group, with which its workers die."""
+        try:
+            await owner.wait.remote()
+        except ray.exceptions.RayError as error:
+            if slot in self._owners:
+                await self.slot_ended(slot, f"the process that runs its worker group was lost: {error}")
+
+    async def leave_lane(self, trial: str, number: int, within_s: float) -> None:
+        """Let a trial leave its lane, if it is in one, or the queue for one. Its group ends if it does not, and then
+        the other trials there go on elsewhere.
+
+        Args:
+            trial: The trial.
+            number: Number of its attempt.
+            within_s: Maximum seconds to wait; or three times the workers' longest silence.
+        """
+        attempt = self._attempts.get(trial)
+        if attempt is None or attempt.number != number or (queue := self._lanes_of(attempt.slot)) is None:
+            return
+        attempt.request_stop(StopRequest.SAVE)
+        if queue.withdraw(trial, number):
+            attempt.finish(Ended(trial, number))
+        await attempt.wait_for_end(within_s)
+        if (trial, number) in queue.occupied:
+            await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
+
+    async def _end_group(self, slot: str, reason: str) -> None:
+        """End the workers of a slot at once.
+
+        Args:
+            slot: The slot.
+            reason: What is told to the users of its other trials.
+        """
+        owner, queue = self._owners.get(slot), self._lanes_of(slot)
+        if queue is not None:
+            queue.withdraw_all()
+            await queue.close()
+        for attempt in self._attempts_of(slot):
+            attempt.move(reason)
+            attempt.finish(Ended(attempt.trial, attempt.number, reason))
+        if owner is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                await owner.close.remote()
+        await self.forget_slot(slot)
+
+    # --- called by the workers of a slot and its owner ----------------------------------------------------
+
+    async def begin_burst(self, slot: str, number: int) -> bool:
+        """See ``LaneQueue.begin_burst``."""
+        queue = self._lanes_of(slot)
+        return queue is not None and await queue.begin_burst(number, self._search_over)
+
+    async def wait_for_trial(self, slot: str) -> None:
+        """See ``LaneQueue.wait_for_trial``."""
+        if (queue := self._lanes_of(slot)) is not None:
+            await queue.wait_for_trial()
+
+    async def take_trials(self, slot: str, most: int) -> list[Assignment]:
+        """See ``LaneQueue.take_up_to``."""
+        queue = self._lanes_of(slot)
+        return [] if queue is None else queue.take_up_to(most)
+
+    async def lane_ended(self, slot: str, event: Ended) -> None:
+        """End the attempt of a trial that has left its lane."""
+        if (queue := self._lanes_of(slot)) is not None:
+            queue.occupied.discard((event.trial, event.attempt))
+        await self.end(event)
+
+    async def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
+        """Note an error of a worker as one of all its trials."""
+        for attempt in self._attempts_of(slot):
+            attempt.add_error(error)
+
+    async def slot_ended(self, slot: str, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
+        """End the attempts of a slot with lanes whose workers have returned or are gone. The trials that wait for a
+        lane go to another slot, unless its workers have never trained: those of the next one may not do so, either.
+
+        Args:
+            slot: The slot.
+            error: Error of the workers; None if they were to end.
+            lost: Errors of those that were lost.
+        """
+        queue, spec = self._lanes_of(slot), self._specs.get(slot)
+        self._forget_group(slot)  # so that it is given no further trials
+        if queue is not None and spec is not None:
+            queue.occupied.clear()
+            if queue.has_trained or queue.is_closed:
+                for each in queue.withdraw_all():
+                    await self.assign_lane(each, spec)
+        for attempt in self._attempts_of(slot):
+            await self.end(Ended(attempt.trial, attempt.number, error, others=lost))
+        await self.forget_slot(slot)
+
+    def _forget_group(self, slot: str) -> None:
+        """Forget the owner of a slot's workers, which are gone: its process ends."""
+        self._owners.pop(slot, None)
+        self._specs.pop(slot, None)
+
+    def _lanes_of(self, slot: str) -> LaneQueue | None:
+        """The lanes of a slot; None if it has none, is gone, or was another broker's."""
+        queue = self._slots.get(slot)
+        return queue if isinstance(queue, LaneQueue) else None
+
+    def _attempts_of(self, slot: str) -> list[Attempt]:
+        """The attempts that a slot's workers have not ended yet."""
+        return [each for each in self._attempts.values() if each.slot == slot and each.end is None]

@@ -1,0 +1,53 @@
+"""Number, resources and placement of the workers of a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sweeps.runtime.placement import Workers
+from sweeps.runtime.shared_folder import SharedFolder
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Several trials at a time on one group."""
+
+    number: int
+    """Trials at a time."""
+    log_folder: str
+    """Folder for the logs of all groups with lanes of the sweep."""
+    shared: SharedFolder | None
+    """The sweep's folder, which all workers must see."""
+    memory_share: float
+    """Part of its GPU's memory that each worker may use, or of its machine's without a GPU."""
+
+
+@dataclass(frozen=True)
+class WorkerGroupSpec:
+    """Number, resources and placement of a trial's workers."""
+
+    num_workers: int
+    use_gpu: bool
+    resources_per_worker: dict[str, float]
+    placement: str
+    """Ray's ``placement_strategy``."""
+    accelerator_type: str | None
+    labels: dict[str, str]
+    """Labels that a node must have."""
+    avoid: tuple[str, ...] = field(compare=False)
+    """Ids of nodes on which no worker may be placed; a slot with workers elsewhere is kept when they change."""
+    workers: Workers = field(compare=False)
+    """The same, as far as the room on nodes depends on it."""
+    environment: dict[str, str]
+    """Environment variables of the workers' processes, besides those of all processes of the sweep."""
+    hang_timeout_s: float
+    """Seconds of silence after which the workers count as hanging."""
+    spare_processes: Literal["always", "after a failure", "never"]
+    """Sweeps in which worker processes are started ahead."""
+    cluster_grows: bool
+    """Whether the cluster may get more nodes."""
+    storage_path: str
+    """Absolute folder, or URI, for Ray Train's own files."""
+    lanes: Lanes | None = None
+    """Set for a group that trains several trials at a time."""

@@ -1,0 +1,100 @@
+"""A slot's main worker takes trials from the broker into lanes, and ends them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_actor import LOCAL_RAY, LocalActor, event_loop
+from test_shared_slots import SPEC, Owner, assignment
+from training_runs import TEXT, configured
+
+from sweeps.runtime import lane_feed, reporter
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.events import Ended
+from sweeps.runtime.lane_feed import LaneFeed
+from sweeps_train.errors import MicroBatchHalved
+from sweeps_train.progress import Progress
+from sweeps_train.reporter import Stop
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for module in (lane_feed, reporter):
+        monkeypatch.setattr(module, "ray", LOCAL_RAY)
+    monkeypatch.setattr(lane_feed, "IDLE_S", 0.1)
+    with event_loop() as loop:
+        yield LocalActor(Broker(start_group=lambda *_: Owner()), loop)
+
+
+def begin(broker: Any, folder: Path, *trials: str) -> None:
+    for trial in trials:
+        begun = LOCAL_RAY.get(broker.begin.remote(trial))
+        given = replace(
+            assignment(trial, begun.attempt),
+            training=configured(TEXT),
+            checkpoint_folder=str(folder / trial),
+            log_folder=str(folder / trial / "logs"),
+            broker=broker,
+        )
+        LOCAL_RAY.get(broker.assign_lane.remote(given, SPEC))
+
+
+def feed_of(broker: Any) -> LaneFeed:
+    return LaneFeed("slot-0-1-1", broker, 2, "/logs/of/the/group")
+
+
+def end(broker: Any, trial: str) -> Ended:
+    ended = LOCAL_RAY.get(broker.next_report.remote(trial, 60.0))
+    assert isinstance(ended, Ended)
+    return ended
+
+
+def test_trials_are_taken_as_lanes_are_free_and_end_one_by_one(broker: Any, tmp_path: Path) -> None:
+    begin(broker, tmp_path, "0", "1", "2")
+    feed = feed_of(broker)
+    first, second = feed.next(2)
+    assert feed.has_next()
+    feed.ended(first, None)
+    assert end(broker, "0").error is None
+    (third,) = feed.next(1)
+    assert not feed.has_next()
+    assert feed.next(1) == []  # the other lanes train on
+    feed.ended(second, ValueError("a bad batch"))
+    failed = end(broker, "1")
+    assert failed.failure is not None
+    assert "a bad batch" in str(failed.error)
+    assert "a bad batch" in (tmp_path / "1" / "logs" / "worker-0.log").read_text(encoding="utf-8")
+    feed.ended(third, MicroBatchHalved(8, 4))
+    assert end(broker, "2").halved_to == 4
+    assert feed.next(2) == []  # nobody waits for long together
+
+
+def test_each_lane_is_asked_to_stop_for_itself(broker: Any, tmp_path: Path) -> None:
+    begin(broker, tmp_path, "0", "1")
+    feed = feed_of(broker)
+    first, second = feed.next(2)
+    assert first.reporter is not None
+    assert second.reporter is not None
+    LOCAL_RAY.get(broker.stop.remote("1"))
+    while second.reporter.should_stop() is Stop.NO:
+        pass
+    assert first.reporter.should_stop() is Stop.NO
+    first.reporter.report(Progress(step=4), {"eval/loss": 2.0}, None, True)
+    for each in (first, second):
+        feed.ended(each, None)
+    assert LOCAL_RAY.get(broker.next_report.remote("0", 60.0)).step == 4
+    assert "shares them with other trials" in (tmp_path / "0" / "logs" / "worker-0.log").read_text(encoding="utf-8")
+
+
+def test_a_trial_that_cannot_begin_fails_alone(broker: Any, tmp_path: Path) -> None:
+    begin(broker, tmp_path, "0", "1")
+    (tmp_path / "0").write_text("a file where its folder should be", encoding="utf-8")
+    feed = feed_of(broker)
+    (only,) = feed.next(2)
+    assert only.checkpoint_folder == str(tmp_path / "1")
+    feed.ended(only, None)
+    assert end(broker, "0").error is not None

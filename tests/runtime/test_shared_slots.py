@@ -1,0 +1,251 @@
+"""Which slot with lanes a trial is given to, and what becomes of its trials when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+import ray
+
+from sweeps.runtime import slot_queue
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.events import Ended, Report
+from sweeps.runtime.placement import Workers
+from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
+
+SPEC = WorkerGroupSpec(
+    num_workers=2,
+    use_gpu=False,
+    resources_per_worker={"CPU": 1.0},
+    placement="PACK",
+    accelerator_type=None,
+    labels={},
+    avoid=(),
+    workers=cast("Workers", None),
+    environment={},
+    hang_timeout_s=60.0,
+    spare_processes="never",
+    cluster_grows=False,
+    storage_path="",
+    lanes=Lanes(2, "", None, 1.0),
+)
+
+
+class Method:
+    """A method of an actor."""
+
+    def __init__(self, remote: Callable[[], Awaitable[None]]) -> None:
+        self.remote = remote
+
+
+class Owner:
+    """Owner of a worker group that is not there."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.dies = asyncio.Event()
+        self.close, self.wait = Method(self._close), Method(self._wait)
+
+    async def _close(self) -> None:
+        self.is_closed = True
+
+    async def _wait(self) -> None:
+        await self.dies.wait()
+        raise ray.exceptions.RayActorError
+
+
+class Groups:
+    """A broker whose worker groups are not there, so that this test takes their trials and ends them."""
+
+    def __init__(self, most: int = 1) -> None:
+        self.owners: dict[str, Owner] = {}
+        self.broker = Broker(start_group=self._start)
+        self._most = most
+
+    def _start(self, slot: str, spec: WorkerGroupSpec) -> Owner:
+        assert spec == SPEC
+        self.owners[slot] = Owner()
+        return self.owners[slot]
+
+    async def begin(self, *trials: str) -> None:
+        """Give trials to lanes."""
+        await self.broker.set_groups(self._most)
+        for trial in trials:
+            attempt = (await self.broker.begin(trial)).attempt
+            await self.broker.assign_lane(assignment(trial, attempt), SPEC)
+
+    async def take(self, slot: str, most: int = 2) -> list[str]:
+        """Trials that a slot's main worker takes into lanes."""
+        return [each.trial for each in await self.broker.take_trials(slot, most)]
+
+    async def end(self, trial: str) -> Ended:
+        """What a trial's actor hears."""
+        end = await asyncio.wait_for(self.broker.next_report(trial, 60), 5)
+        assert isinstance(end, Ended)
+        return end
+
+
+def assignment(trial: str, attempt: int) -> Assignment:
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("training", "origin", "largest_micro_batch", "last_delivered", "broker"), None
+    )
+    return Assignment(
+        trial=trial,
+        attempt=attempt,
+        metric="eval/loss",
+        mode="min",
+        checkpoint_folder="",
+        log_folder="",
+        waits_for_decision=False,
+        hang_timeout_s=60.0,
+        prepare_timeout_s=60.0,
+        **nothing,
+    )
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 20))
+
+
+def test_trials_go_to_a_new_group_while_there_is_room_and_then_to_the_one_with_the_fewest() -> None:
+    async def story() -> None:
+        groups = Groups(most=2)
+        await groups.begin("0", "1", "2", "3", "4")
+        first, second = groups.owners
+        assert await groups.take(first) == ["0", "2"]
+        assert await groups.take(second) == ["1", "3"]
+        assert await groups.take(first) == ["4"]
+        await groups.broker.lane_ended(second, Ended("1", 1))
+        await groups.begin("5")
+        assert await groups.take(second) == ["5"]
+
+    run(story())
+
+
+def test_all_workers_begin_a_burst_though_its_trials_were_taken_before_they_asked() -> None:
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0")
+        (slot,) = groups.owners
+        assert await groups.broker.begin_burst(slot, 0)
+        assert await groups.take(slot) == ["0"]
+        assert await groups.broker.begin_burst(slot, 0)  # the other worker
+        next_one = asyncio.create_task(groups.broker.begin_burst(slot, 1))
+        await asyncio.sleep(0)
+        assert not next_one.done()
+        await groups.begin("1")
+        assert await next_one
+
+    run(story())
+
+
+def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_queue, "IDLE_S", 0.0)
+
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0")
+        (slot,) = groups.owners
+        await groups.broker.search_over(True)
+        assert await groups.broker.begin_burst(slot, 0)
+        await groups.take(slot)
+        await groups.broker.lane_ended(slot, Ended("0", 1))
+        assert not await groups.broker.begin_burst(slot, 1)
+
+    run(story())
+
+
+def test_the_death_of_a_group_fails_the_trials_in_its_lanes_once_and_moves_those_that_wait() -> None:
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0", "1", "2")
+        (slot,) = groups.owners
+        assert await groups.take(slot) == ["0", "1"]
+        await groups.broker.slot_ended(slot, "worker 1 was lost", ())
+        for trial in ("0", "1"):
+            assert (await groups.end(trial)).error == "worker 1 was lost"
+        _, again = groups.owners
+        assert await groups.take(again) == ["2"]
+        await groups.begin("0", "1")  # the next attempts
+        assert await groups.take(again, 3) == ["0", "1"]
+        assert [each.failures for each in (groups.broker._attempts[trial] for trial in "012")] == [1, 1, 0]
+
+    run(story())
+
+
+def test_the_death_of_the_process_that_owns_a_group_fails_its_trials() -> None:
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0")
+        (slot,) = groups.owners
+        await groups.take(slot)
+        groups.owners[slot].dies.set()
+        assert "was lost" in str((await groups.end("0")).error)
+
+    run(story())
+
+
+def test_trials_fail_with_a_group_that_does_not_start() -> None:
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0")
+        (slot,) = groups.owners
+        await groups.broker.slot_ended(slot, "no worker starts", ())
+        assert (await groups.end("0")).error == "no worker starts"
+        assert len(groups.owners) == 1
+
+    run(story())
+
+
+def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0", "1", "2")
+        (slot,) = groups.owners
+        await groups.take(slot)
+        await groups.broker.leave_lane("2", 1, 60.0)
+        assert (await groups.end("2")).error is None
+        assert await groups.take(slot) == []
+
+    run(story())
+
+
+def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_without_a_failure() -> None:
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0", "1")
+        (slot,) = groups.owners
+        await groups.take(slot)
+        await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
+        await groups.broker.leave_lane("0", 1, 0.01)
+        assert groups.owners[slot].is_closed
+        report = await groups.broker.next_report("1", 60)
+        assert isinstance(report, Report)
+        end = await groups.end("1")
+        assert end.moved is not None
+        assert "trial 0" in end.moved
+        await groups.begin("1")
+        assert [*groups.owners] != [slot]
+        assert groups.broker._attempts["1"].failures == 0
+
+    run(story())
+
+
+def test_a_lane_that_ends_leaves_the_others_alone() -> None:
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0", "1")
+        (slot,) = groups.owners
+        await groups.take(slot)
+        leaving = asyncio.create_task(groups.broker.leave_lane("0", 1, 60.0))
+        await asyncio.sleep(0)
+        await groups.broker.lane_ended(slot, Ended("0", 1))
+        await leaving
+        assert not groups.owners[slot].is_closed
+        await groups.begin("2")
+        assert await groups.take(slot) == ["2"]
+
+    run(story())

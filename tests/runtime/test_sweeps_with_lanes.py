@@ -1,0 +1,139 @@
+"""Whole sweeps whose trials share their workers: each is recorded as if it had trained alone."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from processes import outputs
+from running import NO_PREFLIGHT, Done, points, run, start
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+STEPS, EVALUATED = 24, 4
+SWEEP = (
+    *("conf=llm_lora", f"train.max_steps={STEPS}", f"train.eval_every={EVALUATED}", "train.log_every=2"),
+    *("search=random", "search.default_first=false", "cluster.num_cpus=2", "scaling.num_workers=2", NO_PREFLIGHT),
+)
+IN_LANES = ("scaling.trials_per_group=3",)
+POINTS: list[dict[str, Any]] = [
+    {
+        "train.lr": lr,
+        "model.lora.r": rank,
+        "model.lora.alpha": 16,
+        "model.lora.dropout": dropout,
+        "model.lora.target_modules": target,
+        "train.global_batch_size": 8,
+        "train.schedule": schedule,
+    }
+    for lr, rank, dropout, target, schedule in [
+        (0.005, 4, 0.1, "attention", "linear"),
+        (0.02, 8, 0.0, "all-linear", "constant"),
+        (0.001, 2, 0.2, "mlp", "cosine"),
+        (0.01, 4, 0.0, "attention", "cosine"),
+        (0.003, 16, 0.05, "mlp", "linear"),
+    ]
+]
+TRIED = (points(*POINTS), f"search.num_trials={len(POINTS)}")
+
+
+def losses(done: Done) -> list[dict[int, float]]:
+    """Losses of each trial's evaluations by step, as MLflow has them; each step once."""
+    found = []
+    for trial in done.trials():
+        history = done.client.get_metric_history(trial.info.run_id, "eval/loss")
+        found.append({point.step: point.value for point in history})
+        assert len(history) == len(found[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, float]]:
+    """Losses of the trials one after another."""
+    done = run(tmp_path_factory.mktemp("alone"), *SWEEP, *TRIED)
+    assert done.document["counts"]["finished"] == len(POINTS)
+    return losses(done)
+
+
+def workers() -> list[psutil.Process]:
+    """The worker processes of the sweeps that this process has started."""
+    family = psutil.Process().children(recursive=True)
+    return [each for each in family if each.name().startswith("ray::RayTrainWo")]
+
+
+def test_trials_that_share_their_workers_are_pruned_and_measured_as_those_alone(
+    tmp_path: Path, alone: list[dict[int, float]]
+) -> None:
+    asha = ("search/scheduler=asha", f"search.scheduler.grace={EVALUATED}")
+    done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, *asha)
+    counts = done.document["counts"]
+    assert counts["finished"] + counts["pruned"] == len(POINTS)
+    assert counts["pruned"] > 0
+    assert len(list((tmp_path / "outputs").glob("*/ray_train/slot-*"))) == 1
+    for trial, (found, expected) in enumerate(zip(losses(done), alone, strict=True)):
+        assert found == pytest.approx({step: expected[step] for step in found}, rel=1e-5), trial
+    for trial in done.document["trials"]:
+        log = next((tmp_path / "outputs").glob(f"*/trials/{trial['trial']}/logs/worker-0.log"))
+        assert "shares them with other trials" in log.read_text(encoding="utf-8")
+    assert list((tmp_path / "outputs").glob("*/groups/*/worker-1.log"))
+
+
+def test_a_killed_worker_costs_each_lane_one_attempt_and_no_value(
+    tmp_path: Path, alone: list[dict[int, float]]
+) -> None:
+    process = start(tmp_path, "run", *SWEEP, *TRIED, *IN_LANES, "tracking.report=false", "--name=kills", "--json")
+    reports = tmp_path / "outputs" / "kills" / "trials" / "0001" / "reports.jsonl"
+    wait_until(lambda: reports.exists() and '"Report"' in reports.read_text(encoding="utf-8"), 200)
+    workers()[-1].kill()
+    out, err = outputs(process, 280)
+    assert out, err
+    done = Done(tmp_path, process.returncode, err, json.loads(out))
+    assert done.document["counts"]["finished"] == len(POINTS)
+    attempts = [trial["attempts"] for trial in done.document["trials"]]
+    assert sorted(attempts) == [1, 1, 2, 2, 2]
+    for found, expected in zip(losses(done), alone, strict=True):
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_trial_that_fails_or_diverges_leaves_its_neighbours_alone(
+    tmp_path: Path, alone: list[dict[int, float]]
+) -> None:
+    bad = [{**POINTS[0], "model.lora.target_modules": "no_such_layer"}, {**POINTS[1], "train.lr": 1e9}]
+    tried = (points(*POINTS[:2], *bad, POINTS[2]), "search.num_trials=5", "search.max_retries=0")
+    space = (
+        "space.model.lora.target_modules.choices=[attention,mlp,all-linear,no_such_layer]",
+        "space.train.lr.high=1e10",
+    )
+    done = run(tmp_path, *SWEEP, *tried, *space, *IN_LANES, "train.on_divergence=stop")
+    trials = done.document["trials"]
+    assert [trials[index]["state"] for index in (0, 1, 2, 4)] == ["finished", "finished", "failed", "finished"]
+    found = losses(done)
+    for index, expected in ((0, alone[0]), (1, alone[1]), (4, alone[2])):
+        assert found[index] == pytest.approx(expected, rel=1e-5)
+    failed = next((tmp_path / "outputs").glob("*/trials/0002/logs/worker-0.log")).read_text(encoding="utf-8")
+    assert "no_such_layer" in failed
+
+
+@pytest.mark.parametrize("trials_per_group", [1, 3])
+def test_an_interrupted_sweep_goes_on_where_its_lanes_were_also_alone(
+    tmp_path: Path, alone: list[dict[int, float]], trials_per_group: int
+) -> None:
+    process = start(tmp_path, "run", *SWEEP, *TRIED, *IN_LANES, "tracking.report=false", "--name=stops", "--json")
+    reports = tmp_path / "outputs" / "stops" / "trials" / "0001" / "reports.jsonl"
+    wait_until(lambda: reports.exists() and '"Report"' in reports.read_text(encoding="utf-8"), 200)
+    process.send_signal(signal.SIGINT)
+    _, err = outputs(process, 100)
+    assert process.returncode == 130, err
+    verb = ("resume", "stops") if trials_per_group == 3 else ("extend", "stops", "scaling.trials_per_group=1")
+    resumed = start(tmp_path, *verb, "--json")
+    out, err = outputs(resumed, 280)
+    assert resumed.returncode == 0, err
+    done = Done(tmp_path, 0, err, json.loads(out))
+    assert done.document["counts"]["finished"] == len(POINTS)
+    for found, expected in zip(losses(done), alone, strict=True):
+        assert found == pytest.approx(expected, rel=1e-5)
