@@ -21,8 +21,8 @@ class LocalActor:
     def __getattr__(self, name: str) -> Any:
         return SimpleNamespace(remote=partial(self._call, name))
 
-    def _call(self, name: str, *arguments: Any) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(getattr(self._owned, name)(*arguments), self._loop)
+    def _call(self, name: str, *arguments: Any, **named: Any) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(getattr(self._owned, name)(*arguments, **named), self._loop)
 
 
 @contextmanager

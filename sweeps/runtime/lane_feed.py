@@ -26,10 +26,6 @@ from sweeps_train.config import TrainingConfig
 if TYPE_CHECKING:
     from sweeps_train.training_request import TrainingRequest
 
-IDLE_S = 10.0
-"""Seconds for which workers without a trial wait for one together; then each of them waits by itself, since operations
-among workers must not wait for long."""
-
 
 @dataclass(frozen=True)
 class _Lane:
@@ -41,7 +37,7 @@ class _Lane:
 
 
 class LaneFeed:
-    """The trials of one burst; see ``sweeps_train.lanes.feed.Feed``."""
+    """The trials of a slot; see ``sweeps_train.lanes.feed.Feed``."""
 
     def __init__(self, slot: str, broker: Any, num_workers: int, log_folder: str) -> None:
         """
@@ -58,17 +54,20 @@ class LaneFeed:
 
     def has_next(self) -> bool:
         """Whether a trial waits for a lane."""
-        return bool(ray.wait([self._waits], timeout=0)[0])
+        is_known, _ = ray.wait([self._waits], timeout=0)
+        return bool(is_known) and bool(ray.get(self._waits))
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
-        """Take at most ``free`` trials. Where no lane trains, wait for one for a while; none then ends the burst."""
-        if not self._lanes:
-            ray.wait([self._waits], timeout=IDLE_S)
-        if not self.has_next():
-            return []
-        assignments: list[Assignment] = ray.get(self._broker.take_trials.remote(self._slot, free))
-        self._waits = self._broker.wait_for_trial.remote(self._slot)
-        return [request for each in assignments if (request := self._begun(each)) is not None]
+        """Take at most ``free`` trials. Where no lane trains, wait for one; none is left when the slot is closed."""
+        requests: list[TrainingRequest] = []
+        while not requests and (self.has_next() if self._lanes else self._wait()):
+            assignments: list[Assignment] = ray.get(self._broker.take_trials.remote(self._slot, free))
+            self._waits = self._broker.wait_for_trial.remote(self._slot)
+            requests = [request for each in assignments if (request := self._begun(each)) is not None]
+        return requests
+
+    def _wait(self) -> bool:
+        return bool(ray.get(self._broker.wait_for_trial.remote(self._slot, is_idle=True)))
 
     def _begun(self, assignment: Assignment) -> TrainingRequest | None:
         """Begin a trial; None if that fails, which is told to the broker."""

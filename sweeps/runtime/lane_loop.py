@@ -1,14 +1,12 @@
-"""The loop of the worker processes of a slot with lanes, in which they train several trials at a time."""
+"""What the worker processes of a slot with lanes do: they train several trials at a time."""
 
 from __future__ import annotations
 
-import itertools
 import traceback
 from typing import Any
 
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.lane_feed import LaneFeed
-from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
 from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.worker_group_spec import Lanes
@@ -19,7 +17,7 @@ from sweeps.worker_error import describe_exception
 
 
 def train_in_lanes(config: dict[str, Any]) -> None:
-    """Train the trials of a slot, several at a time, until there are no more; runs on every worker.
+    """Train the trials of a slot until there are no more; runs on every worker.
 
     An error that is not of one trial alone ends the worker, and with it the whole group.
 
@@ -33,25 +31,19 @@ def train_in_lanes(config: dict[str, Any]) -> None:
     slot, broker, lanes = config["slot"], config["broker"], config["lanes"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()
-    log, cleanup = WorkerLog(rank, num_workers), MemoryCleanup()
     log_folder = joined(lanes.log_folder, slot)
-    for burst in itertools.count():  # between two of them no collective operation is open
-        if not ray.get(broker.begin_burst.remote(slot, burst)):
-            return
-        feed = LaneFeed(slot, broker, num_workers, log_folder) if rank == 0 else None
-        try:
-            with log.of_trial(log_folder):
-                _train(lanes, feed)
-        except BaseException as error:  # noqa: BLE001 - sys.exit too
-            write_open_files()
-            description = redacted_error(describe_exception(error, rank, num_workers))
-            ray.get(broker.worker_of_slot_failed.remote(slot, description))
-            raise WorkerFailed(description.described) from None  # the error itself may not be picklable
-        cleanup.run()
+    feed = LaneFeed(slot, broker, num_workers, log_folder) if rank == 0 else None
+    try:
+        with WorkerLog(rank, num_workers).of_trial(log_folder):
+            _train(lanes, feed)
+    except BaseException as error:  # noqa: BLE001 - sys.exit too
+        write_open_files()
+        description = redacted_error(describe_exception(error, rank, num_workers))
+        ray.get(broker.worker_of_slot_failed.remote(slot, description))
+        raise WorkerFailed(description.described) from None  # the error itself may not be picklable
 
 
 def _train(lanes: Lanes, feed: LaneFeed | None) -> None:
-    """Train trials until none waits and none trains."""
     try:
         if lanes.shared is not None:
             lanes.shared.check()

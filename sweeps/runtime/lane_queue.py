@@ -10,11 +10,7 @@ from sweeps.runtime.slot_queue import SlotQueue
 
 
 class LaneQueue(SlotQueue):
-    """A slot whose workers train several trials at a time.
-
-    They train in bursts: all workers begin one when a trial waits, and end it when none has come for a while after the
-    last one. Within a burst the main worker alone takes trials, so that no worker asks for what another one has taken.
-    """
+    """A slot whose workers train several trials at a time. The main worker alone takes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,8 +19,6 @@ class LaneQueue(SlotQueue):
         self.has_trained = False
         """Whether its workers have taken a trial."""
         self._waiting: deque[Assignment] = deque()
-        self._bursts = 0
-        """Number of bursts that have begun."""
 
     @property
     def is_starting(self) -> bool:
@@ -47,28 +41,21 @@ class LaneQueue(SlotQueue):
             self._is_reserved = False
             self._changed.notify_all()
 
-    async def begin_burst(self, number: int, search_over: asyncio.Event) -> bool:
-        """Wait until a trial waits, and begin a burst; all workers ask for each one.
+    async def wait_for_trial(self, search_over: asyncio.Event, *, is_idle: bool) -> bool:
+        """Wait until a trial waits for a lane.
 
         Args:
-            number: Number of the burst, from 0.
             search_over: Set when the search starts no further trials.
+            is_idle: Whether no lane has a trial, so that the slot may be released.
 
         Returns:
-            False if there is none, since the slot is closed.
+            False if there will be none, since the slot is closed.
         """
-        if number and number == self._bursts and not self._waiting:
+        if is_idle and self.has_trained and not self._waiting:
             self._release_when(search_over)
         async with self._changed:
-            await self._changed.wait_for(lambda: self.is_closed or self._waiting or number < self._bursts)
-            if number == self._bursts and self._waiting:
-                self._bursts += 1
-        return number < self._bursts
-
-    async def wait_for_trial(self) -> None:
-        """Return when a trial waits for a lane, which may be never."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._waiting)
+            await self._changed.wait_for(lambda: self.is_closed or self._waiting)
+        return bool(self._waiting)
 
     def take_up_to(self, number: int) -> list[Assignment]:
         """Move at most so many trials into lanes."""

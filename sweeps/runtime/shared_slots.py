@@ -141,15 +141,10 @@ class SharedSlots(ABC):
 
     # --- called by the workers of a slot and its owner ----------------------------------------------------
 
-    async def begin_burst(self, slot: str, number: int) -> bool:
-        """See ``LaneQueue.begin_burst``."""
-        queue = self._lanes_of(slot)
-        return queue is not None and await queue.begin_burst(number, self._search_over)
-
-    async def wait_for_trial(self, slot: str) -> None:
+    async def wait_for_trial(self, slot: str, is_idle: bool = False) -> bool:
         """See ``LaneQueue.wait_for_trial``."""
-        if (queue := self._lanes_of(slot)) is not None:
-            await queue.wait_for_trial()
+        queue = self._lanes_of(slot)
+        return queue is not None and await queue.wait_for_trial(self._search_over, is_idle=is_idle)
 
     async def take_trials(self, slot: str, most: int) -> list[Assignment]:
         """See ``LaneQueue.take_up_to``."""

@@ -20,12 +20,14 @@ from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 
+SLOT = "slot-0-1-1"
+"""Name of the slot that is started for the first attempt of the first trial."""
+
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for module in (lane_feed, reporter):
         monkeypatch.setattr(module, "ray", LOCAL_RAY)
-    monkeypatch.setattr(lane_feed, "IDLE_S", 0.1)
     with event_loop() as loop:
         yield LocalActor(Broker(start_group=lambda *_: Owner()), loop)
 
@@ -44,7 +46,7 @@ def begin(broker: Any, folder: Path, *trials: str) -> None:
 
 
 def feed_of(broker: Any) -> LaneFeed:
-    return LaneFeed("slot-0-1-1", broker, 2, "/logs/of/the/group")
+    return LaneFeed(SLOT, broker, 2, "/logs/of/the/group")
 
 
 def end(broker: Any, trial: str) -> Ended:
@@ -70,7 +72,8 @@ def test_trials_are_taken_as_lanes_are_free_and_end_one_by_one(broker: Any, tmp_
     assert "a bad batch" in (tmp_path / "1" / "logs" / "worker-0.log").read_text(encoding="utf-8")
     feed.ended(third, MicroBatchHalved(8, 4))
     assert end(broker, "2").halved_to == 4
-    assert feed.next(2) == []  # nobody waits for long together
+    LOCAL_RAY.get(broker.close_slot.remote(SLOT))
+    assert feed.next(2) == []
 
 
 def test_each_lane_is_asked_to_stop_for_itself(broker: Any, tmp_path: Path) -> None:

@@ -125,23 +125,6 @@ def test_trials_go_to_a_new_group_while_there_is_room_and_then_to_the_one_with_t
     run(story())
 
 
-def test_all_workers_begin_a_burst_though_its_trials_were_taken_before_they_asked() -> None:
-    async def story() -> None:
-        groups = Groups()
-        await groups.begin("0")
-        (slot,) = groups.owners
-        assert await groups.broker.begin_burst(slot, 0)
-        assert await groups.take(slot) == ["0"]
-        assert await groups.broker.begin_burst(slot, 0)  # the other worker
-        next_one = asyncio.create_task(groups.broker.begin_burst(slot, 1))
-        await asyncio.sleep(0)
-        assert not next_one.done()
-        await groups.begin("1")
-        assert await next_one
-
-    run(story())
-
-
 def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_queue, "IDLE_S", 0.0)
 
@@ -150,10 +133,10 @@ def test_a_group_without_a_trial_ends_when_the_search_is_over(monkeypatch: pytes
         await groups.begin("0")
         (slot,) = groups.owners
         await groups.broker.search_over(True)
-        assert await groups.broker.begin_burst(slot, 0)
+        assert await groups.broker.wait_for_trial(slot)
         await groups.take(slot)
         await groups.broker.lane_ended(slot, Ended("0", 1))
-        assert not await groups.broker.begin_burst(slot, 1)
+        assert not await groups.broker.wait_for_trial(slot, is_idle=True)
 
     run(story())
 
