@@ -55,4 +55,4 @@ def _wait(calls: Sequence[Future[Any]], *, num_returns: int = 1, timeout: float 
 
 
 LOCAL_RAY = SimpleNamespace(get=_get, wait=_wait)
-"""What modules need of ``ray`` to call such actors."""
+"""The part of ``ray`` with which modules call such actors."""

@@ -1,4 +1,4 @@
-"""What the worker processes of a slot with lanes do: they train several trials at a time."""
+"""Main function of the worker processes of a slot with lanes, which train several trials at a time."""
 
 from __future__ import annotations
 

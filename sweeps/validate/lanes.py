@@ -31,7 +31,7 @@ FIXES = {
     "train.corruption_check_every": "remove it",
     "train.max_communication_share": "remove it",
 }
-"""What helps, by the key that keeps even a single training from sharing its workers."""
+"""Fixes, by the key that keeps even a single training from sharing its workers."""
 
 
 def check_lanes(config: SweepConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, float]]:
 
 def workers() -> list[psutil.Process]:
     """The worker processes of the sweeps that this process has started."""
-    family = psutil.Process().children(recursive=True)
-    return [each for each in family if each.name().startswith("ray::RayTrainWo")]
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if each.cmdline()[:1] and each.cmdline()[0].startswith("ray::RayTrainWorker"):
+                found.append(each)
+    return found
 
 
 def test_trials_that_share_their_workers_are_pruned_and_measured_as_those_alone(
