@@ -16,7 +16,7 @@ from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-STEPS, EVALUATED = 24, 4
+STEPS, EVALUATED = 16, 4
 SWEEP = (
     *("conf=llm_lora", f"train.max_steps={STEPS}", f"train.eval_every={EVALUATED}", "train.log_every=2"),
     *("search=random", "search.default_first=false", "cluster.num_cpus=2", "scaling.num_workers=2", NO_PREFLIGHT),
@@ -36,7 +36,6 @@ POINTS: list[dict[str, Any]] = [
         (0.005, 4, 0.1, "attention", "linear"),
         (0.02, 8, 0.0, "all-linear", "constant"),
         (0.001, 2, 0.2, "mlp", "cosine"),
-        (0.01, 4, 0.0, "attention", "cosine"),
         (0.003, 16, 0.05, "mlp", "linear"),
     ]
 ]
@@ -74,7 +73,7 @@ def workers() -> list[psutil.Process]:
 def test_trials_that_share_their_workers_are_pruned_and_measured_as_those_alone(
     tmp_path: Path, alone: list[dict[int, float]]
 ) -> None:
-    asha = ("search/scheduler=asha", f"search.scheduler.grace={EVALUATED}")
+    asha = ("search/scheduler=asha", "search.scheduler.eta=2")
     done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, *asha)
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == len(POINTS)
@@ -100,7 +99,7 @@ def test_a_killed_worker_costs_each_lane_one_attempt_and_no_value(
     done = Done(tmp_path, process.returncode, err, json.loads(out))
     assert done.document["counts"]["finished"] == len(POINTS)
     attempts = [trial["attempts"] for trial in done.document["trials"]]
-    assert sorted(attempts) == [1, 1, 2, 2, 2]
+    assert attempts == [2, 2, 2, 1]
     for found, expected in zip(losses(done), alone, strict=True):
         assert found == pytest.approx(expected, rel=1e-5)
 
