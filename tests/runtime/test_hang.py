@@ -17,8 +17,7 @@ import pytest
 from running import Done, points, run
 from training_runs import IMAGES, configured
 
-from sweeps.runtime import attempt, hang, worker_loop
-from sweeps.runtime import broker as broker_module
+from sweeps.runtime import attempt, hang, hang_end, worker_loop
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
@@ -91,7 +90,7 @@ def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypa
         )
 
     monkeypatch.setattr(hang, "RECORDS_WITHIN_S", 0.3)
-    monkeypatch.setattr(broker_module, "diagnose_hang", diagnosed)
+    monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
 
     async def follow() -> Any:
         broker = Broker()
@@ -123,7 +122,7 @@ async def diagnosed_while_it_ends(
         await meanwhile(broker)
         return WorkerError(kind="hang", type="Hang", message=message, rank=0, num_workers=1, node="a", traceback="")
 
-    monkeypatch.setattr(broker_module, "diagnose_hang", diagnosed)
+    monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
     await broker.begin("0000")
     handles = {"processes": [("node", 1)], "locations": ("a",), "workers": [WorkerActor("{}")]}
     await broker.slot_started("slot", handles)

@@ -82,7 +82,7 @@ class Groups:
         return [each.trial for each in await self.broker.take_trials(slot, most)]
 
     async def end(self, trial: str) -> Ended:
-        """What a trial's actor hears."""
+        """The end that a trial's actor hears."""
         end = await asyncio.wait_for(self.broker.next_report(trial, 60), 5)
         assert isinstance(end, Ended)
         return end
