@@ -290,6 +290,8 @@ def _recorded(session: Session) -> Iterator[None]:
         raise
     finally:
         session.lifecycle.all_ended()
+        if session.state.fit.lanes > 1 and session.state.shutdown.has_cluster:
+            session.broker.end_groups()
         session.close()
 
 

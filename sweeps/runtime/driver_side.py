@@ -6,6 +6,7 @@ driver attaches; then the trials' Tune actors begin their trials again, from the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from sweeps.runtime.events import Event
 
 MAX_RESTARTS = 100
 """Number of times that the broker's process may die: one that dies whenever it starts ends the sweep at last."""
+GROUPS_END_WITHIN_S = 20.0
+"""Maximum seconds for worker groups with lanes to end with the sweep; then they end with the broker."""
 LATE_S = 1.0
 """Maximum seconds to wait for a broker that is late with its answer, before the driver looks at other things."""
 
@@ -64,6 +67,11 @@ class DriverSide:
     def set_groups(self, most: int) -> None:
         """Set the number of worker groups with lanes for which there is room at a time."""
         self._tell("groups", self.actor.set_groups, most)
+
+    def end_groups(self) -> None:
+        """End all worker groups with lanes, which no trial's actor owns."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self.actor.end_groups.remote(), timeout=GROUPS_END_WITHIN_S)
 
     def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
         """Place no further workers on some nodes; see ``Broker.avoid``."""

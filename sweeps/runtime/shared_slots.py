@@ -59,6 +59,10 @@ class SharedSlots(ABC):
         """Set the number of worker groups with lanes for which there is room at a time."""
         self._most_groups = most
 
+    async def end_groups(self) -> None:
+        """End all worker groups with lanes, since the sweep has ended."""
+        await asyncio.gather(*(self._end_group(slot, "the sweep has ended") for slot in [*self._owners]))
+
     async def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
         """Give a trial to the slot with the fewest ones, or to a new one while there is room for it.
 
