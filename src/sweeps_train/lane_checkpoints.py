@@ -48,15 +48,19 @@ class LaneCheckpoints:
         self._request, self._workers, self._reporter = request, workers, reporter
         self._root = Path(request.checkpoint_folder) if request.checkpoint_folder is not None else None
         self._schedule = SaveSchedule(config.checkpoint, config.train.eval_every, request.failures, step)
-        self._saver = self._root and CheckpointSaver(
-            self._root,
-            config,
-            strategy,
-            optimizer,
-            supersede=self._remove_superseded,
-            note=reporter.note,
-            connection=connection,
-            is_small=trained_bytes <= SMALL,
+        self._saver = (
+            None
+            if self._root is None
+            else CheckpointSaver(
+                self._root,
+                config,
+                strategy,
+                optimizer,
+                supersede=self._remove_superseded,
+                note=reporter.note,
+                connection=connection,
+                is_small=trained_bytes <= SMALL,
+            )
         )
 
     def is_due(self, now: Progress, epochs_before: float) -> bool:
