@@ -81,7 +81,7 @@ class Lane:
         self.strategy.parallelize(self.task)
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
 
-        seed_all(config.seed, self.strategy.capabilities.random_stream)
+        self.strategy.random_numbers.seed(config.seed, self.strategy.capabilities.random_stream)
         self.progress = self._load_state(found.state)
         if config.train.cuda_graphs:
             self.strategy.capture_passes(self.reporter.note)

@@ -1,0 +1,167 @@
+"""Trainings that share their workers and their frozen base, each compared with the same training alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
+
+from sweeps_train.config import TrainingConfig
+from sweeps_train.progress import Progress
+from sweeps_train.training_request import TrainingRequest
+
+OFTEN = {"max_steps": 6, "eval_every": 2, "log_every": 1, "global_batch_size": 4}
+
+
+def text(lora: dict[str, Any], train: dict[str, Any], seed: int) -> TrainingConfig:
+    config: dict[str, Any] = {**TEXT, "seed": seed}
+    return configured(config, model={"lora": lora}, train=OFTEN | train)
+
+
+TRAININGS = {
+    "dropout": text({"r": 4, "dropout": 0.2, "target_modules": "attention"}, {"lr": 1e-2}, seed=0),
+    "sgd, two rows, mlp": text(
+        {"r": 8, "alpha": 4, "target_modules": "mlp"},
+        {"optimizer": "sgd", "lr": 0.05, "max_grad_norm": None, "global_batch_size": 2, "schedule": "constant"},
+        seed=1,
+    ),
+    "accumulation, all layers": text(
+        {"r": 2, "dropout": 0.1, "target_modules": "all-linear"},
+        {"global_batch_size": 8, "micro_batch_size": 2, "weight_decay": 0.1, "momentum": 0.8, "warmup_fraction": 0.5},
+        seed=2,
+    ),
+    "short": text(
+        {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 4, "lr": 1e-3}, seed=3
+    ),
+}
+DIVERGES = text({"r": 4, "target_modules": "attention"}, {"optimizer": "sgd", "lr": 1e30, "max_grad_norm": None}, 4)
+
+
+@dataclass
+class Trainings:
+    """A feed with a list of trainings."""
+
+    waiting: list[TrainingRequest]
+    ends: list[Exception | None] = field(default_factory=list)
+
+    def has_next(self) -> bool:
+        return bool(self.waiting)
+
+    def next(self, free: int) -> Sequence[TrainingRequest]:
+        given, self.waiting = self.waiting[:free], self.waiting[free:]
+        return given
+
+    def ended(self, request: TrainingRequest, error: Exception | None) -> None:
+        self.ends.append(error)
+
+
+def together(num_lanes: int, trainings: dict[str, tuple[TrainingConfig, Recorder, Path | None]]) -> Trainings:
+    """Train in lanes, in the given order; the recorders of rank 0 receive everything."""
+    import torch
+
+    from sweeps_train import stop_schedule
+    from sweeps_train.distributed import Workers
+    from sweeps_train.lanes.train_lanes import train_lanes
+
+    torch.set_num_threads(1)
+    feed = Trainings(
+        [
+            TrainingRequest(config=config, reporter=recorder, checkpoint_folder=str(folder) if folder else None)
+            for config, recorder, folder in trainings.values()
+        ]
+    )
+    with mock.patch.object(stop_schedule, "ASK_WITHIN_S", 1e9):
+        train_lanes(feed if Workers.current().rank == 0 else None, num_lanes)
+    return feed
+
+
+@dataclass
+class Results:
+    alone: dict[str, Recorder]
+    lanes: dict[int, dict[str, Recorder]]
+    """Recorders by number of lanes."""
+    beside_nan: dict[str, Recorder]
+    continued: dict[str, Recorder]
+    """Trainings that were stopped at step 4: alone and continued in a lane, and the other way round."""
+    ends: list[Exception | None]
+
+
+def scenario() -> Results:
+    """Run on each worker."""
+    configs = TRAININGS | {"diverges": DIVERGES}
+    results = Results({name: run(config) for name, config in configs.items()}, {}, {}, {}, [])
+    for number in (1, 2, 4):
+        recorders = results.lanes[number] = {name: Recorder() for name in TRAININGS}
+        feed = together(number, {name: (TRAININGS[name], recorders[name], None) for name in TRAININGS})
+        results.ends += feed.ends
+    results.beside_nan = {name: Recorder() for name in ("dropout", "diverges", "sgd, two rows, mlp", "short")}
+    together(2, {name: (configs[name], each, None) for name, each in results.beside_nan.items()})
+
+    dropout, other = TRAININGS["dropout"], TRAININGS["accumulation, all layers"]
+    run(dropout, Path("begun-alone"), stop_when_asked=4)
+    stopped = Recorder(4)
+    together(2, {"stops": (dropout, stopped, Path("begun-in-lane")), "neighbour": (other, Recorder(), None)})
+    in_lane = Recorder()
+    together(2, {"neighbour": (other, Recorder(), None), "goes on": (dropout, in_lane, Path("begun-alone"))})
+    results.continued = {"in a lane": in_lane, "alone": run(dropout, Path("begun-in-lane"))}
+    return results
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("lanes")
+    write_prompts(folder)
+    if request.param == 2:
+        return on_two_workers(scenario, folder)[0]  # type: ignore[no-any-return]
+    with pytest.MonkeyPatch.context() as patches:
+        patches.chdir(folder)
+        return scenario()
+
+
+def losses(recorder: Recorder) -> dict[tuple[str, int], float]:
+    """Losses and norms of gradients, by metric and step."""
+    watched = ("train/loss", "eval/loss", "train/grad_norm", "train/lr")
+    records = [*recorder.logs.items(), *((step, metrics) for step, metrics, *_ in recorder.reports)]
+    return {(name, step): metrics[name] for step, metrics in records for name in watched if name in metrics}
+
+
+def assert_same(found: Recorder, expected: Recorder, *, after: int = 0) -> None:
+    wanted = {key: each for key, each in losses(expected).items() if key[1] >= after}
+    assert losses(found) == pytest.approx(wanted, rel=1e-5, nan_ok=True)
+    assert wanted
+
+
+@pytest.mark.parametrize("num_lanes", [1, 2, 4])
+def test_every_loss_is_that_of_the_training_alone(results: Results, num_lanes: int) -> None:
+    for name, recorder in results.lanes[num_lanes].items():
+        assert_same(recorder, results.alone[name])
+        assert [done for *_, done in recorder.reports][-1]
+    assert results.ends == [None] * 12
+
+
+def test_a_training_that_diverges_ends_alone(results: Results) -> None:
+    assert results.beside_nan["diverges"].notes == results.alone["diverges"].notes != []
+    for name, recorder in results.beside_nan.items():
+        assert_same(recorder, results.alone[name])
+
+
+@pytest.mark.parametrize("where", ["in a lane", "alone"])
+def test_a_checkpoint_continues_in_a_lane_and_alone(results: Results, where: str) -> None:
+    recorder = results.continued[where]
+    first = recorder.reports[0][0]
+    assert 0 < first < 6
+    assert_same(recorder, results.alone["dropout"], after=first)
+
+
+def test_positions_and_speeds_are_reported_for_each_lane(results: Results) -> None:
+    recorder = results.lanes[4]["sgd, two rows, mlp"]
+    assert recorder.progress == [
+        Progress(each.step, each.epochs, each.samples, each.tokens, mine.seconds)
+        for each, mine in zip(results.alone["sgd, two rows, mlp"].progress, recorder.progress, strict=True)
+    ]
+    assert recorder.final["train/tokens_per_second"] > 0
