@@ -24,6 +24,11 @@ class SharedGroup(Group):
         self.passes = JointPasses(self.workers, base)
 
     def build_strategy(self, config: TrainingConfig, precision: Precision) -> LaneStrategy:
+        if precision.scaler.is_enabled():
+            raise ValueError(
+                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time; use "
+                "trials_per_group=1, or train.precision=fp32"
+            )
         return LaneStrategy(self.workers, precision)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
