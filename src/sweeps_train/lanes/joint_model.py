@@ -35,7 +35,7 @@ class JointModel:
         by_lane = [adapted_layers(each) for each in models]
         for name in {name for layers in by_lane for name in layers} - set(self._layers):
             parent, _, own = name.rpartition(".")
-            base: nn.Linear = self.model.get_submodule(name)  # type: ignore[assignment] # else nothing adapts it
+            base: nn.Linear = self.model.get_submodule(name)
             self._layers[name] = JointLinear(base, self._parts)
             setattr(self.model.get_submodule(parent), own, self._layers[name])
         for name, layer in self._layers.items():

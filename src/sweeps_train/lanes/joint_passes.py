@@ -55,11 +55,17 @@ class JointPasses:
         Returns:
             This worker's part of the summed loss of each, a scalar on the device.
         """
+        losses = self._passes_that_fit(work)
+        if self._workers.size > 1:
+            self._average(work, flags)
+        return losses
+
+    def _passes_that_fit(self, work: Sequence[Work]) -> list[torch.Tensor]:
+        """Compute with fewer lanes at a time after running out of memory; other workers need not know."""
         states = [each.strategy.random_numbers.state() for each in work]
         while True:
             try:
-                losses = self._passes(work)
-                break
+                return self._passes(work)
             except RuntimeError as error:
                 present = min(len(work), self._most_lanes or len(work))
                 if present == 1 or not is_out_of_memory(error):
@@ -70,9 +76,6 @@ class JointPasses:
                 each.strategy.discard_gradients()
                 each.strategy.random_numbers.restore(state)
             empty_cache(self._workers.device)
-        if self._workers.size > 1:
-            self._average(work, flags)
-        return losses
 
     def _passes(self, work: Sequence[Work]) -> list[torch.Tensor]:
         device = self._workers.device
