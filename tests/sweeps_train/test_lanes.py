@@ -165,3 +165,47 @@ def test_positions_and_speeds_are_reported_for_each_lane(results: Results) -> No
         for each, mine in zip(results.alone["sgd, two rows, mlp"].progress, recorder.progress, strict=True)
     ]
     assert recorder.final["train/tokens_per_second"] > 0
+
+
+class Replayed:
+    """Stands in for a CUDA graph: computes as it was recorded, from tensors of its own."""
+
+    count = 0
+
+    def __init__(self, compute: Any, batch: Any, factor: Any):
+        self._compute, self._batch, self._factor = (
+            compute,
+            {name: x.clone() for name, x in batch.items()},
+            factor.clone(),
+        )
+
+    def replay(self, batch: Any, factor: Any) -> Any:
+        for name, each in batch.items():
+            self._batch[name].copy_(each)
+        self._factor.copy_(factor)
+        Replayed.count += 1
+        return self._compute(self._batch, self._factor)
+
+
+def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train import captured_passes
+    from sweeps_train.lanes.lane_strategy import LaneStrategy
+
+    monkeypatch.chdir(tmp_path)
+    write_prompts(tmp_path)
+    monkeypatch.setattr(captured_passes, "_Graph", Replayed)
+    monkeypatch.setattr(LaneStrategy, "capture_passes", lambda self, note: setattr(self, "capture_note", note))
+    packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
+    base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **packed, "sequence_length": 16}}
+    lora = {"r": 2, "target_modules": "attention"}
+    configs = {
+        str(steps): configured({**base, "seed": steps}, model={"lora": lora}, train=OFTEN | {"max_steps": steps})
+        for steps in (9, 14)
+    }
+    recorders = {name: Recorder() for name in configs}
+    together(2, {name: (configs[name], recorders[name], None) for name in configs})
+    assert Replayed.count == (9 - 4) + (14 - 9 - 4)
+    for name, config in configs.items():
+        assert_same(recorders[name], run(config))

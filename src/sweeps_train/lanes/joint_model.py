@@ -41,15 +41,9 @@ class JointModel:
         for name, layer in self._layers.items():
             layer.adapted = [layers.get(name) for layers in by_lane]
 
-    def join(self, batches: Sequence[Batch], parts: Sequence[Part]) -> Batch:
-        """Make one batch of those of several lanes, which the next forward pass gets.
-
-        Args:
-            batches: Their batches, on the device.
-            parts: Place of each in the joint batch.
-        """
+    def place(self, parts: Sequence[Part]) -> None:
+        """Compute with these rows of lanes from now on."""
         self._parts[:] = parts
-        return join(batches)
 
 
 def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list[Part]:
@@ -104,3 +98,9 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
                 "are trained together with those of other trials; leave it out, or use trials_per_group=1"
             )
     return {name: each for name, each in layers.items() if isinstance(each, FusedLinear)}
+
+
+def draws(adapted: Any) -> bool:
+    """Whether a model with adapters has dropout."""
+    dropouts = [each for layer in adapted_layers(adapted).values() for each in layer.lora_dropout.values()]
+    return any(getattr(each, "p", 0.0) > 0 for each in dropouts)

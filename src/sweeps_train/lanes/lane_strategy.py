@@ -18,6 +18,9 @@ class LaneStrategy(Strategy):
     def __init__(self, workers: Workers, precision: Precision):
         super().__init__(workers, precision, Capabilities(random_stream=workers.rank, can_retry_oom=True))
         self.random_numbers = OwnRandomNumbers(workers.device)
+        self.capture_note: Callable[[str], None] | None = None
+        """Tells this lane's user that passes cannot be recorded; None where they are not to be."""
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
-        """Leave the passes alone, which are those of all lanes."""
+        if self.workers.device.type == "cuda" and self.task.repeats_its_passes:
+            self.capture_note = note

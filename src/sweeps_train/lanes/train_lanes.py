@@ -189,7 +189,7 @@ class SharedLockstep(Lockstep):
         has_next = free and self._feed is not None and self._feed.has_next()
         flags = [*(float(lane in failed) for lane in lanes), float(has_next)]
         group, first, size = self.group, lanes[0], sum(each.size for each in batches.values())
-        told = torch.tensor(flags, dtype=torch.float32, device=group.workers.device)
+        told = torch.tensor(flags, dtype=torch.float32).to(group.workers.device, non_blocking=True)
         with group.communication.watching(first.progress.step), group.flops.counting(first.strategy, size):
             work = [
                 Work(_strategy(lane), batches[lane].micro_batches, lane.loss_scale(batches[lane]))
