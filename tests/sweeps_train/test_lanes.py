@@ -15,7 +15,7 @@ from sweeps_train.config import TrainingConfig
 from sweeps_train.progress import Progress
 from sweeps_train.training_request import TrainingRequest
 
-OFTEN = {"max_steps": 6, "eval_every": 2, "log_every": 1, "global_batch_size": 4}
+OFTEN = {"max_steps": 4, "eval_every": 2, "log_every": 1, "global_batch_size": 4}
 
 
 def text(lora: dict[str, Any], train: dict[str, Any], seed: int) -> TrainingConfig:
@@ -32,14 +32,15 @@ TRAININGS = {
     ),
     "accumulation, all layers": text(
         {"r": 2, "dropout": 0.1, "target_modules": "all-linear"},
-        {"global_batch_size": 8, "micro_batch_size": 2, "weight_decay": 0.1, "momentum": 0.8, "warmup_fraction": 0.5},
+        {"global_batch_size": 4, "micro_batch_size": 1, "weight_decay": 0.1, "momentum": 0.8, "warmup_fraction": 0.5},
         seed=2,
     ),
     "short": text(
-        {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 4, "lr": 1e-3}, seed=3
+        {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 3, "lr": 1e-3}, seed=3
     ),
 }
-DIVERGES = text({"r": 4, "target_modules": "attention"}, {"optimizer": "sgd", "lr": 1e30, "max_grad_norm": None}, 4)
+LORA = {"r": 4, "target_modules": "attention"}
+DIVERGES = text(LORA, {"optimizer": "sgd", "lr": 1e30, "max_grad_norm": None}, 4)
 
 
 @dataclass
@@ -80,6 +81,54 @@ def together(num_lanes: int, trainings: dict[str, tuple[TrainingConfig, Recorder
     return feed
 
 
+class FailingRecorder(Recorder):
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        raise ArithmeticError("in a metric of the user's")
+
+
+BAD_BATCH, NOT_SHAREABLE = text(LORA, {}, seed=5), text(LORA, {"precision": "fp16"}, seed=6)
+
+
+def with_faults() -> tuple[Recorder, list[Exception | None]]:
+    """Train beside a reporter that fails, a batch that cannot be read on one worker, a config that cannot share, and a
+    device that is full with three lanes; returns the recorder, and the ends of all trainings."""
+    import torch
+    from torch import distributed
+
+    from sweeps_train.data.global_batches import GlobalBatch, GlobalBatches
+    from sweeps_train.lanes.joint_passes import JointPasses
+
+    read, compute = GlobalBatches.next, JointPasses._compute
+    rank = distributed.get_rank() if distributed.is_initialized() else 0
+    size = distributed.get_world_size() if distributed.is_initialized() else 1
+
+    def reads_or_fails(self: GlobalBatches, position: int) -> GlobalBatch:
+        if self._config.seed == BAD_BATCH.seed and position == 4 and rank == size - 1:
+            raise OSError("a disk")
+        return read(self, position)
+
+    def computes_or_fails(self: JointPasses, strategies: Sequence[Any], *batch: Any) -> Any:
+        if len(strategies) > 2:
+            raise torch.OutOfMemoryError("full")
+        return compute(self, strategies, *batch)
+
+    recorder = Recorder()
+    with (
+        mock.patch.object(GlobalBatches, "next", reads_or_fails),
+        mock.patch.object(JointPasses, "_compute", computes_or_fails),
+    ):
+        feed = together(
+            3,
+            {
+                "fails": (TRAININGS["short"], FailingRecorder(), None),
+                "reads": (BAD_BATCH, Recorder(), None),
+                "trains": (TRAININGS["dropout"], recorder, None),
+                "cannot share": (NOT_SHAREABLE, Recorder(), None),
+            },
+        )
+    return recorder, feed.ends
+
+
 @dataclass
 class Results:
     alone: dict[str, Recorder]
@@ -87,8 +136,9 @@ class Results:
     """Recorders by number of lanes."""
     beside_nan: dict[str, Recorder]
     continued: dict[str, Recorder]
-    """Trainings that were stopped at step 4: alone and continued in a lane, and the other way round."""
+    """Trainings that were stopped in the middle: alone and continued in a lane, and the other way round."""
     ends: list[Exception | None]
+    beside_faults: tuple[Recorder, list[Exception | None]] | None = None
 
 
 def scenario() -> Results:
@@ -109,6 +159,7 @@ def scenario() -> Results:
     in_lane = Recorder()
     together(2, {"neighbour": (other, Recorder(), None), "goes on": (dropout, in_lane, Path("begun-alone"))})
     results.continued = {"in a lane": in_lane, "alone": run(dropout, Path("begun-in-lane"))}
+    results.beside_faults = with_faults()
     return results
 
 
@@ -154,8 +205,19 @@ def test_a_training_that_diverges_ends_alone(results: Results) -> None:
 def test_a_checkpoint_continues_in_a_lane_and_alone(results: Results, where: str) -> None:
     recorder = results.continued[where]
     first = recorder.reports[0][0]
-    assert 0 < first < 6
+    assert 0 < first < 4
     assert_same(recorder, results.alone["dropout"], after=first)
+
+
+def test_a_fault_of_one_training_ends_that_one(results: Results) -> None:
+    assert results.beside_faults is not None
+    recorder, ends = results.beside_faults
+    assert_same(recorder, results.alone["dropout"])
+    by_kind = {type(each): str(each) for each in ends}
+    assert by_kind.pop(type(None)) == "None"
+    assert by_kind.pop(ArithmeticError) == "in a metric of the user's"
+    assert by_kind.pop(ValueError) == "train.precision: this training cannot share its workers with the others"
+    assert list(by_kind.values()) in (["a disk"], ["another worker could not read its batch"])
 
 
 def test_positions_and_speeds_are_reported_for_each_lane(results: Results) -> None:
@@ -199,9 +261,8 @@ def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
     monkeypatch.setattr(LaneStrategy, "capture_passes", lambda self, note: setattr(self, "capture_note", note))
     packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
     base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **packed, "sequence_length": 16}}
-    lora = {"r": 2, "target_modules": "attention"}
     configs = {
-        str(steps): configured({**base, "seed": steps}, model={"lora": lora}, train=OFTEN | {"max_steps": steps})
+        str(steps): configured({**base, "seed": steps}, model={"lora": LORA}, train=OFTEN | {"max_steps": steps})
         for steps in (9, 14)
     }
     recorders = {name: Recorder() for name in configs}

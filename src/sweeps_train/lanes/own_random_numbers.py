@@ -40,7 +40,7 @@ class OwnRandomNumbers(RandomNumbers):
         self._others = {name: state[name] for name in ("python", "numpy")}
 
     def dropout(self, x: torch.Tensor, p: float) -> torch.Tensor:
-        """What ``torch.nn.functional.dropout`` makes of a tensor where a training is alone."""
+        """Drop what ``torch.nn.functional.dropout`` drops where a training is alone."""
         if x.device.type == "cuda":
             with self._as_default():
                 return functional.dropout(x, p)
