@@ -216,7 +216,7 @@ def test_a_fault_of_one_training_ends_that_one(results: Results) -> None:
     by_kind = {type(each): str(each) for each in ends}
     assert by_kind.pop(type(None)) == "None"
     assert by_kind.pop(ArithmeticError) == "in a metric of the user's"
-    assert by_kind.pop(ValueError) == "train.precision: this training cannot share its workers with the others"
+    assert by_kind.pop(ValueError) == "train.precision: this training cannot share its workers with others"
     assert list(by_kind.values()) in (["a disk"], ["another worker could not read its batch"])
 
 

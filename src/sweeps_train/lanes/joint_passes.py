@@ -58,21 +58,21 @@ class JointPasses:
         self._draws = [draws(each.task.model) for each in strategies]
         self._graphs.clear()
 
-    def backward(self, work: Sequence[Work], flags: torch.Tensor) -> list[torch.Tensor]:
+    def backward(self, work: Sequence[Work], flags: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Add the gradients of the lanes' losses, averaged over all workers.
 
         Args:
-            work: Parts of this step, in the order of the lanes that this worker trains; one without batches has failed
-                here.
-            flags: Numbers that are averaged along, in place.
+            work: Parts of this step, in the same order on all workers; one without batches has failed on this worker.
+            flags: Numbers on the CPU that are exchanged along.
 
         Returns:
-            This worker's part of the summed loss of each, a scalar on the device.
+            This worker's part of the summed loss of each, a scalar on the device; and the mean of all workers' flags.
         """
         losses = self._passes_that_fit(work)
         if self._workers.size > 1:
+            flags = flags.to(self._workers.device, non_blocking=True)
             self._average(work, flags)
-        return losses
+        return losses, flags
 
     def _passes_that_fit(self, work: Sequence[Work]) -> list[torch.Tensor]:
         """Compute with fewer lanes at a time after running out of memory; other workers need not know."""

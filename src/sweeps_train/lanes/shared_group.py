@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sweeps_train.config import CausalLM, TrainingConfig
 from sweeps_train.group import Group
+from sweeps_train.lanes.joint_model import adapted_layers
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.precision import Precision
@@ -18,6 +19,8 @@ class SharedGroup(Group):
 
     def __init__(self, request: TrainingRequest):
         super().__init__(request)
+        self.config = request.config
+        """Config of the first training, whose base all share."""
         assert isinstance(request.config.model, CausalLM)
         base = shared_base(request.config.model, shards=False)
         base.move_to(self.workers.device)
@@ -32,4 +35,6 @@ class SharedGroup(Group):
         return LaneStrategy(self.workers, precision)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
-        return CausalLMTraining(config, state, shares_base=True)
+        task = CausalLMTraining(config, state, shares_base=True)
+        adapted_layers(task.model)  # raises an error if some cannot be computed together with others
+        return task
