@@ -68,14 +68,13 @@ class JointLinear(nn.Module):
         bias = None if bias is None else bias.to(dtype)
         adapters = [_adapter(x, part, layer) for part in self._parts if (layer := self.adapted[part.lane]) is not None]
         product: torch.Tensor
-        if device in STACKED_ON and len(adapters) == len(self._parts) and _are_alike(adapters):
+        if device in STACKED_ON and len(adapters) == len(self._parts) and _have_as_many_rows(adapters):
             dropped = None
             if any(each.dropped is not None for each in adapters):
                 dropped = torch.cat([x[each.rows] if each.dropped is None else each.dropped for each in adapters])
-            down, up = (
-                torch.stack(tensors).to(dtype) for tensors in zip(*((a.down, a.up) for a in adapters), strict=True)
-            )
-            product = _StackedProduct.apply(x, dropped, weight, bias, down, up, self._scales_of(adapters, x))  # type: ignore[no-untyped-call]
+            scales = self._scales_of(adapters, x)
+            down, up = (each.to(dtype) for each in _stacked(adapters))
+            product = _StackedProduct.apply(x, dropped, weight, bias, down, up, scales)  # type: ignore[no-untyped-call]
             return product
         tensors = [each for a in adapters for each in (a.dropped, a.down.to(dtype), a.up.to(dtype))]
         places = [(each.rows, each.scale) for each in adapters]
@@ -91,7 +90,7 @@ class JointLinear(nn.Module):
 
 
 STACKED_ON: set[str] = {"cuda"}
-"""Kinds of devices on which lanes that are alike are computed in batched products, of as many kernels as for one lane.
+"""Kinds of devices on which lanes with as many rows are computed in batched products, of as many kernels as for one.
 On CPUs a product for each lane takes 0 to 10% longer, and rounds as a lane alone does."""
 
 
@@ -106,9 +105,19 @@ def _adapter(x: torch.Tensor, part: Part, layer: FusedLinear) -> _Adapter:
     return _Adapter(part.rows, dropped, down, up, layer.scaling[name])
 
 
-def _are_alike(adapters: Sequence[_Adapter]) -> bool:
-    """Whether lanes have as many rows as each other, and adapters of the same rank."""
-    return len({(each.rows.stop - each.rows.start, each.down.shape) for each in adapters}) == 1
+def _have_as_many_rows(adapters: Sequence[_Adapter]) -> bool:
+    return len({each.rows.stop - each.rows.start for each in adapters}) == 1
+
+
+def _stacked(adapters: Sequence[_Adapter]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both weights of all lanes; those of lower ranks are filled up with zeros, which add nothing."""
+    rank = max(len(each.down) for each in adapters)
+    lacking = [rank - len(each.down) for each in adapters]
+    down = [
+        functional.pad(each.down, (0, 0, 0, n)) if n else each.down for each, n in zip(adapters, lacking, strict=True)
+    ]
+    up = [functional.pad(each.up, (0, n)) if n else each.up for each, n in zip(adapters, lacking, strict=True)]
+    return torch.stack(down), torch.stack(up)
 
 
 class _JointProduct(torch.autograd.Function):
@@ -157,7 +166,7 @@ class _JointProduct(torch.autograd.Function):
 
 
 class _StackedProduct(torch.autograd.Function):
-    """The same for lanes that are alike, whose adapters have a first dimension of lanes."""
+    """The same for lanes with as many rows, whose adapters have a first dimension of lanes."""
 
     @staticmethod
     def forward(
