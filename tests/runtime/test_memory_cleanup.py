@@ -69,6 +69,7 @@ def test_garbage_that_was_frozen_is_freed_when_memory_has_grown(monkeypatch: pyt
     assert gc.get_freeze_count() > 0
 
 
+@pytest.mark.slow
 def test_memory_that_cannot_be_freed_is_told() -> None:
     worker = MemoryCleanup()
     before = worker.run()
@@ -77,6 +78,7 @@ def test_memory_that_cannot_be_freed_is_told() -> None:
     assert hoard.content
 
 
+@pytest.mark.slow
 def test_memory_in_reserve_is_given_back_to_other_processes_and_the_peak_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -136,7 +136,7 @@ def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: P
     assert (data.params, data.metrics) == ({**dict.fromkeys("abcde", "1"), "b": "another"}, {"loss": 0.5})
 
 
-@pytest.mark.parametrize("place", ["file", "server", "removed from the file"])
+@pytest.mark.parametrize("place", ["file", pytest.param("server", marks=pytest.mark.slow), "removed from the file"])
 def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
     uri: str, place: str, request: pytest.FixtureRequest
 ) -> None:
