@@ -29,6 +29,7 @@ from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Extend, Request, Retrain, Run
+from sweeps.service.service_log import logged_about
 
 if TYPE_CHECKING:
     import subprocess
@@ -53,8 +54,9 @@ class Listeners:
 
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
     """Return further overrides for a ``run`` before its first start. An error fails the job, which does not start."""
-    checks: list[Callable[[Job], None]] = field(default_factory=list)
-    """Called before every start, also after the process has died. An error fails the job, which does not start."""
+    checks: list[Callable[[Job], Mapping[str, str]]] = field(default_factory=list)
+    """Called before every start, also after the process has died; return further environment variables of the process.
+    An error fails the job, which does not start."""
     ended: list[Callable[[Job], None]] = field(default_factory=list)
     """Called with every job that has ended, one at a time on a separate thread; at least once, unless the service
     dies."""
@@ -181,7 +183,8 @@ class JobRunner(Poller):
         with writing(self._engine) as connection:
             taken = claims.take_over(connection, beat.service, beat.host, beat.silent_since)
         for job in taken:
-            logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
+            with logged_about(job=job.id, sweep=job.sweep):
+                logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
         return taken
 
     def _advance(self, job: Job) -> None:
@@ -210,6 +213,10 @@ class JobRunner(Poller):
         state = self._state(job)
 
         def run() -> None:
+            with logged_about(job=job.id, sweep=job.sweep):
+                attempt()
+
+        def attempt() -> None:
             try:
                 step(job)
             except TrackingUnreachable as error:
@@ -299,14 +306,15 @@ class JobRunner(Poller):
         return commands
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
+        environment = dict(self._environment)
         for check in self.listeners.checks:
-            _call(check, job)
+            environment |= _call(check, job)
         with writing(self._engine) as connection:
             held = claims.begin_attempt(connection, job, self._heartbeat.service, request)
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
-        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, self._environment)
+        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, environment)
         if process is None:
             return  # another service has just started it
         self._state(job).process = process
