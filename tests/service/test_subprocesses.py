@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from recording import record_small_sweep
 from sqlalchemy import Engine
 from waiting import wait_until
 
@@ -24,7 +25,7 @@ from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs, runner
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Run
+from sweeps.service.queue.requests import Resume, Run
 from sweeps.service.queue.runner import JobRunner
 
 LASTING = ["serve", "port=0"]
@@ -119,6 +120,21 @@ def test_a_mistake_that_only_the_driver_finds_is_the_jobs_error(running: Running
     assert "search.num_trials='none': must be a valid integer" in str(job.error)
     wait_until(lambda: heard)
     assert heard[0].state == "failed"
+
+
+def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running: Running, uri: str) -> None:
+    """Whether it waited or ran when the backup was made."""
+    for sweep in ("waited", "ran"):
+        record_small_sweep(uri, sweep)
+    waited, ran = running.submit("waited"), running.submit("ran")
+    running.heartbeat.beat()
+    with writing(running.engine) as connection:
+        own = running.heartbeat.service
+        jobs.set_values(connection, ran, state="running", attempts=1, service=own, host=running.heartbeat.host)
+        resumed = jobs.submit(connection, Resume(sweep="ran"), "ran", user="ada", project="ada", now=1.0).id
+    for number, attempts in ((waited, 0), (ran, 1), (resumed, 0)):
+        job = running.until(number, *jobs.ENDED)
+        assert (job.state, job.error, job.attempts) == ("finished", None, attempts)
 
 
 def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:
