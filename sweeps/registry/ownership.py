@@ -39,8 +39,7 @@ class ModelRights:
 
     def include(self, tags: Mapping[str, str]) -> bool:
         """Whether the user may add versions to the model with these tags."""
-        project = tags.get(TAG_PROJECT)
-        return self.is_admin or tags.get(TAG_USER) == self.user or project in (self.project, *self.projects)
+        return self.is_admin or tags.get(TAG_USER) == self.user or tags.get(TAG_PROJECT) in self.projects
 
     def as_environment(self) -> dict[str, str]:
         """Return the environment variable for a process that registers models for the user."""

@@ -149,8 +149,8 @@ class AppContext:
         if job.schedule is not None and self._is_operators(job):
             return {}
         with self.database.connect() as connection:
-            repeats = isinstance(job.parsed_request, Run) and nights.find(connection, job.sweep) is not None
-        if repeats:
+            night = nights.find(connection, job.sweep) if isinstance(job.parsed_request, Run) else None
+        if night is not None and night.repeats == job.sweep and night.reported is None:
             return {}
         return self.commands.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
 

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
-from sweeps.errors import UserError
+from sweeps.errors import ConfigError, UserError
 from sweeps.plan.export import choose, config_of
 from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.retrain import plan_retraining
@@ -23,7 +23,7 @@ from sweeps.registry.names import check_registration
 from sweeps.registry.ownership import ModelRights
 from sweeps.report.folder import report_folder
 from sweeps.report.plan_summary import PlanPreview
-from sweeps.service.audit import Audit
+from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Principal, project_of
@@ -41,6 +41,8 @@ from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import fire_now
+from sweeps.service.schedules.saved import FOLDER
+from sweeps.service.service_log import LOG_FILE
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord
 
@@ -249,14 +251,14 @@ class Commands:
         elif begun is not None:
             reopened(begun, read_changes(changes), approve=approve)
         elif isinstance(request, Retrain):
-            record = load_sweep(self._config.tracking_uri, request.sweep)
+            record = self._record(who[0], request.sweep)
             trial = choose(record, request.trial)
             plan_retraining(record, trial, request.overrides, self._config_dirs, request.name, "", approve)
         elif isinstance(request, Reproduce):
             uri = self._config.tracking_uri
             plan_reproduction(uri, request.sweep, request.trial, request.name, "", self._config_dirs, approve)
         if isinstance(request, Retrain) and not request.no_register:
-            model = request.register_as or load_sweep(self._config.tracking_uri, request.sweep).conf
+            model = request.register_as or self._record(who[0], request.sweep).conf
             return self._check_model(who[0], model, job.project, adopt=True).as_environment()
         return {}
 
@@ -305,9 +307,21 @@ class Commands:
         if open_jobs:
             raise UserError(f"{record.sweep} need not be resumed: its job {open_jobs[0].id} is {open_jobs[0].state}")
 
+    def _check_not_reserved(self, name: str) -> None:
+        """
+        Raises:
+            ConfigError: A sweep's folder of this name would be in the way of the service's own files beside it.
+        """
+        database, log = make_url(self._config.database).database or "", self._config.log.file or LOG_FILE
+        files = filter(None, (AUDIT_FILE, Path(log).name, Path(database).name))  # and others that begin like them
+        if name == FOLDER or name.startswith(tuple(files)):
+            raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
+
     def _submit(self, principal: Principal, request: Request, sweep: str, project: str | None, priority: int) -> Job:
         check_priority(principal, priority, self._config.access)
         name = None if isinstance(request, Resume | Extend) else request.name
+        if name is not None:
+            self._check_not_reserved(name)
         # A recorded sweep may have been made on a terminal; the job would get that sweep.
         if name is not None and find_sweep(self._config.tracking_uri, name) is not None:
             raise UserError(f"name={name}: there is a sweep of this name already; choose another")

@@ -214,3 +214,50 @@ def test_names_and_values_of_the_operators_configs_are_for_admins(asking: Asking
         assert (told[-1].status_code, "for the operator's files" in told[-1].text) == (422, True)
     assert not [answer.text for answer in told if "Chimera" in answer.text or "8642" in answer.text]
     assert json.loads(told[0].text)["conf"]["digits"]
+
+
+def test_completions_tell_nothing_of_the_operators_configs(asking: Asking) -> None:
+    bob = asking()
+    for typed in ("schedule=", "+schedule=ch", "++service=", "schedule/", "schedule.name="):
+        assert bob.get("/submit/complete", params={"typed": typed}).json() == []
+    assert bob.get("/submit/complete", params={"typed": "model=ml"}).json()[0]["text"] == "model=mlp"
+
+
+@pytest.mark.parametrize(
+    "name", ["schedules", "service.log", "service.log.1", "service.db", "service.db-wal", "audit.jsonl"]
+)
+def test_no_sweep_takes_the_place_of_a_file_of_the_service(asking: Asking, name: str) -> None:
+    """Its folder would be where the service writes, and be removed with a sweep that did not begin."""
+    refused = asking().post(f"{API}/sweeps", json={"conf": "digits", "name": name})
+    assert (refused.status_code, f"name={name}: is the name of a file of the service" in refused.text) == (422, True)
+
+
+def test_an_export_has_no_line_that_its_address_has_made(asking: Asking) -> None:
+    for file in ("best\u2028task: x.yaml", "best\u202e.yaml"):
+        assert asking().get(f"{API}/sweeps/mine/best.yaml", params={"file": file}).status_code == 422
+
+
+@pytest.mark.parametrize("model", ["shared ", " shared", "sha\u202ered", "sha\u200bred"])
+def test_no_models_name_looks_like_anothers(asking: Asking, model: str) -> None:
+    refused = asking().post(f"{API}/sweeps/mine/retraining", json={"trial": "0", "model": model})
+    assert (refused.status_code, "a model's name has" in refused.text) == (422, True)
+
+
+def test_a_paused_schedule_has_only_what_can_be_printed(asking: Asking) -> None:
+    for override in ("\u202ea=1", "\x1b]0;x\x07=1"):
+        body = {"schedule": {**SCHEDULE, "enabled": False, "overrides": [override]}}
+        refused = asking().post(f"{API}/schedules", json=body)
+        assert (refused.status_code, "cannot be printed" in refused.text) == (422, True)
+
+
+def test_a_job_log_has_nothing_that_a_terminal_obeys(api: Api, asking: Asking) -> None:
+    with api.service.database.connect() as connection:
+        job = jobs.find(connection, 2)
+    log = api.service.runner.log(job)
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "a\x1b]0;title\x07b\x1b[2J\u202ec\x1b]52;c;Y3VybA==\x1b\\d hf_\x1b[0mABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh\n"
+    )
+    text = asking().get(f"{API}/jobs/2/log").text
+    assert text.startswith("abcd ")
+    assert "ABCDEFGHIJKLMNOPQRSTUVWXYZ" not in text  # the token was not in one piece

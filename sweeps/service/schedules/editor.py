@@ -195,6 +195,8 @@ class ScheduleEditor:
             check_priority(principal, schedule.priority, self._access)
         except UserError as error:
             yield str(error)
+        if not all(each.isprintable() for each in schedule.overrides):
+            yield "overrides: have characters that cannot be printed; remove them"
         refusal = "needs a token with the role admin"
         if schedule.nights is not None:
             yield f"nights: {refusal}, since nights register models; leave it out"
