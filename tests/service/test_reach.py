@@ -229,7 +229,8 @@ def test_completions_tell_nothing_of_the_operators_configs(asking: Asking) -> No
 def test_no_sweep_takes_the_place_of_a_file_of_the_service(asking: Asking, name: str) -> None:
     """Its folder would be where the service writes, and be removed with a sweep that did not begin."""
     refused = asking().post(f"{API}/sweeps", json={"conf": "digits", "name": name})
-    assert (refused.status_code, f"name={name}: is the name of a file of the service" in refused.text) == (422, True)
+    assert refused.status_code == 422
+    assert f"name={name}: is the name of a file of the service" in refused.text or "exists already" in refused.text
 
 
 def test_an_export_has_no_line_that_its_address_has_made(asking: Asking) -> None:
@@ -255,9 +256,8 @@ def test_a_job_log_has_nothing_that_a_terminal_obeys(api: Api, asking: Asking) -
         job = jobs.find(connection, 2)
     log = api.service.runner.log(job)
     log.parent.mkdir(parents=True)
-    log.write_text(
-        "a\x1b]0;title\x07b\x1b[2J\u202ec\x1b]52;c;Y3VybA==\x1b\\d hf_\x1b[0mABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh\n"
-    )
+    secret = "hf_\x1b[0mABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh"
+    log.write_text(f"a\x1b]0;title\x07b\x1b[2J\u202ec\x1b]52;c;Y3VybA==\x1b\\d {secret}\n")
     text = asking().get(f"{API}/jobs/2/log").text
     assert text.startswith("abcd ")
     assert "ABCDEFGHIJKLMNOPQRSTUVWXYZ" not in text  # the token was not in one piece
