@@ -1,68 +1,40 @@
-"""Metrics for Prometheus. Numbers of requests and log messages are counted by this process; all others are read when
-Prometheus asks for them: from the database, and from the cached list of sweeps. No metric names a user, a project or a
-sweep."""
+"""Metrics for Prometheus: those that this process counts (``counters``), and those that are read when Prometheus asks,
+from the database and from the cached list of sweeps. No metric names a user, a project or a sweep."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter as Tally
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.gc_collector import GCCollector
-from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Engine, func, select
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.service.auth.principal import Principal
+from sweeps.service.clock import Clock
+from sweeps.service.counters import PROCESS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import outage
+from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import QUEUED, STATES
+from sweeps.service.record_cache import RecordCache
 from sweeps.tracking.record import STATES as TRIAL_STATES
 from sweeps.tracking.time_account import NAMES
-
-if TYPE_CHECKING:
-    from sweeps.service.app_context import AppContext
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 EVERYBODY = Principal("", "admin")
 SWEEP_STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
-FIRING_OUTCOMES = ("queued", "skipped", "missed")
-
-PROCESS = CollectorRegistry()
-"""Metrics that this process counts."""
-REQUESTS = Counter(
-    "sweeps_requests", "Answered requests, by method and status.", ["method", "status"], registry=PROCESS
-)
-REQUEST_SECONDS = Histogram("sweeps_request_seconds", "Seconds until a request was answered.", registry=PROCESS)
-LOGGED = Counter("sweeps_log_messages", "Messages in the service's log, by level.", ["level"], registry=PROCESS)
-FIRINGS = Counter("sweeps_firings", "Decided firings of schedules, by outcome.", ["outcome"], registry=PROCESS)
-for _outcome in FIRING_OUTCOMES:
-    FIRINGS.labels(_outcome)
-for _level in ("WARNING", "ERROR"):
-    LOGGED.labels(_level)
-ProcessCollector(registry=PROCESS)
-GCCollector(registry=PROCESS)
-
-
-class CountingHandler(logging.Handler):
-    """Counts warnings and errors."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Count a message."""
-        LOGGED.labels(record.levelname).inc()
 
 
 class ServiceCollector(Collector):
     """Reads the metrics of a service."""
 
-    def __init__(self, service: AppContext) -> None:
-        self._service = service
+    def __init__(self, database: Engine, clock: Clock, heartbeat: Heartbeat, records: RecordCache) -> None:
+        self._database, self._clock, self._heartbeat, self._records = database, clock, heartbeat, records
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the present metrics; while the database does not answer, only those that need none."""
@@ -70,13 +42,13 @@ class ServiceCollector(Collector):
         yield _gauge("sweeps_storage_up", "Whether the service's database answers.", float(reason is None))
         yield _by("sweeps_build", "The release of Sweeps.", "version", {version("ray-sweeps"): 1})
         if reason is None:
-            with self._service.database.connect() as connection:
+            with self._database.connect() as connection:
                 yield from self._of_database(connection)
         yield from self._of_sweeps()
 
     def _of_database(self, connection: Connection) -> Iterator[GaugeMetricFamily]:
         jobs, deliveries, services = tables.jobs, tables.deliveries, tables.services
-        now = self._service.clock.now()
+        now = self._clock.now()
         counted = select(jobs.c.state, func.count()).group_by(jobs.c.state)
         found = dict.fromkeys(STATES, 0) | {row[0]: row[1] for row in connection.execute(counted)}
         yield _by("sweeps_jobs", "Jobs of the queue, by state.", "state", found)
@@ -88,16 +60,16 @@ class ServiceCollector(Collector):
         lag = 0.0 if created is None else max(0.0, now - created)
         yield _gauge("sweeps_notifications_waiting", "Notifications that were not delivered yet.", count)
         yield _gauge("sweeps_notifications_lag_seconds", "Age of the oldest of them.", lag)
-        alive = select(func.count()).where(services.c.beat >= self._service.heartbeat.silent_since)
+        alive = select(func.count()).where(services.c.beat >= self._heartbeat.silent_since)
         yield _gauge("sweeps_services", "Living service processes.", connection.execute(alive).scalar_one())
 
     def _of_sweeps(self) -> Iterator[GaugeMetricFamily]:
         try:
-            seen = self._service.records.sweeps(EVERYBODY)
+            seen = self._records.sweeps(EVERYBODY)
         except TrackingUnreachable:
             yield _gauge("sweeps_tracking_up", "Whether MLflow answers.", 0)
             return
-        now, sweeps = self._service.clock.now(), [line.summary for line in seen.content]
+        now, sweeps = self._clock.now(), [line.summary for line in seen.content]
         yield _gauge("sweeps_tracking_up", "Whether MLflow answers.", float(not seen.trouble))
         statuses = Tally(dict.fromkeys(SWEEP_STATUSES, 0))
         trials, spent = Tally(dict.fromkeys(TRIAL_STATES, 0)), Tally(dict.fromkeys(NAMES, 0))
@@ -118,10 +90,10 @@ class ServiceCollector(Collector):
         yield _gauge("sweeps_record_lag_seconds", text, lag)
 
 
-def exposition(service: AppContext) -> bytes:
+def exposition(collector: ServiceCollector) -> bytes:
     """Return all metrics in the format of Prometheus."""
     own = CollectorRegistry()
-    own.register(ServiceCollector(service))
+    own.register(collector)
     return generate_latest(PROCESS) + generate_latest(own)
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from sweeps.config.service import Service
 from sweeps.files import private_opener
-from sweeps.service.metrics import CountingHandler
+from sweeps.service.counters import CountingHandler
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_FILE = "service.log"

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from serving import API, Api, serving
 
-from sweeps.service import metrics
+from sweeps.service.counters import CountingHandler
 from sweeps.service.service_log import JsonFormatter, logged_about
 
 
@@ -48,7 +48,7 @@ def test_numbers_of_queue_sweeps_and_trials_are_scraped(api: Api) -> None:
 
 def test_firings_and_errors_are_counted(api: Api) -> None:
     before = scraped(api)
-    metrics.CountingHandler().emit(logging.LogRecord("a", logging.ERROR, "", 0, "", (), None))
+    CountingHandler().emit(logging.LogRecord("a", logging.ERROR, "", 0, "", (), None))
     definition = next(iter(api.service.scheduler.definitions.values()))
     assert {"queued", "skipped", "missed"} == before["sweeps_firings_total"].keys()
     assert api.service.scheduler._decide(definition, 1.0) is False  # its first decision

@@ -154,9 +154,10 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
 
 
 def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
-    def judge(job: Job) -> None:
+    def judge(job: Job) -> dict[str, str]:
         if forbidden:
             raise SweepsError("model._target_=mine.build: is not among the import paths that the service allows")
+        return {}
 
     forbidden = True
     running.runner.listeners.checks.append(judge)

@@ -16,7 +16,7 @@ from sweeps.service.api.depends import Problem
 from sweeps.service.auth.auth import reader, scraper
 from sweeps.service.auth.middleware import SecurityMiddleware
 from sweeps.service.database.storage_errors import RETRY_AFTER_S
-from sweeps.service.metrics import CONTENT_TYPE, exposition
+from sweeps.service.metrics import CONTENT_TYPE, ServiceCollector, exposition
 from sweeps.service.web.app import add_pages
 
 if TYPE_CHECKING:
@@ -56,10 +56,12 @@ def make_app(service: AppContext) -> FastAPI:
         """The OpenAPI document of the API."""
         return app.openapi()
 
+    collector = ServiceCollector(service.database, service.clock, service.heartbeat, service.records)
+
     @app.get("/metrics", include_in_schema=False, dependencies=[Depends(scraper)])
     def metrics() -> Response:
         """Metrics for Prometheus."""
-        return Response(exposition(service), media_type=CONTENT_TYPE)
+        return Response(exposition(collector), media_type=CONTENT_TYPE)
 
     return app
 

@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.auth import FORMS, Authenticator
 from sweeps.service.auth.csrf import SAFE_METHODS, refusal_of_host, refusal_of_site
+from sweeps.service.counters import REQUEST_SECONDS, REQUESTS
 from sweeps.service.database.engine import REQUESTS_WAIT_S, wait_at_most
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
-from sweeps.service.metrics import REQUEST_SECONDS, REQUESTS
 
 API = "/api/"
 HEALTH_PATHS = {"/api/v1/health", "/api/v1/ready"}

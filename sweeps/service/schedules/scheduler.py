@@ -15,9 +15,9 @@ from sweeps.config.schedule import Schedule
 from sweeps.errors import SweepsError
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.clock import Clock
+from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
-from sweeps.service.metrics import FIRINGS
 from sweeps.service.poller import Poller
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import (
