@@ -41,9 +41,9 @@ class Entry:
     address: str = ""
     """Address of the client, or of the proxy before it; empty for the operator's command line."""
     action: str
-    """What was done: ``submitted``, ``cancelled``, ``registered`` and so on."""
+    """The change: ``submitted``, ``cancelled``, ``registered`` and so on."""
     about: dict[str, str | int | None]
-    """To what: ``job``, ``sweep``, ``schedule``, ``model``, ``token`` and so on."""
+    """Ids and names: ``job``, ``sweep``, ``schedule``, ``model``, ``token`` and so on."""
 
 
 _ENTRY = TypeAdapter(Entry)

@@ -1,4 +1,4 @@
-"""What this process counts for Prometheus; ``metrics`` has all other numbers."""
+"""Counters of this process for Prometheus; ``metrics`` has all other numbers."""
 
 from __future__ import annotations
 

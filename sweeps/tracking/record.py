@@ -197,7 +197,7 @@ class SweepSummary:
     heartbeat: float = 0.0
     """Unix time of its driver's last sign of life."""
     account: TimeAccount | None = None
-    """What its workers' time was spent on; None in the record of an older version, and before its first trial."""
+    """Account of its workers' time; None in the record of an older version, and before its first trial."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line in the form of ``list --json``."""

@@ -19,6 +19,7 @@ from sweeps.service.service_log import JsonFormatter, logged_about
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with serving(tmp_path_factory.mktemp("metrics")) as api:
+        api.client().get(f"{API}/health")  # a request to count
         yield api
 
 

@@ -1,5 +1,5 @@
-"""What a user reaches through others: their sweeps, their models, their schedules. What is checked when something is
-submitted is checked again where it happens."""
+"""Reach of users: no sweep, model or config of others, whatever comes between. A check that is made when something is
+submitted is made again where it happens."""
 
 from __future__ import annotations
 

@@ -160,6 +160,6 @@ class AuditPage(Document):
 
 @router.get("/audit", dependencies=[Depends(admin)])
 def audit(service: Serving, q: AuditWords = "", before: AuditPosition = None, limit: Limit = 100) -> AuditPage:
-    """Who has changed what, when and from where, as this machine's services have noted it."""
+    """Changes that users have made, as this machine's services have noted them: who, what, when and from where."""
     entries, following = service.audit.read(limit, before, q)
     return AuditPage(entries=entries, next=following)

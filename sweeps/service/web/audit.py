@@ -16,6 +16,6 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 @router.get("/audit", dependencies=[Depends(admin)])
 def audit(visit: ReaderVisit, q: AuditWords = "", before: AuditPosition = None) -> Response:
-    """Who has changed what, when and from where."""
+    """Changes that users have made, newest first."""
     entries, following = visit.service.audit.read(ROWS, before, q)
     return visit.answer("audit.html", here="Audit", entries=entries, q=q, following=following, before=before)
