@@ -180,6 +180,10 @@ TAG_OF_TRIAL = "sweeps.of.trial"
 """Id of the trial that it repeats."""
 TAG_OF_RUN = "sweeps.of.run"
 """MLflow's id of the run of that trial, or of that sweep."""
+TAG_USER = "sweeps.user"
+"""User of a service who has registered a model first, on the registered model itself."""
+TAG_PROJECT = "sweeps.project"
+"""Project whose users may add versions to a registered model."""
 
 # --- MLflow metrics ------------------------------------------------------------------------------------------
 

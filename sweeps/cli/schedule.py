@@ -161,7 +161,7 @@ def _save_paused(name: str, tokens: Sequence[str], config_dirs: Sequence[Path], 
 
     from sweeps.errors import ConfigError
     from sweeps.service.schedules.definition import find_definition
-    from sweeps.service.schedules.saved import enabled_text
+    from sweeps.service.schedules.schedule_file import enabled_text
 
     config, definitions = _defined(tokens, config_dirs)
     saved, definition = _saved(config), find_definition(definitions, name)

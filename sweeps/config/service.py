@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -52,6 +52,9 @@ class Log:
     """Size in MiB at which the log file is rotated."""
     files: Annotated[int, Field(ge=2)] = 5
     """Maximum number of log files, including the current one."""
+    format: Literal["text", "json"] = "text"
+    """``json``: each message is a line of JSON, on standard error as well, with the ids of the job, sweep and schedule
+    that it is about."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -68,8 +68,11 @@ def check_registration(
     Raises:
         UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered.
     """
-    if not name.strip() or re.search(r"[/:.%\"'\\]", name):
-        raise ConfigError(f"--register={name}: a model's name has none of / : . % \" ' \\; choose another")
+    if name != name.strip() or not name or not name.isprintable() or re.search(r"[/:.%\"'\\]", name):
+        raise ConfigError(
+            f"--register={name}: a model's name has none of / : . % \" ' \\, no space at its ends and no characters "
+            "that cannot be printed; choose another"
+        )
     reserved = alias is not None and (alias.lower() == "latest" or re.fullmatch(r"(?i)v\d+", alias))
     if alias is not None and (reserved or not re.fullmatch(r"[A-Za-z0-9_-]+", alias)):
         raise ConfigError(

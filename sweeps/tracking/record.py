@@ -194,6 +194,10 @@ class SweepSummary:
     """MLflow's id of its parent run."""
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
+    heartbeat: float = 0.0
+    """Unix time of its driver's last sign of life."""
+    account: TimeAccount | None = None
+    """Account of its workers' time; None in the record of an older version, and before its first trial."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line in the form of ``list --json``."""

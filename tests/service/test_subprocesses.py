@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from recording import record_small_sweep
 from sqlalchemy import Engine
 from waiting import wait_until
 
@@ -24,7 +25,7 @@ from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs, runner
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Run
+from sweeps.service.queue.requests import Resume, Run
 from sweeps.service.queue.runner import JobRunner
 
 LASTING = ["serve", "port=0"]
@@ -121,6 +122,21 @@ def test_a_mistake_that_only_the_driver_finds_is_the_jobs_error(running: Running
     assert heard[0].state == "failed"
 
 
+def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running: Running, uri: str) -> None:
+    """Whether it waited or ran when the backup was made."""
+    for sweep in ("waited", "ran"):
+        record_small_sweep(uri, sweep)
+    waited, ran = running.submit("waited"), running.submit("ran")
+    running.heartbeat.beat()
+    with writing(running.engine) as connection:
+        own = running.heartbeat.service
+        jobs.set_values(connection, ran, state="running", attempts=1, service=own, host=running.heartbeat.host)
+        resumed = jobs.submit(connection, Resume(sweep="ran"), "ran", user="ada", project="ada", now=1.0).id
+    for number, attempts in ((waited, 0), (ran, 1), (resumed, 0)):
+        job = running.until(number, *jobs.ENDED)
+        assert (job.state, job.error, job.attempts) == ("finished", None, attempts)
+
+
 def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:
     def prepare(job: Job) -> list[str]:
         if job.sweep == "refused":
@@ -138,9 +154,10 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
 
 
 def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
-    def judge(job: Job) -> None:
+    def judge(job: Job) -> dict[str, str]:
         if forbidden:
             raise SweepsError("model._target_=mine.build: is not among the import paths that the service allows")
+        return {}
 
     forbidden = True
     running.runner.listeners.checks.append(judge)

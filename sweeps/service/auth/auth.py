@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, HTTPException, Request, Response, Security
@@ -202,7 +203,7 @@ async def authenticated(
     changes = request.method not in SAFE_METHODS
     if not await authenticator.requires_tokens():
         authenticator.rate_limits.count_request(address_of(request), changes=changes)
-        return LOCAL
+        return replace(LOCAL, address=address_of(request))
     token = await authenticator.token_of(request)
     if token is None:
         authenticator.rate_limits.count_refusal(address_of(request))
@@ -211,7 +212,7 @@ async def authenticated(
     cookie = request.cookies.get(COOKIE) if _secret_of(request) is None else None
     if changes and cookie is not None and not sessions.is_form_token(await _sent_form_token(request), cookie):
         raise HTTPException(403, NOT_OUR_FORM)
-    return token.principal
+    return replace(token.principal, address=address_of(request))
 
 
 def _secret_of(request: Request) -> str | None:
@@ -243,6 +244,16 @@ Runner = Annotated[Principal, Depends(runner)]
 """Principal that may also start, stop and change sweeps."""
 Admin = Annotated[Principal, Depends(admin)]
 """Principal that may do everything, to all sweeps."""
+
+
+def scraper(principal: Annotated[Principal, Depends(authenticated)]) -> None:
+    """Dependency of the metrics, which are about all users: for tokens of the role ``metrics``, and admins.
+
+    Raises:
+        HTTPException: Status 403 for others.
+    """
+    if principal.role not in ("metrics", "admin"):
+        raise HTTPException(403, f"this requires a token with the role metrics; yours has {principal.role}")
 
 
 def expensive(request: Request) -> Iterator[None]:

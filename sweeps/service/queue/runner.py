@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
-from sweeps.errors import SweepsError, TrackingUnreachable
+from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
 from sweeps.folder import LOG_FILE
 from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
@@ -28,7 +28,8 @@ from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Extend, Request, Retrain, Run
+from sweeps.service.queue.requests import Extend, Request, Resume, Retrain, Run
+from sweeps.service.service_log import logged_about
 
 if TYPE_CHECKING:
     import subprocess
@@ -53,8 +54,9 @@ class Listeners:
 
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
     """Return further overrides for a ``run`` before its first start. An error fails the job, which does not start."""
-    checks: list[Callable[[Job], None]] = field(default_factory=list)
-    """Called before every start, also after the process has died. An error fails the job, which does not start."""
+    checks: list[Callable[[Job], Mapping[str, str]]] = field(default_factory=list)
+    """Called before every start, also after the process has died; return further environment variables of the process.
+    An error fails the job, which does not start."""
     ended: list[Callable[[Job], None]] = field(default_factory=list)
     """Called with every job that has ended, one at a time on a separate thread; at least once, unless the service
     dies."""
@@ -181,7 +183,8 @@ class JobRunner(Poller):
         with writing(self._engine) as connection:
             taken = claims.take_over(connection, beat.service, beat.host, beat.silent_since)
         for job in taken:
-            logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
+            with logged_about(job=job.id, sweep=job.sweep):
+                logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
         return taken
 
     def _advance(self, job: Job) -> None:
@@ -210,11 +213,17 @@ class JobRunner(Poller):
         state = self._state(job)
 
         def run() -> None:
+            with logged_about(job=job.id, sweep=job.sweep):
+                attempt()
+
+        def attempt() -> None:
             try:
                 step(job)
             except TrackingUnreachable as error:
                 logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
                 state.not_before = self._clock.now() + STORE_AWAY_S
+            except AlreadyDone:  # an extension that the backup of the database does not know
+                self._end(job, "finished")
             except SweepsError as error:
                 self._end(job, "failed", str(error))
             except Exception as error:
@@ -228,7 +237,17 @@ class JobRunner(Poller):
     # --- steps of a job, on worker threads ----------------------------------------------------------------------
 
     def _begin(self, job: Job) -> None:
-        request = job.parsed_request
+        request, record = job.parsed_request, self._record(job)
+        if record is not None and not isinstance(request, Extend) and record.status in _done(request):
+            logger.warning("job %d (%s): its sweep has ended already: the database is of a backup", job.id, job.sweep)
+            self._end(job, record.status)
+            return
+        if record is not None and not isinstance(request, Resume | Extend):
+            if record.status == "running":  # until its driver is done, or known to be dead
+                self._state(job).not_before = self._clock.now() + STORE_AWAY_S
+            else:
+                self._start(job, request, self._restart_commands(job))
+            return
         if isinstance(request, Run):
             more = [override for listener in self.listeners.before_start for override in _call(listener, job)]
             request = request.model_copy(update={"overrides": [*request.overrides, *more]})
@@ -245,7 +264,7 @@ class JobRunner(Poller):
             self._end(job, state if outcome.error is None else "failed", outcome.error)
         elif job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by):
             self._end(job, "stopped" if self._record(job) else "cancelled")
-        elif job.attempts == 0:
+        elif job.attempts == 0 or not self.control_folder(job).is_dir():  # the database may be of a backup
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
             logger.warning("job %d (%s): its process has died and is restarted", job.id, job.sweep)
@@ -299,14 +318,15 @@ class JobRunner(Poller):
         return commands
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
+        environment = dict(self._environment)
         for check in self.listeners.checks:
-            _call(check, job)
+            environment |= _call(check, job)
         with writing(self._engine) as connection:
             held = claims.begin_attempt(connection, job, self._heartbeat.service, request)
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
-        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, self._environment)
+        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, environment)
         if process is None:
             return  # another service has just started it
         self._state(job).process = process
@@ -344,6 +364,11 @@ class JobRunner(Poller):
         from sweeps.tracking.reader import find_sweep
 
         return find_sweep(self._uri, job.sweep)
+
+
+def _done(request: Request) -> tuple[str, ...]:
+    """Return the statuses of its sweep with which a job has nothing left to do before its first start."""
+    return ("finished",) if isinstance(request, Resume | Extend) else jobs.ENDED
 
 
 def _call(listener: Callable[[Job], T], job: Job) -> T:
