@@ -141,12 +141,12 @@ class Search:
     @property
     def pauses_trials(self) -> bool:
         """Whether the scheduler pauses trials and continues them later."""
-        return self.scheduler.kind in ("hyperband", "freeze_thaw", "pbt", "pb2")
+        return self.scheduler.kind in ("auto", "hyperband", "freeze_thaw", "pbt", "pb2")
 
     @property
     def judges_trials(self) -> bool:
         """Whether the scheduler may stop a trial at a report without pausing it."""
-        return self.scheduler.kind in ("asha", "median")
+        return self.scheduler.kind in ("auto", "asha", "median")
 
     @property
     def copies_trials(self) -> bool:
