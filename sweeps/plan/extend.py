@@ -49,7 +49,7 @@ LENGTH = {"train.max_steps", "train.epochs"}
 """Keys of the length of a trial; with a larger value, finished trials continue."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
-FIXED_LENGTH_SCHEDULERS = ("auto", "hyperband", "freeze_thaw", "pbt", "pb2")
+FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")
 """Schedulers for which the length of a trial cannot change."""
 
 Changes = Mapping[str, Any]
@@ -118,7 +118,8 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
         _check_wider(path, before.config.space[path], distribution, before.searched_groups)
     if is_longer(before, composition):
         _check_longer(before, composition, record)
-    _check_same_rungs(before, composition, changes)
+    else:
+        _check_same_rungs(before, composition, changes)
     return composition
 
 

@@ -108,9 +108,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 rung, values = float(event["rung"]), (float(event["value"]), *map(float, event.get("further", ())))
                 self._model.arrive(trial, rung, values, event.get(SECONDS))
                 self._left_s = float(event.get("left_s", math.inf))
-                if event["event"] == "done" or rung == self._given_longest:
+                # A trial that was done is not when its sweep was extended to longer ones.
+                if self._is_end(rung) or (event["event"] == "done" and self._given_longest is None):
                     self._model.finish(trial, rung, values)
-                elif event[PAUSES]:
+                elif event.get(PAUSES):
                     self._paused.add(trial)
             case "bad":
                 self._model.spoil(trial)
