@@ -44,7 +44,7 @@ class Curves:
     def curve(self, point: Point) -> list[Report]:
         end = abs(math.log10(point.get("train.lr", 1e-2)) + 2) + point.get("model.dropout", 0.0)
         return [
-            Report(22 * count, float(count), {"eval/loss": end + 1 / count, "eval/other": -end, **self.extra(count)})
+            Report(22 * count, float(count), {"eval/loss": end + 1 / count, "train/loss": -end, **self.extra(count)})
             for count in range(1, EVALUATIONS + 1)
         ]
 
@@ -106,7 +106,7 @@ def test_trials_that_report_little_time_for_a_pause_are_paused_and_one_line_says
     search = searched(planned("search.num_trials=16", *ONE_LR), timed(begin=0.5, saving=0.1))
     chosen = [event for event in search.events if event["event"] == "chosen"]
     assert [event["pauses_trials"] for event in chosen] == [True]
-    assert chosen[0]["reason"] == "unpromising trials are paused, which costs 1.6% of a training"
+    assert chosen[0]["reason"] == "trials that promise little are paused, which costs 1.6% of a training"
     assert search.have("pauses")
     assert search.count(TrialState.COMPLETE) >= 1
 
@@ -147,7 +147,7 @@ def test_a_choice_holds_for_the_sessions_that_follow() -> None:
 
 
 def test_several_objectives() -> None:
-    search = searched(planned("search.metric=[eval/loss, eval/other]", "search.mode=[min, min]"))
+    search = searched(planned("search.metric=[eval/loss, train/loss]", "search.mode=[min, min]"))
     assert search.count(TrialState.COMPLETE) >= 2
     assert search.have("further")
 
