@@ -367,8 +367,6 @@ def written(found: Results, options: argparse.Namespace) -> str:
             parts += [
                 f"{title} (budget of {budget} full trainings, {workers} workers, {options.seeds} seeds), at the end:",
                 quality_table(found, options.methods, chosen, workers, budget),
-                "Mean over these problems, and the part of the budget that gives the best peer's regret at the end:",
-                progress_table(found, options.methods, peers_of(options.methods), chosen, workers, budget),
             ]
     return "\n\n".join([*parts, *([LEGEND] if BASELINE in options.methods else [])])
 
