@@ -73,7 +73,7 @@ def searched(plan: Plan, extra: Extra = lambda count: {}, workers: int = 3) -> S
 
 
 def timed(seconds: float = 10.0, begin: float = 0.0, saving: float = 0.0, *, saved: bool = True) -> Extra:
-    """What a worker reports of its time: seconds between evaluations, to begin at all, and to save."""
+    """Time that a worker reports: seconds between evaluations, to begin at all, and to save."""
     return lambda count: {
         TIME_OF_REPORT: seconds + saving + (begin if count == 1 else 0.0),
         CHECKPOINT_TIME: saving * count,
