@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial
 from search_problems import METRIC
 
 from sweeps.search.encoding import UnitCube
-from sweeps.search.samplers.candidates import Candidates, Parameters
+from sweeps.search.samplers.candidates import Candidates, CandidateSource, Parameters
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_view import WrappedSampler
 from sweeps.simulate.curves import Report
@@ -100,7 +100,7 @@ class PoolSampler(WrappedSampler):
         return dict(self._pool.nearest(suggested))
 
 
-class PoolCandidates:
+class PoolCandidates(CandidateSource):
     """Candidates of ``CurveSampler``: all unused configurations of a pool, of which it takes the most promising."""
 
     def __init__(self, pool: Pool):

@@ -296,7 +296,9 @@ def loaded(source: Source) -> Problem:
     """The problem; a table's surrogate is fitted once in each process."""
     if source.table is None:
         return next(problem for problem in hartmann_problems() if problem.name == source.name)
-    return (pool_problem if source.is_pool else table_problem)(source.table, source.metric, source.mode)
+    if source.is_pool:
+        return pool_problem(source.table, source.metric, source.mode)
+    return table_problem(source.table, source.metric, source.mode)
 
 
 def main() -> None:
