@@ -12,6 +12,7 @@ from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.compat.ray_tune import retry_in_the_same_actor
+from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
 from sweeps.driver.notebook import is_notebook
@@ -54,13 +55,14 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
         ),
         num_trials=lambda: searcher.num_trials or config.search.num_trials,
         remaining_s=session.state.budget_left_s,
+        announce=session.state.announce,
     )
     return _tuner(plan, session, limiter, context, scheduler, LifecycleCallback(session, searcher))
 
 
 def build_repeats_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
     """Build the tuner that trains the best trials of a plan's search again, to their end."""
-    context = replace(context, composition=context.composition.without_scheduler())
+    context = replace(context, composition=context.composition.with_scheduler(NoScheduler(kind="none")))
     callback = LifecycleCallback(session, cast("RepeatSearcher", limiter.searcher))
     return _tuner(plan, session, limiter, context, None, callback)
 

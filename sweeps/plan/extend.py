@@ -13,7 +13,7 @@ from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
-from sweeps.config.schedulers import FreezeThawScheduler, HyperbandScheduler
+from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, HyperbandScheduler
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
@@ -49,7 +49,7 @@ LENGTH = {"train.max_steps", "train.epochs"}
 """Keys of the length of a trial; with a larger value, finished trials continue."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
-FIXED_LENGTH_SCHEDULERS = ("hyperband", "freeze_thaw", "pbt", "pb2")
+FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")
 """Schedulers for which the length of a trial cannot change."""
 
 Changes = Mapping[str, Any]
@@ -118,7 +118,8 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
         _check_wider(path, before.config.space[path], distribution, before.searched_groups)
     if is_longer(before, composition):
         _check_longer(before, composition, record)
-    _check_same_rungs(before, composition, changes)
+    else:
+        _check_same_rungs(before, composition, changes)
     return composition
 
 
@@ -140,7 +141,7 @@ def _ends_of_rungs(composition: Composition) -> tuple[float | None, ...]:
     match composition.config.search.scheduler:
         case HyperbandScheduler():
             return hyperband_range(composition, space, lookup)
-        case FreezeThawScheduler() as thawing:
+        case AutomaticScheduler() | FreezeThawScheduler() as thawing:
             return (thawing.longest or longest_trial(composition, space, thawing.resource, lookup),)
     return ()
 

@@ -23,9 +23,11 @@ from sweeps.constants import (
     EVALUATIONS,
     GPU_HOURS,
     LAST_DELIVERED,
+    MAY_PAUSE,
     ORIGIN,
     PARAMETERS,
     POOL,
+    SAVED,
     STEP,
     STOPPED,
     TRIAL,
@@ -45,7 +47,7 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
-OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED)
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED)
 """Keys of a result that are no metrics."""
 HEAD = "node:__internal_head__"
 """Resource that every Ray cluster has on its head node and workers never need."""
@@ -145,6 +147,8 @@ class Trial(tune.Trainable):
         previous, self._trial = self._trial, config[TRIAL]
         pool: str | None = config.get(POOL)
         sweep = context.composition.trial(config[PARAMETERS]).in_pool(pool)
+        if config.get(MAY_PAUSE) is False:
+            sweep = sweep.without_pauses()
         self._is_elastic = sweep.scaling.is_elastic
         if self._is_elastic:
             sweep = self._with_workers(sweep, previous)
@@ -175,7 +179,8 @@ class Trial(tune.Trainable):
             storage_path=context.ray_train_folder,
         )
         self._slot.release(spec, reuse=sweep.warm)
-        judged, saves_when_asked = sweep.search.judges_trials, sweep.loop is not None
+        judged = sweep.search.judges_trials and not sweep.search.pauses_trials
+        saves_when_asked = sweep.loop is not None
         begin = context.broker.begin.remote(self._trial, judged, saves_when_asked, self._returned_step or None, lost)
         begun: Begun = ray.get(begin)
         self._attempt = begun.attempt
@@ -250,6 +255,7 @@ class Trial(tune.Trainable):
             STEP: event.step,
             EVALUATIONS: math.ceil(event.step / self._eval_every),
             **event.progress,
+            SAVED: event.checkpoint is not None or self._context.uri is not None,
             COMPLETED: event.done,
             "done": event.done,
         }
