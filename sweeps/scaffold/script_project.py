@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -67,6 +67,7 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
     return Template(template(kind)).substitute(
         command="".join(f"\n    - {scalar(word)}" for word in _command(target, read, arguments)),
         read="".join(f"\n    - {flow(source)}" for source in read.read or [{"kind": "json"}]),
+        more="".join(f"\n  {line}" for line in _more_settings(read)),
         name=name,
         conf_folder=conf_folder,
         target=target,
@@ -88,7 +89,18 @@ def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list
         return [*words, "hydra.run.dir={trial.folder}/hydra", *(f"{name}={{{name}}}" for name in arguments)]
     if any(option.name == "out_dir" for option in read.options):
         words.append("--out_dir={trial.folder}/out")
+    if read.checkpoint:
+        words.append("--init_from={checkpoint?resume:scratch}")
     return [*words, *(f"--{name}={{{name}}}" for name in arguments)]
+
+
+def _more_settings(read: ScriptOptions) -> Iterator[str]:
+    """Yield the lines about the folders of a program."""
+    if read.style == "globals":
+        yield "working_folder: . # it executes a file there"
+    if read.checkpoint:
+        settings = {"folder": "{trial.folder}/out", "pattern": read.checkpoint, "put_back": True}
+        yield f"checkpoints: {flow(settings)}"
 
 
 def _metric(read: ScriptOptions) -> tuple[str, str]:

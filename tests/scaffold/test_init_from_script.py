@@ -229,6 +229,7 @@ seed: null
 NANOGPT = """
 import torch
 out_dir = 'out'
+init_from = 'scratch' # 'scratch' or 'resume' or 'gpt2*'
 eval_interval = 2000
 batch_size = 12
 n_head = 12
@@ -241,6 +242,9 @@ exec(open('configurator.py').read()) # overrides from the command line
 later = 3
 print(f"step {iter_num}: train loss {losses['train']:.4f}, val loss {losses['val']:.4f}")
 print(f"saving to {out_dir}")
+if init_from == 'resume':
+    checkpoint = torch.load(os.path.join(out_dir, 'ckpt.pt'), map_location=device)
+torch.save(checkpoint, os.path.join(out_dir, 'ckpt.pt'))
 """
 
 
@@ -267,9 +271,11 @@ def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
     conf = conf_of("conf/train.yaml")
     assert set(conf["space"]) == {f"task.arguments.{name}" for name in ("batch_size", "learning_rate", "dropout")}
     assert conf["task"]["command"] == [
-        *("python", "train.py", "--out_dir={trial.folder}/out", "--batch_size={batch_size}"),
-        *("--learning_rate={learning_rate}", "--dropout={dropout}"),
+        *("python", "train.py", "--out_dir={trial.folder}/out", "--init_from={checkpoint?resume:scratch}"),
+        *("--batch_size={batch_size}", "--learning_rate={learning_rate}", "--dropout={dropout}"),
     ]
+    assert conf["task"]["working_folder"] == "."  # where configurator.py is, and data/
+    assert conf["task"]["checkpoints"] == {"folder": "{trial.folder}/out", "pattern": "ckpt.pt", "put_back": True}
     (source,) = conf["task"]["read"]
     found = re.search(source["pattern"], "step 20: train loss 4.2500, val loss 4.3125")
     assert found is not None
