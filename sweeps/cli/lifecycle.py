@@ -148,11 +148,14 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
         return
     from sweeps.plan.export import choose
     from sweeps.plan.retrain import plan_retraining
-    from sweeps.registry.names import check_model
+    from sweeps.registry.names import check_model, why_not_registered
 
     record = source.read(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
     model = None if no_register else register or record.conf
+    if model is not None and register is None and (reason := why_not_registered(plan.config)) is not None:
+        model = None
+        say(f"{reason}; `best {plan.name} --register NAME` does it if its checkpoints are folders of transformers")
     check_model(plan.config, model, alias, save_model, merged=merged)
     if dry_run:
         print_dry_run(plan, as_json=as_json)

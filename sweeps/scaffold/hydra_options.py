@@ -21,6 +21,9 @@ OTHER_SECTIONS = ("hydra", "paths", "extras", "callbacks", "logger", "debug")
 """Sections of an application's config that do not say what it trains."""
 
 
+HYDRA_FOLDER_OF_TRIAL = 'hydra.run.dir="{trial.folder}/hydra"'
+"""Override for Hydra's folder of a run, which it names by the second, so that two trials could have the same one. In
+quotes, since the folder's name may have what its grammar takes for something else."""
 GLOBAL_PACKAGE = re.compile(r"(#.*\n)*#\s*@package\s+_global_")
 
 

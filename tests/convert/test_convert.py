@@ -239,7 +239,7 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     assert isinstance(task, CommandTask)
     values = {**task.arguments, "trial.folder": "here", "model.width": 32, "solver": None}
     assert command_line(task, values.__getitem__) == [
-        *("python", "fit.py", "hydra.run.dir=here/hydra", "x=-5.5", "steps=1", "model.width=32", "rate=0.001"),
+        *("python", "fit.py", 'hydra.run.dir="here/hydra"', "x=-5.5", "steps=1", "model.width=32", "rate=0.001"),
         *("solver=null", "+extra=3"),
     ]
 
