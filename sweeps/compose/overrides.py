@@ -22,7 +22,7 @@ from sweeps.errors import ConfigError
 Overrides = Sequence[str] | Mapping[str, Any]
 """Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
 
-_OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.((?<=options\.)[\w.-]+=|-[\w-]+)=(.*)", re.DOTALL)
+_OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.((?<=options\.)\+*[\w./@-]+=|-[\w-]+)=(.*)", re.DOTALL)
 """Override of an option such as ``task.options.--lr`` or ``task.options.lr=``: a key that Hydra's grammar has in
 mappings only."""
 FUNCTIONS = "choice|interval|range|glob|tag|int|float|sort|shuffle"
@@ -67,7 +67,8 @@ def _parse(parser: OverridesParser, token: str, before: Sequence[Override]) -> O
 def _as_mapping(option: re.Match[str]) -> str:
     """Return ``task.options={--lr: 0.1}`` for ``task.options.--lr=0.1``."""
     key, name, value = option.groups()
-    return f"{key}={{{name.replace('=', chr(92) + '=')}: {value}}}"
+    escaped = name.replace("=", r"\=")
+    return f"{key}={{{escaped}: {value}}}"
 
 
 def _explained(token: str, reason: str, before: Sequence[Override]) -> str:

@@ -21,6 +21,14 @@ from sweeps.suggestions import did_you_mean
 DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 
 
+def first_value(distribution: Any) -> Any:
+    """Return a value of a distribution, which may not be a valid one; None if it shows none."""
+    if not isinstance(distribution, Mapping):
+        return None
+    choices = distribution.get("choices")
+    return choices[0] if isinstance(choices, list) and choices else distribution.get("low", distribution.get("value"))
+
+
 def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a space by dotted path: ``{train: {lr: {type: float}}}`` means ``{train.lr: {type: float}}``."""
     flat: dict[str, Any] = {}
