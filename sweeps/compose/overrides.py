@@ -95,6 +95,8 @@ def _fix(key: str, value: str, reason: str) -> str:
     """Say how a value is written that Hydra's grammar does not read."""
     if not key.isascii():
         return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
+    if key.endswith(" "):
+        return f"; write it without blanks around =: {shlex.quote(f'{key.strip()}={value.strip()}')}"
     if value.startswith("="):
         single = f"{key}={value.lstrip('= ')}"
         return f"; write one =: {shlex.quote(single)}"
