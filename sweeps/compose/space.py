@@ -9,6 +9,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from sweeps.compose.composition import resolve
+from sweeps.compose.distribution_kinds import FOREIGN, of_its_kind
 from sweeps.compose.dotted import find
 from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
@@ -37,7 +38,7 @@ def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if _is_section(value):
             flat.update(flatten_space(value, f"{path}."))
         elif value is not None:  # null removes a path from the space
-            flat[path] = dict(value) if isinstance(value, Mapping) else value
+            flat[path] = of_its_kind(value) if isinstance(value, Mapping) else value
     return flat
 
 
@@ -66,7 +67,10 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         if space.pop(path, None) is None:
             raise UnknownName(f"~space.{path}: the space has no such path{did_you_mean(path, space)}")
     elif owner in space:
-        space[owner] = {**space[owner], name: value}
+        changed = {**space[owner], name: value}
+        if name == "type" and value != space[owner].get("type"):
+            changed |= dict.fromkeys(FOREIGN.get(str(value), ()))
+        space[owner] = of_its_kind(changed)
     elif isinstance(value, Mapping):
         before = space.get(path, {})
         same_kind = value.get("type", before.get("type")) == before.get("type")
