@@ -144,6 +144,8 @@ TAG_COUNTS = "sweeps.counts"
 """Trials by state, as JSON."""
 TAG_PLANNED = "sweeps.planned"
 """Planned number of trials; ``extend`` raises it."""
+TAG_POINTS = "sweeps.points"
+"""Number of all points of a small space or grid, beyond which more trials have nothing to try."""
 TAG_TIME = "sweeps.time"
 """``wall_s``, ``train_s``, ``goodput`` and its ``account``, ``cpu_s``, ``gpu_s`` and ``cost`` of the sweep in all
 sessions, and the start and end of each session, as JSON."""

@@ -168,6 +168,7 @@ def open_recorder(
         copy=copy,
         config_yaml=plan.composition.as_yaml(),
         planned=plan.num_trials,
+        points=plan.points.num_points,
         command=plan.command,
         description=f"`{plan.command}`",
         parameters=[path for path in plan.space if not isinstance(plan.space[path], ConstantDistribution)],

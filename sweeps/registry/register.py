@@ -93,7 +93,10 @@ def register(
 
         scratch.mkdir()
         tell("loading its model" + (" and merging its adapters" if merged else ""))
-        flavour = flavour_of(checkpoint, scratch, merged=merged)
+        try:
+            flavour = flavour_of(checkpoint, scratch, merged=merged)
+        except UserError as error:
+            raise UserError(f"trial {trial.trial} of {record.sweep}, {error}") from error
         tell(f"logging it to MLflow, for a version of {name}")
         tags = _tags(record, trial, merged=merged)
         try:

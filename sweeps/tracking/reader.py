@@ -91,6 +91,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         experiment=parent.experiment,
         command=tags.get(constants.TAG_COMMAND, ""),
         planned=_count(tags, constants.TAG_PLANNED),
+        points=_count(tags, constants.TAG_POINTS),
         tags=tags,
         repeats=[trial for trial in all_trials if trial.repeat_of is not None],
         staged=[trial for trial in all_trials if trial.stage is not None],

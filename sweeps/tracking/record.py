@@ -248,6 +248,8 @@ class SweepRecord:
     """The command line that started it."""
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
+    points: int | None = None
+    """Number of all points of a small space or grid; None of any other space, and in the record of an older version."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
     repeats: list[TrialRecord] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.formatting import duration
-from sweeps.tracking.record import STATES, SweepRecord, SweepSummary
+from sweeps.tracking.record import INTERRUPTED, STATES, SweepRecord, SweepSummary
 from sweeps.tracking.summary import describe, describe_no_best
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def _comparison(record: SweepRecord, earlier: Iterable[SweepSummary]) -> str:
 
 
 def _trials(record: SweepRecord) -> str:
-    counts = ", ".join(f"{record.counts[state]} {state}" for state in STATES if record.counts.get(state))
+    states = record.settled().counts
+    counts = ", ".join(f"{states[state]} {state}" for state in (*STATES, INTERRUPTED) if states.get(state))
     return f"Trials: {counts or 'none'}, in {duration(record.time.wall_s)}"
 
 
