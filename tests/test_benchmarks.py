@@ -43,6 +43,13 @@ def test_two_workers_are_measured_beside_a_loop_written_by_hand(checkout: Path, 
         assert arm["last"]["train/loss"] == pytest.approx(numbers["ours"]["last"]["train/loss"], abs=0.05)
 
 
+def test_lanes_are_measured_beside_one_training_with_the_same_loss(checkout: Path, tmp_path: Path) -> None:
+    numbers = measured(checkout, tmp_path, "lanes.py", "--tiny")
+    (alone,), (two,) = numbers["1 1 0"], numbers["1 1 2"]
+    assert two["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    assert all(each > 0 for run in (alone, two) for each in (*run["seconds"], run["peak_mib"]))
+
+
 def test_saving_is_measured_beside_a_plain_copy_and_the_ways_of_torch(checkout: Path, tmp_path: Path) -> None:
     arguments = ("--sizes", "12", "--workers", "2", "--saves", "2", "--no-ray", "--folder", str(tmp_path))
     found = measured(checkout, tmp_path, "checkpoint.py", *arguments)["2"]["12"]

@@ -141,10 +141,10 @@ def test_what_a_lent_machine_has_is_not_carried_and_the_rest_is(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_loops_memory_and_snapshots_are_measured_without_a_gpu(
+def test_loops_memory_snapshots_and_lanes_are_measured_without_a_gpu(
     measure_sh: Run, tmp_path: Path, documents: Callable[..., dict[str, str]]
 ) -> None:
-    done = measure_sh("--tiny", "--parts", "speed,memory,snapshots")
+    done = measure_sh("--tiny", "--parts", "speed,memory,snapshots,lanes")
     assert done.returncode == 0, done.stdout + done.stderr
     loops = of(results(tmp_path, "speed"), "arm")
     assert len(loops) == 6
@@ -154,6 +154,9 @@ def test_loops_memory_and_snapshots_are_measured_without_a_gpu(
     assert 0 < loops[0]["utilization_per_speed"] * loops[0]["tokens_per_second"] < 1
     assert of(results(tmp_path, "speed"), "profile")[0]["operators"] > 0
     assert len(of(results(tmp_path, "memory"), "case")) == 4
+    lanes = {(each["rows"], each["arm"]): each["loss"] for each in of(results(tmp_path, "lanes"), "arm")}
+    assert lanes[1, "2 lanes"] == pytest.approx(lanes[1, "one"], rel=0.02)
+    assert set(lanes) == {(1, "one"), (1, "2 lanes"), (2, "2 lanes")}
     saved = of(results(tmp_path, "snapshots"), "save")
     assert {"Sweeps", "a plain copy in memory", "`torch.save`"} < {each["arm"] for each in saved}
     parts = [each for part in ("speed", "memory", "snapshots") for each in results(tmp_path, part)]

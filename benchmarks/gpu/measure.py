@@ -45,13 +45,13 @@ class Part:
     what: str
 
 
-# Lanes, several trials in one step, become the part after `sweep`: a module of this name and a line here.
 PARTS = (
     Part("speed", 120, "LoRA beside Hugging Face's Trainer"),
     Part("gpu_tests", 60, "tests marked gpu"),
     Part("memory", 60, "the memory plan and the measured peak"),
     Part("snapshots", 60, "blocked seconds of a save, and resuming"),
     Part("sweep", 90, "a whole sweep on Ray"),
+    Part("lanes", 120, "several trainings in one step"),
 )
 NAMES = tuple(part.name for part in PARTS)
 

@@ -109,7 +109,7 @@ def measure(results: Results, tiny: bool) -> None:
                 results.add(
                     "profile" if arm is None else "arm", model=base.name, batch=str(batch), arm=title, **numbers
                 )
-            _clean_up()
+            clean_up()
     if failed:
         raise SystemExit(f"{failed} arms failed")
 
@@ -197,7 +197,7 @@ def _train_with_trainer(base: Any, batch: Batch, folder: Path, hook: Any) -> dic
     return {"loss": losses[-1]}
 
 
-def _clean_up() -> None:
+def clean_up() -> None:
     """Free the model, and what torch has compiled."""
     import torch
 

@@ -1,8 +1,8 @@
 """The training library: everything that runs on a worker. Works in Sweeps, with ``torchrun``, and in one process.
 
-Begin reading at ``loop.py``: train, evaluate, save, report. ``trainer.py`` has its steps, ``tasks/`` the models and
-data, ``strategies/`` the ways to spread a training over workers, ``frameworks/`` the adapters of users' own training
-code. ``config/`` is the schema, which the driver imports without torch.
+Begin reading at ``loop.py``: train, evaluate, save, report. ``lane.py`` has the state of one training, ``lockstep.py``
+its steps, ``tasks/`` the models and data, ``strategies/`` the ways to spread a training over workers, ``frameworks/``
+the adapters of users' own training code. ``config/`` is the schema, which the driver imports without torch.
 
 >>> import sweeps_train
 >>> sweeps_train.Stop.SAVE

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 
 from sweeps_train.allocator import keep_freed_memory
 from sweeps_train.config import TrainingConfig
 from sweeps_train.divergence import Diverged
+from sweeps_train.group import Group
+from sweeps_train.lane import Lane
+from sweeps_train.lockstep import Life, Lockstep
 from sweeps_train.numerics import numerics
 from sweeps_train.pending_reports import Evaluator
 from sweeps_train.reporter import Reporter, Stop
-from sweeps_train.trainer import Trainer
+from sweeps_train.training_request import TrainingRequest
 
 
 def train(
@@ -67,66 +71,69 @@ def train(
         >>> [path.name for path in Path(folder).iterdir()]
         ['step-00000002']
     """
+    request = TrainingRequest(
+        config=config,
+        reporter=reporter,
+        checkpoint_folder=checkpoint_folder,
+        resume=resume,
+        metric=metric,
+        mode=mode,
+        largest_micro_batch=largest_micro_batch,
+        on_prepared=on_prepared,
+        evaluator=evaluator,
+        failures=failures,
+    )
     samples, times_restored = None, 0
     with keep_freed_memory(), numerics(config.train):
+        group = Group(request)
         while True:
-            trainer = Trainer(
-                config,
-                reporter,
-                checkpoint_folder,
-                metric,
-                mode,
-                resume=resume or times_restored > 0,
-                largest_micro_batch=largest_micro_batch,
-                on_prepared=on_prepared,
-                evaluator=evaluator,
-                failures=failures,
-            )
+            lane = Lane(request, group)
             try:
-                with closing(trainer):
+                with closing(lane):
                     if samples is not None:
-                        trainer.continue_at(samples)
-                    return _train(trainer, times_restored)
+                        lane.continue_at(samples)
+                    return Lockstep(group).run(lane, live(lane, times_restored))
             except Diverged as diverged:
                 samples, times_restored = diverged.samples, times_restored + 1
-            del trainer  # its memory is needed by the next one
+                request = replace(request, resume=True)
+            del lane  # its memory is needed by the next one
 
 
-def _train(trainer: Trainer, times_restored: int) -> None:
-    """Train to the end, or until the reporter asks to stop.
+def live(lane: Lane, times_restored: int = 0) -> Life:
+    """Train a lane to its end, or until its reporter asks to stop; ``Lockstep`` resumes this.
 
     Args:
-        trainer: The training.
+        lane: The training.
         times_restored: Number of times that it has gone back to a checkpoint, whose report is then not repeated.
 
     Raises:
         Diverged: It is to go back to its last checkpoint.
     """
-    stop = Stop.NO if times_restored else trainer.repeat_last_report()
-    while stop is Stop.NO and not trainer.is_done:
-        trainer.train_step()
-        due = trainer.due_actions()
+    stop = Stop.NO if times_restored else (yield from lane.repeat_last_report())
+    while stop is Stop.NO and not lane.is_done:
+        yield None
+        due = yield from lane.due_actions()
         if due is None:
             continue
-        metrics, stop = trainer.train_metrics(per_worker=due.evaluate)
-        if trainer.divergence.has_diverged(metrics["train/loss"]):
-            due = trainer.end_diverged(times_restored)
-        evaluates = due.evaluate and trainer.evaluates
+        metrics, stop = yield from lane.train_metrics(per_worker=due.evaluate)
+        if lane.divergence.has_diverged(metrics["train/loss"]):
+            due = lane.end_diverged(times_restored)
+        evaluates = due.evaluate and lane.evaluates
         if evaluates and stop is not Stop.DISCARD:
-            eval_metrics, stop_now = trainer.evaluate()
+            eval_metrics, stop_now = lane.evaluate()
             metrics, stop = metrics | eval_metrics, max(stop, stop_now)
         if stop is Stop.DISCARD:
-            trainer.finish()
+            lane.finish()
             return
         if evaluates:
-            trainer.check_metric(metrics)
+            lane.check_metric(metrics)
         saves = due.save or stop is Stop.SAVE
-        checkpoint = trainer.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
+        checkpoint = lane.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
         if not due.evaluate:
-            trainer.log(metrics)
+            lane.log(metrics)
             continue
-        stop = max(stop, trainer.report(metrics, checkpoint))
+        stop = max(stop, (yield from lane.report(metrics, checkpoint)))
         if stop is Stop.SAVE and not saves:
-            trainer.save(metrics, stops=True)
-    trainer.finish()
-    trainer.deliver_reports()
+            lane.save(metrics, stops=True)
+    lane.finish()
+    lane.deliver_reports()

@@ -55,3 +55,22 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     inner = state["numpy"]["state"]
     keys = inner["key"].numpy().astype(np.uint32)
     np.random.set_state({**state["numpy"], "state": {**inner, "key": keys}})  # noqa: NPY002
+
+
+class RandomNumbers:
+    """The random numbers that a training draws: those of the process."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+
+    def seed(self, *seeds: int) -> None:
+        """Begin anew, with a mixture of several numbers."""
+        seed_all(*seeds)
+
+    def state(self) -> dict[str, Any]:
+        """The present state, as ``random_state`` gives it."""
+        return random_state(self._device)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from an earlier state."""
+        set_random_state(state, self._device)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from sweeps_train.step_clock import StepClock
+
 Activity = Literal["evaluation", "checkpoint"]
 
 
@@ -17,11 +19,13 @@ class TimeSpent:
     of the steps are means over the workers.
     """
 
-    def __init__(self, setup: float):
+    def __init__(self, setup: float, clock: StepClock):
         """
         Args:
             setup: Seconds in which model and data were loaded.
+            clock: Clock of the steps, which stands still meanwhile.
         """
+        self._clock = clock
         self._seconds = dict.fromkeys(("steps", "data_wait", "communication", "evaluation", "checkpoint"), 0.0)
         self._seconds["setup"] = setup
         self._communication_share = 0.0
@@ -31,7 +35,8 @@ class TimeSpent:
         """Count the time within the context as spent on an activity."""
         began = time.perf_counter()
         try:
-            yield
+            with self._clock.stopped():
+                yield
         finally:
             self._seconds[activity] += time.perf_counter() - began
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -11,8 +10,10 @@ import torch
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.device import sum_type
 from sweeps_train.distributed import Workers
+from sweeps_train.exchange import Exchange
 from sweeps_train.flops import FlopMeter, utilization
 from sweeps_train.slow_workers import SlowWorkers, busy_parts
+from sweeps_train.step_clock import StepClock
 from sweeps_train.system import MEMORY, memory_limit, system_metrics, total_name
 from sweeps_train.tasks import Task
 
@@ -34,13 +35,14 @@ what workers exchange; votes follow."""
 class TrainMetrics:
     """Collects measurements of steps until they are taken; evaluations and checkpoints are left out of the time."""
 
-    def __init__(self, workers: Workers, note: Callable[[str], None]):
+    def __init__(self, workers: Workers, clock: StepClock, note: Callable[[str], None]):
         """
         Args:
             workers: All workers.
+            clock: Clock of the steps.
             note: Tells the user something, on rank 0.
         """
-        self._workers = workers
+        self._workers, self._clock = workers, clock
         self._slow = SlowWorkers(workers, note)
         self._reset()
 
@@ -54,7 +56,7 @@ class TrainMetrics:
     def start(self) -> None:
         """Start the clock, if it is not running."""
         if self._started is None:
-            self._started = time.perf_counter()
+            self._started = self._clock.now()
 
     def add_step(self, loss: torch.Tensor | None, units: int, size: int, data_wait: float) -> None:
         """Add the measurements of one step.
@@ -79,7 +81,7 @@ class TrainMetrics:
         communication: CommunicationMeter,
         flops: FlopMeter,
         per_worker: bool,
-    ) -> tuple[dict[str, float], float, list[float]]:
+    ) -> Exchange[tuple[dict[str, float], float, list[float]]]:
         """Reduce the measurements over all workers, and begin anew. Every worker must call it.
 
         Args:
@@ -98,11 +100,11 @@ class TrainMetrics:
         system, shares = system_metrics(self._workers.device), communication.take()
         limit = dict([memory_limit(self._workers.device)] if per_worker else [])
         loss = self._loss.item()  # waits for the device
-        seconds = time.perf_counter() - self._started
+        seconds = self._clock.now() - self._started
         own = [loss, halvings, self._data_wait, seconds, *flops.own(), *votes, *shares]
         own += [*system.values(), *limit.values()]
         # One exchange for all: in a small model's training each costs a noticeable part of the steps between two logs.
-        by_worker = self._workers.all_gather(own)
+        by_worker = yield own
         sums = [sum(values) for values in zip(*by_worker, strict=True)]
         share = VOTES + len(votes)
         number, seconds = self._workers.size, max(row[SECONDS] for row in by_worker)

@@ -12,7 +12,6 @@ import torch
 from sweeps_train.integrity import ChecksummedFile
 from sweeps_train.optimizer import OptimizerState, load_optimizer_state, own_state
 from sweeps_train.progress import Progress
-from sweeps_train.random_state import random_state, set_random_state
 from sweeps_train.tensor_file import mapped
 from sweeps_train.trained_types import SHORT
 
@@ -56,7 +55,7 @@ def own_tensors(
     named = {f"{key}:{name}": each for (name, key), each in tensors.items()}
     rounded = [name for name, dtype in strategy.task.stored_types.items() if dtype in SHORT and name in weights]
     named |= {f"{_TRAINED_WEIGHT}:{name}": weights[name] for name in rounded}
-    return named, WorkerState(strategy.capabilities.random_stream, random_state(strategy.workers.device), plain)
+    return named, WorkerState(strategy.capabilities.random_stream, strategy.random_numbers.state(), plain)
 
 
 def write_state(
@@ -103,7 +102,7 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer, strategy: Strateg
         strategy.precision.scaler.load_state_dict(state["scaler"])
     stream = strategy.capabilities.random_stream
     if stream < len(state["random"]):
-        set_random_state(state["random"][stream], strategy.workers.device)
+        strategy.random_numbers.restore(state["random"][stream])
     return _progress(state)
 
 

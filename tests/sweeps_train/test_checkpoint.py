@@ -228,12 +228,12 @@ def test_a_checkpoint_that_is_not_kept_is_not_announced(tmp_path: Path) -> None:
 def test_load_model_gives_the_language_model_that_was_trained(
     lora: dict[str, Any] | None, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sweeps_train import trainer
+    from sweeps_train import group
 
     write_prompts(working_folder)
     tokens = torch.arange(3, 60).unsqueeze(0)
     trained = []
-    build_task = trainer.build_task
+    build_task = group.build_task
 
     def build(*arguments: Any) -> Any:
         task = build_task(*arguments)
@@ -249,7 +249,7 @@ def test_load_model_gives_the_language_model_that_was_trained(
         task.close = ask_and_close
         return task
 
-    monkeypatch.setattr(trainer, "build_task", build)
+    monkeypatch.setattr(group, "build_task", build)
     run(configured(TEXT, model={"lora": lora}), working_folder / "checkpoints")
     folder = working_folder / "checkpoints" / "step-00000008"
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from training_runs import IMAGES, configured, exits_of_workers, on_workers, run
 
 from sweeps.worker_error import FROM_OUTSIDE
-from sweeps_train import trainer
+from sweeps_train import lane
 from sweeps_train.errors import SilentCorruption
 
 CHECKED = {"max_steps": 8, "global_batch_size": 402, "deterministic": True, "corruption_check_every": 2}
@@ -21,15 +21,15 @@ BATCH_NORM_AND_DROPOUT: dict[str, Any] = {**IMAGES, "model": {"kind": "conv_net"
 
 def flip_a_bit(rank: int, at_step: int) -> None:
     """Flip the lowest bit of one weight on one worker, after a step."""
-    step = trainer.Trainer.train_step
+    step = lane.Lane.end_step
 
-    def flipped(self: trainer.Trainer) -> None:
-        step(self)
+    def flipped(self: lane.Lane, *made: Any) -> None:
+        step(self, *made)
         if self.progress.step == at_step and dist.get_rank() == rank:
             weight = next(iter(self.strategy.parameters.values())).data.view(torch.int32)
             weight.view(-1)[3] ^= 1
 
-    trainer.Trainer.train_step = flipped  # type: ignore[method-assign] # in a process of its own
+    lane.Lane.end_step = flipped  # type: ignore[method-assign] # in a process of its own
 
 
 def training(every: int | None) -> list[tuple[int, dict[str, float]]]:

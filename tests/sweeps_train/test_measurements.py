@@ -10,7 +10,7 @@ import torch
 from torch.utils import flop_counter
 from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import batch_scaling, communication, machine_memory, micro_batch, system, trainer
+from sweeps_train import batch_scaling, communication, group, machine_memory, micro_batch, system
 
 PEAK = {"peak_tflops": 0.05}
 
@@ -100,7 +100,7 @@ def test_a_formula_that_fails_in_the_middle_of_a_step_leaves_the_step_as_it_is(m
     ("owner", "name", "missing"),
     [
         (torch.compiler, "set_stance", {"train/flop_utilization"}),
-        (trainer, "peak_of", set()),  # the config gives one
+        (group, "peak_of", set()),  # the config gives one
         (system._process, "memory_info", {"system/memory_mib", "system/total_memory_mib"}),
         (system._processors, "percent", {"system/cpu_percent"}),
         (machine_memory.psutil, "virtual_memory", {"system/memory_limit_mib"}),
@@ -121,7 +121,7 @@ def test_what_a_library_cannot_tell_is_left_out(
 
 
 def test_a_device_of_unknown_peak_has_no_utilization(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "peak_of", fail)
+    monkeypatch.setattr(group, "peak_of", fail)
     recorder = run(images(peak_tflops=None))
     assert "train/flop_utilization" not in recorder.final
     (note,) = recorder.notes
@@ -171,7 +171,7 @@ def scenario() -> dict[str, Recorder]:
     runs["profiler"] = with_one_failing(communication, "profile")
     runs["spans"] = with_one_failing(communication, "profiled_spans")
     runs["memory"] = with_one_failing(system, "_process")
-    runs["peak"] = with_one_failing(trainer, "peak_of", peak_tflops=None)
+    runs["peak"] = with_one_failing(group, "peak_of", peak_tflops=None)
     runs["probe"] = with_one_failing(micro_batch, "probe_step", micro_batch_size="auto", global_batch_size=8)
     scaled = {"max_communication_share": 0.1, "max_global_batch_size": 1600}
     return runs | {"time": with_one_failing(batch_scaling, "probe_step", **scaled)}

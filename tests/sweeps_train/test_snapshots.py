@@ -21,7 +21,7 @@ from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 from waiting import wait_until
 
-from sweeps_train import integrity, machine_memory, resumption, saver, trainer
+from sweeps_train import integrity, lane, machine_memory, resumption, saver
 from sweeps_train.checkpoint import newest_intact
 from sweeps_train.integrity import find_damage
 from sweeps_train.snapshots import connection, layout, snapshot
@@ -96,7 +96,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    write, step = HolderConnection.write, trainer.Trainer.train_step
+    write, step = HolderConnection.write, lane.Lane.end_step
 
     def slow(self: HolderConnection, path: Path, *arguments: Any) -> Any:
         number = int(path.name.removeprefix("step-"))
@@ -107,12 +107,12 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits_f
         events.append(f"wrote {number}")
         return state
 
-    def train_step(self: trainer.Trainer) -> None:
-        step(self)
+    def end_step(self: lane.Lane, *made: Any) -> None:
+        step(self, *made)
         events.append(f"step {self.progress.step}")
 
     monkeypatch.setattr(HolderConnection, "write", slow)
-    monkeypatch.setattr(trainer.Trainer, "train_step", train_step)
+    monkeypatch.setattr(lane.Lane, "end_step", end_step)
     recorder = run(configured(IMAGES, train={"max_steps": 6, "eval_every": 2}), tmp_path)
     assert events.index("writes 2") < events.index("step 4") < events.index("wrote 2") < events.index("writes 4")
     assert [step for step, *_ in recorder.checkpoints] == [2, 4]
@@ -203,15 +203,15 @@ import os, signal, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 from training_runs import IMAGES, configured, run
-from sweeps_train import trainer
+from sweeps_train import lane
 IMAGES["checkpoint"] = {{"background": True}}
-update = trainer.Trainer._update_weights
+update = lane.Lane._update_weights
 def killed(self):
     if self.progress.step == 2:
         print("stepping", flush=True)
         signal.pause()
     return update(self)
-trainer.Trainer._update_weights = killed
+lane.Lane._update_weights = killed
 if os.fork():
     os.wait()  # the process that has started the worker
 else:

@@ -15,7 +15,7 @@ from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import configured, exits_of_workers, on_two_workers, on_workers, run
 from waiting import wait_until
 
-from sweeps_train import trainer
+from sweeps_train import lane
 from sweeps_train.checkpoint import complete_checkpoints
 from sweeps_train.integrity import find_damage
 from sweeps_train.snapshots import connection
@@ -32,14 +32,14 @@ IMAGES = {**SMALL_IMAGES, "checkpoint": {"background": True}}
 def recorded_run(folder: str, strategy: str) -> tuple[dict[int, Any], list[str]]:
     """Losses by step, and the folders from which the state was read."""
     read: list[str] = []
-    load = trainer.load_checkpoint
+    load = lane.load_checkpoint
 
     def loaded(path: Path, *arguments: Any) -> Any:
         read.append(str(path))
         return load(path, *arguments)
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(trainer, "load_checkpoint", loaded)
+        patches.setattr(lane, "load_checkpoint", loaded)
         recorder = run(configured(IMAGES, train=LONGER, strategy={"kind": strategy}), Path(folder).absolute())
     return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
 
@@ -65,16 +65,16 @@ def continued_ddp() -> Any:
 
 def killed_in_step(rank: int, strategy: str) -> None:
     """Kill a worker in the step after that of the second checkpoint, which is complete by then."""
-    update = trainer.Trainer._update_weights
+    update = lane.Lane._update_weights
 
-    def killed(self: trainer.Trainer) -> bool:
+    def killed(self: lane.Lane) -> bool:
         if self.progress.step == 5:
             wait_until((Path("killed") / "step-00000004").exists)
             if self.workers.rank == rank:
                 os.kill(os.getpid(), signal.SIGKILL)
         return update(self)
 
-    trainer.Trainer._update_weights = killed  # type: ignore[method-assign] # in a process of its own
+    lane.Lane._update_weights = killed  # type: ignore[method-assign] # in a process of its own
     recorded_run("killed", strategy)
 
 

@@ -21,7 +21,7 @@ from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, exits_of_workers, on_two_workers, on_workers, run, write_prompts
 from waiting import wait_until
 
-from sweeps_train import resumption, trainer
+from sweeps_train import lane, resumption
 from sweeps_train.checkpoint import complete_checkpoints
 from sweeps_train.integrity import SEAL_FILE, find_damage
 from sweeps_train.snapshots import connection, link, snapshot
@@ -118,22 +118,22 @@ def parts_that_wait() -> list[str]:
     """Send no part of the first checkpoint before this worker has made another step."""
     events: list[str] = []
     step_made = threading.Event()
-    send, step = Link.send_tensor, trainer.Trainer.train_step
+    send, step = Link.send_tensor, lane.Lane.end_step
 
     def slow(self: Link, part: torch.Tensor) -> None:
         assert step_made.wait(60)
         events.append("sent")
         send(self, part)
 
-    def train_step(self: trainer.Trainer) -> None:
-        step(self)
+    def end_step(self: lane.Lane, *made: Any) -> None:
+        step(self, *made)
         events.append(f"step {self.progress.step}")
         if self.progress.step == 2:
             step_made.set()
 
     with nodes_apart() as patches:
         patches.setattr(Link, "send_tensor", slow)
-        patches.setattr(trainer.Trainer, "train_step", train_step)
+        patches.setattr(lane.Lane, "end_step", end_step)
         trained(IMAGES, "apart", "fsdp", **EVERY_STEP)
     return events
 
@@ -147,14 +147,14 @@ def test_training_goes_on_while_the_parts_of_another_node_travel(tmp_path: Path)
 def recorded(folder: str) -> tuple[dict[int, float], list[str]]:
     """Losses by step, and the folders from which the state was read."""
     read: list[str] = []
-    load = trainer.load_checkpoint
+    load = lane.load_checkpoint
 
     def loaded(path: Path, *arguments: Any) -> Any:
         read.append(str(path))
         return load(path, *arguments)
 
     with nodes_apart() as patches:
-        patches.setattr(trainer, "load_checkpoint", loaded)
+        patches.setattr(lane, "load_checkpoint", loaded)
         recorder = trained(IMAGES, folder, "fsdp", **LONGER)
     return {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}, read
 
@@ -185,16 +185,16 @@ def killed_while_its_parts_travel() -> None:
 
 def killed_in_a_step() -> None:
     """Kill the worker on the other node when the second checkpoint is complete."""
-    update = trainer.Trainer._update_weights
+    update = lane.Lane._update_weights
 
-    def killed(self: trainer.Trainer) -> bool:
+    def killed(self: lane.Lane) -> bool:
         if self.progress.step == 5:
             wait_until((Path("killed") / "step-00000004").exists)
             if self.workers.rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         return update(self)
 
-    trainer.Trainer._update_weights = killed  # type: ignore[method-assign]
+    lane.Lane._update_weights = killed  # type: ignore[method-assign]
     recorded("killed")
 
 
@@ -241,16 +241,16 @@ def test_checkpoints_are_written_at_once_if_a_node_does_not_reach_the_first_one(
 
 def grown_state() -> None:
     """The optimizer of the first worker has another tensor from the second step on."""
-    step = trainer.Trainer.train_step
+    step = lane.Lane.end_step
 
-    def train_step(self: trainer.Trainer) -> None:
-        step(self)
+    def end_step(self: lane.Lane, *made: Any) -> None:
+        step(self, *made)
         if self.progress.step == 2 and self.workers.rank == 0:
             parameter = next(iter(self.strategy.parameters.values()))
             self.optimizer.state[parameter]["extra"] = torch.full((3,), 7.0)
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(trainer.Trainer, "train_step", train_step)
+        patches.setattr(lane.Lane, "end_step", end_step)
         trained(IMAGES, "grown", "ddp", **EVERY_STEP)
 
 

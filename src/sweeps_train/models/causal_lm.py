@@ -65,11 +65,18 @@ class SharedBase:
         adapted = self._adapted = add_lora(self._model, lora)
         return adapted
 
-    def copied(self, lora: Lora) -> nn.Module:
-        """Return another model with the same frozen tensors, and with adapters, for a strategy that shards the model:
-        it replaces the parameters of that one alone."""
+    def copied(self, lora: Lora | None) -> nn.Module:
+        """Return another model with the same frozen tensors, and with adapters if given: for a strategy that shards the
+        model, which replaces the parameters of that one alone, and for trainings that share the base."""
+        self.release()
         shared = {id(each): nn.Parameter(each.data, requires_grad=False) for each in self._model.parameters()}
-        return add_lora(copy.deepcopy(self._model, shared), lora)
+        other = copy.deepcopy(self._model, shared)
+        return other if lora is None else add_lora(other, lora)
+
+    def move_to(self, device: torch.device) -> None:
+        """Move the base to a device, where copies share its tensors."""
+        self.release()
+        self._model.to(device)
 
     @property
     def size(self) -> int:

@@ -78,7 +78,7 @@ class _FusedProduct(torch.autograd.Function):
         rows = x.reshape(-1, x.shape[-1])
         adapted = rows if dropped is None else dropped.reshape(rows.shape)
         output = functional.linear(rows, weight, bias)
-        hidden = _scaled_product(adapted, down.T, scale)
+        hidden = scaled_product(adapted, down.T, scale)
         output.addmm_(hidden, up.T)
         ctx.save_for_backward(adapted, hidden, weight, down, up)
         ctx.scale, ctx.drops = scale, dropped is not None
@@ -89,7 +89,7 @@ class _FusedProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         adapted, hidden, weight, down, up = ctx.saved_tensors
         rows = gradient.reshape(-1, gradient.shape[-1])
-        of_hidden = _scaled_product(rows, up, ctx.scale)
+        of_hidden = scaled_product(rows, up, ctx.scale)
         of_x = of_dropped = None
         if ctx.needs_input_grad[0]:
             of_x = rows @ weight
@@ -101,6 +101,6 @@ class _FusedProduct(torch.autograd.Function):
         return of_x, of_dropped, None, None, of_hidden.T @ adapted, rows.T @ hidden, None
 
 
-def _scaled_product(first: torch.Tensor, second: torch.Tensor, scale: float) -> torch.Tensor:
+def scaled_product(first: torch.Tensor, second: torch.Tensor, scale: float) -> torch.Tensor:
     """The product of two matrices times a number, in one kernel."""
     return torch.addmm(first.new_zeros(()), first, second, beta=0, alpha=scale)

@@ -18,6 +18,7 @@ from sweeps_train.device import empty_cache, sum_type
 from sweeps_train.distributed import Workers
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.precision import Precision
+from sweeps_train.random_state import RandomNumbers
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.tasks.task import Task
 from sweeps_train.trained_types import hold_in_float32
@@ -70,6 +71,8 @@ class Strategy:
         """Samples that an evaluation's forward pass is tried with; fewer after running out of memory."""
         self.parameters: dict[str, nn.Parameter] = {}
         """Parameters that this worker trains, by their names in the unwrapped model."""
+        self.random_numbers = RandomNumbers(workers.device)
+        """Random numbers of the training on this worker."""
         self._captured: CapturedPasses | None = None
 
     def parallelize(self, task: Task) -> None:

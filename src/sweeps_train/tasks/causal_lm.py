@@ -51,7 +51,13 @@ class CausalLMTraining:
     num_scores = 1
     scores_each_sample = False
 
-    def __init__(self, config: TrainingConfig, weights: Path | None):
+    def __init__(self, config: TrainingConfig, weights: Path | None, *, shares_base: bool = False):
+        """
+        Args:
+            config: The training.
+            weights: Folder of a checkpoint whose weights are loaded.
+            shares_base: Whether other trainings use the base model at the same time.
+        """
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         model, data = config.model, config.data
         self._base: SharedBase | None = None
@@ -61,7 +67,8 @@ class CausalLMTraining:
             # each worker converts its own part.
             self.model = build_causal_lm(replace(model, dtype="auto") if model.dtype == "float32" else model, weights)
         else:
-            self.model = self._adapted_base(model, model.lora, shards=config.strategy.kind != "ddp")
+            shards = config.strategy.kind != "ddp"
+            self.model = self._adapted_base(model, model.lora, shards=shards, shares=shares_base)
         self.stored_types = short_types(self.model)
         if model.lora is None and model.dtype == "float32":
             self.stored_types = dict.fromkeys(self.stored_types, torch.float32)
@@ -93,16 +100,19 @@ class CausalLMTraining:
         self._head = detach_head(self.model)
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
-    def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool) -> nn.Module:
+    def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool, shares: bool) -> nn.Module:
         """Return the previous trial's base model with new adapters, or load a base model.
 
         Args:
             model: The model.
             lora: Its adapters.
             shards: Whether the strategy shards the base model, which then stays on the CPU as well.
+            shares: Whether other trainings use it at the same time.
         """
-        bare = replace(model, lora=Lora())  # the base model is the same whatever its adapters
-        base = cached("base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device))
+        base = shared_base(model, shards=shards)
+        if shares:
+            base.move_to(Workers.current().device)
+            return base.copied(lora)
         if not shards:
             self._base = base
             return base.adapt(lora)
@@ -160,6 +170,17 @@ class CausalLMTraining:
             self._head.attach()
         if self._base is not None:
             self._base.release()
+
+
+def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
+    """Return the base model that this worker keeps, or load it; it is the same whatever its adapters.
+
+    Args:
+        model: The model.
+        shards: Whether the strategy shards it.
+    """
+    bare = replace(model, lora=Lora())
+    return cached("base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device))
 
 
 def repeats_its_passes(config: CausalLM, model: Any) -> bool:

@@ -1,0 +1,76 @@
+"""The trainings that may share one group of workers and one frozen base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sweeps_train.config import CausalLM, Lora, TrainingConfig
+from sweeps_train.config.strategy import DDP
+
+_ALLOWED: dict[str, Callable[[TrainingConfig], bool]] = {
+    "task.kind": lambda config: config.task.kind == "causal_lm",
+    "model.lora": lambda config: _lora(config) is not None,
+    "model.lora.use_dora": lambda config: not _adapters(config).use_dora,
+    "model.lora.modules_to_save": lambda config: not _adapters(config).modules_to_save,
+    "model.quantization": lambda config: _model(config).quantization == "none",
+    # Code of its own may let the rows of a batch see each other.
+    "model.trust_remote_code": lambda config: not _model(config).trust_remote_code,
+    # The second forward pass would draw other random numbers.
+    "model.gradient_checkpointing": lambda config: (
+        not (_model(config).gradient_checkpointing and _adapters(config).dropout)
+    ),
+    "strategy.kind": lambda config: config.strategy.kind == "ddp",
+    "strategy.compression": lambda config: isinstance(config.strategy, DDP) and config.strategy.compression == "none",
+    "train.precision": lambda config: config.train.precision not in ("fp16", "fp8"),
+    "train.compile": lambda config: not config.train.compile,
+    "train.corruption_check_every": lambda config: config.train.corruption_check_every is None,
+    "train.max_communication_share": lambda config: config.train.max_communication_share is None,
+}
+"""Conditions on one training, by the key that each is about, in this order."""
+_SAME: dict[str, Callable[[TrainingConfig], Any]] = {
+    "task": lambda config: config.task,
+    "model": lambda config: replace(_model(config), lora=Lora()),
+    "data": lambda config: config.data,
+    "strategy": lambda config: config.strategy,
+    "train.precision": lambda config: config.train.precision,
+    "train.tf32": lambda config: config.train.tf32,
+    "train.deterministic": lambda config: config.train.deterministic,
+}
+"""Values that are the same in all of them, by key."""
+
+
+def forbids_sharing(configs: Sequence[TrainingConfig]) -> str | None:
+    """Find the key that keeps trainings from sharing their workers: one that a single training must not have, or that
+    must have the same value in all.
+
+    Args:
+        configs: The trainings.
+
+    Returns:
+        The key; None if they may share.
+    """
+    for config in configs:
+        for key, allows in _ALLOWED.items():
+            if not allows(config):
+                return key
+    for key, value in _SAME.items():
+        if any(value(each) != value(configs[0]) for each in configs[1:]):
+            return key
+    return None
+
+
+def _model(config: TrainingConfig) -> CausalLM:
+    assert isinstance(config.model, CausalLM)  # as the task is
+    return config.model
+
+
+def _lora(config: TrainingConfig) -> Lora | None:
+    return _model(config).lora
+
+
+def _adapters(config: TrainingConfig) -> Lora:
+    lora = _lora(config)
+    assert lora is not None  # since an earlier condition asks for it
+    return lora

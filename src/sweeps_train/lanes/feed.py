@@ -1,0 +1,72 @@
+"""The interface to whoever gives a group its trainings, on rank 0, and what all workers see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from sweeps_train.config import TrainingConfig
+from sweeps_train.config.sharing import forbids_sharing
+from sweeps_train.distributed import Workers
+from sweeps_train.training_request import TrainingRequest
+
+
+class Feed(Protocol):
+    """Trainings for the lanes of a group. Only rank 0 asks, at the boundaries of steps."""
+
+    def has_next(self) -> bool:
+        """Whether there is a training that waits for a lane; asked after each step while one is free."""
+
+    def next(self, free: int) -> Sequence[TrainingRequest]:
+        """Return at most ``free`` trainings. Where no lane trains, this waits for one; none then ends the group."""
+
+    def ended(self, request: TrainingRequest, error: Exception | None) -> None:
+        """Take notice of a training's end: as it should, or with an error, which leaves the others alone."""
+
+
+class FeedOfAll:
+    """A feed as all workers ask it; rank 0 tells the others the answers."""
+
+    def __init__(self, feed: Feed | None, workers: Workers):
+        """
+        Args:
+            feed: The feed, on rank 0.
+            workers: All workers.
+        """
+        self._feed, self._workers = feed, workers
+
+    def has_next(self) -> bool:
+        """Whether a training waits, as far as this worker knows."""
+        return self._feed is not None and self._feed.has_next()
+
+    def next(self, free: int) -> Sequence[TrainingRequest]:
+        """Return trainings, whose reporters are on rank 0 alone; every worker must call it."""
+        given = [] if self._feed is None else self._feed.next(free)
+        if any(each.evaluator is not None for each in given):
+            raise ValueError("an evaluator is not for lanes, which evaluate themselves; give evaluator=None")
+        self._workers.meet()  # the feed may have waited longer than a collective operation does
+        here_only: dict[str, Any] = {"reporter": None, "on_prepared": _nothing}
+        told = self._workers.broadcast([replace(each, **here_only) for each in given])
+        return given if self._workers.rank == 0 else told
+
+    def allows(self, base: TrainingConfig, request: TrainingRequest) -> bool:
+        """Whether a training may share the base of another one; if not, it ends.
+
+        Args:
+            base: Config whose base model is shared.
+            request: The training.
+        """
+        key = forbids_sharing([base, request.config])
+        if key is not None:
+            self.ended(request, ValueError(f"{key}: this training cannot share its workers with others"))
+        return key is None
+
+    def ended(self, request: TrainingRequest, error: Exception | None) -> None:
+        """Tell rank 0's feed of a training's end."""
+        if self._feed is not None:
+            self._feed.ended(request, error)
+
+
+def _nothing() -> None:
+    pass

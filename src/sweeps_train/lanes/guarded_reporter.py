@@ -1,0 +1,50 @@
+"""A reporter whose errors end one lane, on all workers, and not its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec
+
+from sweeps_train.progress import Progress
+from sweeps_train.reporter import Reporter, Stop
+
+P = ParamSpec("P")
+
+
+class GuardedReporter:
+    """Passes everything on until a call fails; from then on it asks to stop, which all workers hear."""
+
+    def __init__(self, reporter: Reporter):
+        self._reporter = reporter
+        self.error: Exception | None = None
+
+    @property
+    def waits_for_decision(self) -> bool:
+        return self._reporter.waits_for_decision
+
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        self._pass_on(self._reporter.log, progress, metrics)
+
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self._pass_on(self._reporter.report, progress, metrics, checkpoint, done)
+
+    def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
+        self._pass_on(self._reporter.checkpoint, progress, metrics, checkpoint)
+
+    def note(self, text: str) -> None:
+        self._pass_on(self._reporter.note, text)
+
+    def should_stop(self, *, can_save: bool = True) -> Stop:
+        if self.error is None:
+            try:
+                return self._reporter.should_stop(can_save=can_save)
+            except Exception as error:  # noqa: BLE001 - told by the group
+                self.error = error
+        return Stop.DISCARD
+
+    def _pass_on(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        if self.error is None:
+            try:
+                call(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - told by the group
+                self.error = error

@@ -1,0 +1,106 @@
+"""One forward pass for the batches of several lanes: their frozen layers run once for all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
+from torch.nn import functional
+
+from sweeps_train.data.packing import IGNORED
+from sweeps_train.data.sampler import Batch
+from sweeps_train.lanes.joint_linear import JointLinear, Part
+from sweeps_train.models.attention import use_causal_attention
+from sweeps_train.models.causal_lm import SharedBase
+from sweeps_train.models.fused_lora import FusedLinear
+from sweeps_train.models.head import detach_head
+
+
+class JointModel:
+    """A copy of the base's layers without adapters of its own, which shares their weights with those of all lanes."""
+
+    def __init__(self, base: SharedBase):
+        self.model: Any = base.copied(None).train()
+        use_causal_attention(self.model)
+        detach_head(self.model)
+        self._parts: list[Part] = []
+        self._layers: dict[str, JointLinear] = {}
+        """Adapted layers, by their names in the base."""
+
+    def adapt(self, models: Sequence[nn.Module]) -> None:
+        """Compute the adapters of these models from now on, one for each lane."""
+        by_lane = [adapted_layers(each) for each in models]
+        for name in {name for layers in by_lane for name in layers} - set(self._layers):
+            parent, _, own = name.rpartition(".")
+            base: nn.Linear = self.model.get_submodule(name)
+            self._layers[name] = JointLinear(base, self._parts)
+            setattr(self.model.get_submodule(parent), own, self._layers[name])
+        for name, layer in self._layers.items():
+            layer.adapted = [layers.get(name) for layers in by_lane]
+
+    def place(self, parts: Sequence[Part]) -> None:
+        """Compute with these rows of lanes from now on."""
+        self._parts[:] = parts
+
+
+def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list[Part]:
+    """Places of lanes' batches in the joint one.
+
+    Args:
+        batches: Their batches.
+        lanes: Number of each lane, and its dropout.
+    """
+    parts, start = [], 0
+    for batch, (lane, dropout) in zip(batches, lanes, strict=True):
+        rows, length = batch["input_ids"].shape
+        parts.append(Part(lane, slice(start, start + rows), length, dropout))
+        start += rows
+    return parts
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Put the rows of several batches below each other; shorter ones are padded at their ends.
+
+    >>> one, two = ({"input_ids": torch.full((1, n), n), "targets": torch.full((1, n), n)} for n in (1, 2))
+    >>> join([one, two])["targets"].tolist()
+    [[1, -100], [2, 2]]
+    """
+    if len(batches) == 1:
+        return batches[0]
+    length = max(each["input_ids"].shape[1] for each in batches)
+    fillings = {"targets": IGNORED, "document_ends": length}
+    joined = {}
+    for name in batches[0]:
+        width = max(each[name].shape[1] for each in batches)
+        rows = [
+            functional.pad(each[name], (0, width - each[name].shape[1]), value=fillings.get(name, 0))
+            for each in batches
+        ]
+        joined[name] = torch.cat(rows)
+    return joined
+
+
+def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
+    """Layers of a model that have adapters, by their names in its base.
+
+    Raises:
+        ValueError: One of them cannot be computed together with those of other lanes.
+    """
+    base = adapted.get_base_model()
+    layers = {name: each for name, each in base.named_modules() if isinstance(each, BaseTunerLayer)}
+    for name, each in layers.items():
+        if not isinstance(each, FusedLinear) or each.base_layer is base.get_output_embeddings():
+            raise ValueError(
+                f"model.lora.target_modules: the layer {name} is no linear layer within the model, and only such "
+                "are trained together with those of other trials; leave it out, or use trials_per_group=1"
+            )
+    return {name: each for name, each in layers.items() if isinstance(each, FusedLinear)}
+
+
+def draws(adapted: Any) -> bool:
+    """Whether a model with adapters has dropout."""
+    dropouts = [each for layer in adapted_layers(adapted).values() for each in layer.lora_dropout.values()]
+    return any(getattr(each, "p", 0.0) > 0 for each in dropouts)

@@ -1,0 +1,166 @@
+"""Forward and backward passes for all lanes of a group at once, and the exchange of their gradients."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from sweeps_train.captured_passes import CapturedPasses, Pass
+from sweeps_train.data.sampler import Batch
+from sweeps_train.device import empty_cache, sum_type
+from sweeps_train.distributed import Workers
+from sweeps_train.errors import is_out_of_memory
+from sweeps_train.lanes.joint_linear import Part
+from sweeps_train.lanes.joint_model import JointModel, draws, join, parts_of
+from sweeps_train.lanes.lane_strategy import LaneStrategy
+from sweeps_train.models.causal_lm import SharedBase
+from sweeps_train.strategies.all_reduce import average_in_chunks
+from sweeps_train.strategies.strategy import on_device
+
+MOST_KINDS = 2
+"""Kinds of passes that have graphs, each of which has gradients of its own for all its lanes."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One lane's part of a step."""
+
+    strategy: LaneStrategy
+    micro_batches: Sequence[Batch]
+    """This worker's, on the CPU."""
+    scale: float
+    """Factor of the losses."""
+
+
+class JointPasses:
+    """Computes the gradients of all lanes. All workers call the same methods with the same lanes."""
+
+    def __init__(self, workers: Workers, base: SharedBase):
+        self._workers = workers
+        self._model = JointModel(base)
+        self._strategies: list[LaneStrategy] = []
+        self._draws: list[bool] = []
+        """Whether a lane has dropout, whose random numbers a graph would not draw from its own generator."""
+        self._graphs: dict[Hashable, CapturedPasses] = {}
+        """CUDA graphs, by the lanes of a pass and their rows."""
+        self._begun: set[Hashable] = set()
+        """Kinds of passes in the present step."""
+        self._most_lanes: int | None = None
+        """Lanes in a pass at most, since this worker has run out of memory with more."""
+
+    def use(self, strategies: Sequence[LaneStrategy]) -> None:
+        """Train these lanes from now on."""
+        self._strategies = list(strategies)
+        self._model.adapt([each.task.model for each in strategies])
+        self._draws = [draws(each.task.model) for each in strategies]
+        self._graphs.clear()
+
+    def backward(self, work: Sequence[Work], flags: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Add the gradients of the lanes' losses, averaged over all workers.
+
+        Args:
+            work: Parts of this step, in the same order on all workers; one without batches has failed on this worker.
+            flags: Numbers on the CPU that are exchanged along.
+
+        Returns:
+            This worker's part of the summed loss of each, a scalar on the device; and the mean of all workers' flags.
+        """
+        losses = self._passes_that_fit(work)
+        if self._workers.size > 1:
+            flags = flags.to(self._workers.device, non_blocking=True)
+            self._average(work, flags)
+        return losses, flags
+
+    def _passes_that_fit(self, work: Sequence[Work]) -> list[torch.Tensor]:
+        """Compute with fewer lanes at a time after running out of memory; other workers need not know."""
+        states = [each.strategy.random_numbers.state() for each in work]
+        while True:
+            try:
+                return self._passes(work)
+            except RuntimeError as error:
+                present = min(len(work), self._most_lanes or len(work))
+                if present == 1 or not is_out_of_memory(error):
+                    raise
+                self._most_lanes = (present + 1) // 2
+            # Outside of the except clause: the error's frames hold tensors that are to be freed.
+            for each, state in zip(work, states, strict=True):
+                each.strategy.discard_gradients()
+                each.strategy.random_numbers.restore(state)
+            empty_cache(self._workers.device)
+
+    def _passes(self, work: Sequence[Work]) -> list[torch.Tensor]:
+        device = self._workers.device
+        losses = [torch.zeros((), dtype=sum_type(device), device=device) for _ in work]
+        most = self._most_lanes or len(work)
+        self._begun.clear()
+        for number in range(max((len(each.micro_batches) for each in work), default=0)):
+            present = [index for index, each in enumerate(work) if number < len(each.micro_batches)]
+            for start in range(0, len(present), most):
+                chosen = present[start : start + most]
+                for index, loss in zip(chosen, self._pass([work[each] for each in chosen], number), strict=True):
+                    losses[index] += loss
+        return losses
+
+    def _pass(self, work: Sequence[Work], number: int) -> torch.Tensor:
+        """Add the gradients of one micro batch of each lane, and return their losses."""
+        device, strategies = self._workers.device, [each.strategy for each in work]
+        batches = [each.micro_batches[number] for each in work]
+        lanes = [(self._strategies.index(each), each.random_numbers.dropout) for each in strategies]
+        parts = parts_of(batches, lanes)
+        scales = torch.tensor([each.scale for each in work], dtype=sum_type(device))
+        factors = scales.to(device, non_blocking=True)  # a copy that waits would wait for all earlier kernels
+        compute = functools.partial(self._compute, strategies, parts)
+        joint = on_device(join(batches), device)
+        captured = self._captured(strategies, parts, compute, joint)
+        return compute(joint, factors) if captured is None else captured(joint, factors)
+
+    def _compute(
+        self, strategies: Sequence[LaneStrategy], parts: Sequence[Part], batch: Batch, factors: torch.Tensor
+    ) -> torch.Tensor:
+        self._model.place(parts)
+        first = strategies[0]
+        with first.precision.autocast():
+            hidden = first.task.logits(self._model.model, batch)
+            losses = torch.stack(
+                [
+                    each.task.loss(hidden[at.rows, : at.length], {"targets": batch["targets"][at.rows, : at.length]})
+                    for each, at in zip(strategies, parts, strict=True)
+                ]
+            )
+        torch.autograd.backward((losses * factors.to(losses.dtype)).sum())
+        return losses.detach()
+
+    def _captured(
+        self, strategies: Sequence[LaneStrategy], parts: Sequence[Part], compute: Pass, batch: Batch
+    ) -> CapturedPasses | None:
+        """CUDA graphs of passes with the same lanes and rows of each; None where passes are not replayed."""
+        if any(
+            each.capture_note is None or self._draws[part.lane] for each, part in zip(strategies, parts, strict=True)
+        ):
+            return None
+        key = tuple((part.lane, part.rows.start, part.rows.stop, part.length) for part in parts)
+        if key not in self._graphs:
+            if len(self._graphs) >= MOST_KINDS:
+                return None
+            trained = [each for strategy in strategies for each in strategy.parameters.values()]
+            self._graphs[key] = CapturedPasses(compute, trained, functools.partial(_tell_all, strategies))
+        if key not in self._begun:
+            self._begun.add(key)
+            self._graphs[key].begin_step([batch])
+        return self._graphs[key]
+
+    def _average(self, work: Sequence[Work], flags: torch.Tensor) -> None:
+        trained = [each for one in work for each in one.strategy.parameters.values()]
+        for each in trained:
+            if each.grad is None:
+                each.grad = torch.zeros_like(each)
+        average_in_chunks([flags, *(each.grad for each in trained if each.grad is not None)], self._workers.size)
+
+
+def _tell_all(strategies: Sequence[LaneStrategy], text: str) -> None:
+    for each in strategies:
+        if each.capture_note is not None:
+            each.capture_note(text)

@@ -1,0 +1,26 @@
+"""The strategy of one lane: what a worker does with its adapters alone, since passes are for all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sweeps_train.distributed import Workers
+from sweeps_train.lanes.own_random_numbers import OwnRandomNumbers
+from sweeps_train.precision import Precision
+from sweeps_train.strategies import Capabilities, Strategy
+
+
+class LaneStrategy(Strategy):
+    """Evaluates, clips and saves one lane. Every worker holds all of it, as under ``ddp``."""
+
+    random_numbers: OwnRandomNumbers
+
+    def __init__(self, workers: Workers, precision: Precision):
+        super().__init__(workers, precision, Capabilities(random_stream=workers.rank, can_retry_oom=True))
+        self.random_numbers = OwnRandomNumbers(workers.device)
+        self.capture_note: Callable[[str], None] | None = None
+        """Tells this lane's user that passes cannot be recorded; None where they are not to be."""
+
+    def capture_passes(self, note: Callable[[str], None]) -> None:
+        if self.workers.device.type == "cuda" and self.task.repeats_its_passes:
+            self.capture_note = note

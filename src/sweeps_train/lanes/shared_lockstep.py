@@ -1,0 +1,166 @@
+"""The steps of lanes that share a group: they begin and end while the others train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import torch
+
+from sweeps_train.data.global_batches import GlobalBatch
+from sweeps_train.divergence import Diverged
+from sweeps_train.exchange import Rows
+from sweeps_train.lane import Lane
+from sweeps_train.lanes.feed import FeedOfAll
+from sweeps_train.lanes.guarded_reporter import GuardedReporter
+from sweeps_train.lanes.joint_passes import Work
+from sweeps_train.lanes.lane_strategy import LaneStrategy
+from sweeps_train.lanes.shared_group import SharedGroup
+from sweeps_train.lockstep import Lockstep
+from sweeps_train.loop import live
+from sweeps_train.training_request import TrainingRequest
+
+
+@dataclass(frozen=True)
+class _Occupant:
+    """The training of a lane, as it was asked for."""
+
+    request: TrainingRequest
+    reporter: GuardedReporter | None
+    times_restored: int
+
+
+class SharedLockstep(Lockstep):
+    """Fills lanes, and keeps the faults of one from the others."""
+
+    group: SharedGroup
+
+    def __init__(self, group: SharedGroup, feed: FeedOfAll, num_lanes: int):
+        """
+        Args:
+            group: The workers.
+            feed: Gives the trainings.
+            num_lanes: Trainings at a time.
+        """
+        super().__init__(group)
+        self._feed, self._num_lanes = feed, num_lanes
+        self._occupants: dict[Lane, _Occupant] = {}
+        self._asks = False
+        """Whether the feed is asked at the next boundary, where it may have a training; the same on all workers."""
+
+    def serve(self, requests: Sequence[TrainingRequest]) -> None:
+        """Train these, and then what the feed gives, until it gives nothing while no lane trains."""
+        while requests or self._lives:
+            for each in requests:
+                if self._feed.allows(self.group.config, each):
+                    self._occupy(each)
+            requests = []
+            if self._lives:
+                self.advance()
+            free = self._num_lanes - len(self._lives)
+            if not self._lives or (free and self._asks):
+                requests, self._asks = self._feed.next(free), False
+
+    def close(self) -> None:
+        """Leave all lanes, which have failed with their group, to the attempts that continue them."""
+        for lane in [*self._lives]:
+            self._lives.pop(lane).close()
+            lane.close()
+
+    def _occupy(self, request: TrainingRequest, samples: int | None = None, times_restored: int = 0) -> None:
+        """Begin a training in a free lane.
+
+        Args:
+            request: The training.
+            samples: Position in the order of the data; None for that of its checkpoint.
+            times_restored: Number of times that it has gone back to a checkpoint.
+        """
+        reporter = None if request.reporter is None else GuardedReporter(request.reporter)
+        try:
+            lane = Lane(replace(request, reporter=reporter, resume=request.resume or times_restored > 0), self.group)
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from beginning, the others train on
+            self._raise_unless_shared(error)
+            self._asks = True
+            self._feed.ended(request, error)
+            return
+        if samples is not None:
+            lane.continue_at(samples)
+        self._occupants[lane] = _Occupant(request, reporter, times_restored)
+        self.group.passes.use([_strategy(each) for each in (*self._lives, lane)])
+        self.begin(lane, live(lane, times_restored))
+
+    def _raise_unless_shared(self, error: Exception) -> None:
+        """Raise an error that other workers may not have, so that the group cannot go on. They have mistakes of a
+        config, too."""
+        if self.group.workers.size > 1 and not isinstance(error, ValueError):
+            raise error
+
+    def _resume(self, lane: Lane, reply: Rows | None) -> None:
+        try:
+            super()._resume(lane, reply)
+        except Diverged as diverged:
+            left = self._vacate(lane)
+            self._occupy(left.request, diverged.samples, left.times_restored + 1)
+        except Exception as error:  # noqa: BLE001 - whatever ends a lane, the others train on
+            self._raise_unless_shared(error)
+            self._end(lane, error)
+        else:
+            if lane not in self._lives:
+                self._end(lane, None)
+
+    def _end(self, lane: Lane, error: Exception | None) -> None:
+        left = self._vacate(lane)
+        if left.reporter is not None and left.reporter.error is not None:
+            error = left.reporter.error
+        self._feed.ended(left.request, error)
+
+    def _vacate(self, lane: Lane) -> _Occupant:
+        """Empty a lane, which may be taken at the next boundary."""
+        self._waiting.pop(lane, None)
+        with closing(lane):
+            if (life := self._lives.pop(lane, None)) is not None:
+                life.close()
+        self.group.passes.use([_strategy(each) for each in self._lives])
+        self._asks = True
+        return self._occupants.pop(lane)
+
+    def _step(self, lanes: Sequence[Lane]) -> None:
+        failed: dict[Lane, Exception] = {}
+        batches: dict[Lane, GlobalBatch] = {}
+        for lane in lanes:
+            try:
+                batches[lane] = lane.begin_step()
+            except Exception as error:  # noqa: BLE001 - whatever a data set raises, the other lanes train on
+                failed[lane] = error
+        work = [
+            Work(_strategy(lane), batches[lane].micro_batches, lane.loss_scale(batches[lane]))
+            if lane in batches
+            else Work(_strategy(lane), [], 0.0)
+            for lane in lanes
+        ]
+        # Told along with the gradients: which lanes have failed on this worker, and whether others wait for a lane.
+        waits = len(lanes) < self._num_lanes and self._feed.has_next()
+        flags = torch.tensor([*(float(lane in failed) for lane in lanes), float(waits)])
+        group, first, size = self.group, lanes[0], sum(each.size for each in batches.values())
+        with group.communication.watching(first.progress.step), group.flops.counting(first.strategy, size):
+            losses, flags = group.passes.backward(work, flags)
+            *have_failed, waits = (each > 0 for each in flags.tolist())
+            self._asks |= waits
+            for lane, loss, has_failed in zip(lanes, losses, have_failed, strict=True):
+                if has_failed:
+                    self._end(lane, failed.get(lane, OSError("another worker could not read its batch")))
+                else:
+                    self._end_step(lane, batches[lane], loss)
+
+    def _end_step(self, lane: Lane, batch: GlobalBatch, loss: torch.Tensor) -> None:
+        try:
+            lane.end_step(batch, loss)
+        except Exception as error:  # noqa: BLE001 - such as one of a user's own optimizer
+            self._raise_unless_shared(error)
+            self._end(lane, error)
+
+
+def _strategy(lane: Lane) -> LaneStrategy:
+    assert isinstance(lane.strategy, LaneStrategy)  # since the group makes no others
+    return lane.strategy

@@ -1,0 +1,37 @@
+"""Several trainings at a time on one group of workers, each as if it were alone."""
+
+from __future__ import annotations
+
+from sweeps_train.allocator import keep_freed_memory
+from sweeps_train.distributed import Workers
+from sweeps_train.lanes.feed import Feed, FeedOfAll
+from sweeps_train.lanes.shared_group import SharedGroup
+from sweeps_train.lanes.shared_lockstep import SharedLockstep
+from sweeps_train.numerics import numerics
+
+
+def train_lanes(feed: Feed | None, num_lanes: int) -> None:
+    """Train until the feed has no more trainings. Every worker calls it.
+
+    Each training gets the values that ``train`` gives it alone. An error in one, such as a mistake in its config, a
+    batch that cannot be read or an exception of its reporter, ends that one; others that only some workers may have,
+    such as a full disk, end all, which continue from their checkpoints.
+
+    Args:
+        feed: Gives the trainings, on rank 0. They share the base of the first one, as far as
+            ``sweeps_train.config.sharing`` allows.
+        num_lanes: Trainings at a time.
+    """
+    workers = Workers.current()
+    given = FeedOfAll(feed, workers)
+    requests = given.next(num_lanes)
+    while requests and not given.allows(requests[0].config, requests[0]):
+        requests = requests[1:] or given.next(num_lanes)
+    if not requests:
+        return
+    with keep_freed_memory(), numerics(requests[0].config.train):
+        lanes = SharedLockstep(SharedGroup(requests[0]), given, num_lanes)
+        try:
+            lanes.serve(requests)
+        finally:
+            lanes.close()

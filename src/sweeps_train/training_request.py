@@ -1,0 +1,26 @@
+"""A training that is asked for: the arguments of ``train``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sweeps_train.config import TrainingConfig
+from sweeps_train.pending_reports import Evaluator
+from sweeps_train.reporter import Reporter
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """One training that a lane is to begin or continue; ``train`` documents the fields."""
+
+    config: TrainingConfig
+    reporter: Reporter | None = None
+    checkpoint_folder: str | None = None
+    resume: bool = True
+    metric: str = "eval/loss"
+    mode: str = "min"
+    largest_micro_batch: int | None = None
+    on_prepared: Callable[[], object] = lambda: None
+    evaluator: Evaluator | None = None
+    failures: int = 0

@@ -1,0 +1,277 @@
+"""Trainings that share their workers and their frozen base, each compared with the same training alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
+
+from sweeps_train.config import TrainingConfig
+from sweeps_train.progress import Progress
+from sweeps_train.training_request import TrainingRequest
+
+OFTEN = {"max_steps": 4, "eval_every": 2, "log_every": 1, "global_batch_size": 4}
+
+
+def text(lora: dict[str, Any], train: dict[str, Any], seed: int) -> TrainingConfig:
+    config: dict[str, Any] = {**TEXT, "seed": seed}
+    return configured(config, model={"lora": lora}, train=OFTEN | train)
+
+
+TRAININGS = {
+    "dropout": text({"r": 4, "dropout": 0.2, "target_modules": "attention"}, {"lr": 1e-2}, seed=0),
+    "sgd, two rows, mlp": text(
+        {"r": 8, "alpha": 4, "target_modules": "mlp"},
+        {"optimizer": "sgd", "lr": 0.05, "max_grad_norm": None, "global_batch_size": 2, "schedule": "constant"},
+        seed=1,
+    ),
+    "accumulation, all layers": text(
+        {"r": 2, "dropout": 0.1, "target_modules": "all-linear"},
+        {"global_batch_size": 4, "micro_batch_size": 1, "weight_decay": 0.1, "momentum": 0.8, "warmup_fraction": 0.5},
+        seed=2,
+    ),
+    "short": text(
+        {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 3, "lr": 1e-3}, seed=3
+    ),
+}
+LORA = {"r": 4, "target_modules": "attention"}
+DIVERGES = text(LORA, {"optimizer": "sgd", "lr": 1e30, "max_grad_norm": None}, 4)
+
+
+@dataclass
+class Trainings:
+    """A feed with a list of trainings."""
+
+    waiting: list[TrainingRequest]
+    ends: list[Exception | None] = field(default_factory=list)
+
+    def has_next(self) -> bool:
+        return bool(self.waiting)
+
+    def next(self, free: int) -> Sequence[TrainingRequest]:
+        given, self.waiting = self.waiting[:free], self.waiting[free:]
+        return given
+
+    def ended(self, request: TrainingRequest, error: Exception | None) -> None:
+        self.ends.append(error)
+
+
+def together(num_lanes: int, trainings: dict[str, tuple[TrainingConfig, Recorder, Path | None]]) -> Trainings:
+    """Train in lanes, in the given order; the recorders of rank 0 receive everything."""
+    import torch
+
+    from sweeps_train import stop_schedule
+    from sweeps_train.distributed import Workers
+    from sweeps_train.lanes.train_lanes import train_lanes
+
+    torch.set_num_threads(1)
+    feed = Trainings(
+        [
+            TrainingRequest(config=config, reporter=recorder, checkpoint_folder=str(folder) if folder else None)
+            for config, recorder, folder in trainings.values()
+        ]
+    )
+    with mock.patch.object(stop_schedule, "ASK_WITHIN_S", 1e9):
+        train_lanes(feed if Workers.current().rank == 0 else None, num_lanes)
+    return feed
+
+
+class FailingRecorder(Recorder):
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        raise ArithmeticError("in a metric of the user's")
+
+
+BAD_BATCH, NOT_SHAREABLE = text(LORA, {}, seed=5), text(LORA, {"precision": "fp16"}, seed=6)
+
+
+def with_faults() -> tuple[Recorder, list[Exception | None]]:
+    """Train beside a reporter that fails, a batch that cannot be read on one worker, a config that cannot share, and a
+    device that is full with three lanes; returns the recorder, and the ends of all trainings."""
+    import torch
+    from torch import distributed
+
+    from sweeps_train.data.global_batches import GlobalBatch, GlobalBatches
+    from sweeps_train.lanes.joint_passes import JointPasses
+
+    read, compute = GlobalBatches.next, JointPasses._compute
+    rank = distributed.get_rank() if distributed.is_initialized() else 0
+    size = distributed.get_world_size() if distributed.is_initialized() else 1
+
+    def reads_or_fails(self: GlobalBatches, position: int) -> GlobalBatch:
+        if self._config.seed == BAD_BATCH.seed and position == 4 and rank == size - 1:
+            raise OSError("a disk")
+        return read(self, position)
+
+    def computes_or_fails(self: JointPasses, strategies: Sequence[Any], *batch: Any) -> Any:
+        if len(strategies) > 2:
+            raise torch.OutOfMemoryError("full")
+        return compute(self, strategies, *batch)
+
+    recorder = Recorder()
+    with (
+        mock.patch.object(GlobalBatches, "next", reads_or_fails),
+        mock.patch.object(JointPasses, "_compute", computes_or_fails),
+    ):
+        feed = together(
+            3,
+            {
+                "fails": (TRAININGS["short"], FailingRecorder(), None),
+                "reads": (BAD_BATCH, Recorder(), None),
+                "trains": (TRAININGS["dropout"], recorder, None),
+                "cannot share": (NOT_SHAREABLE, Recorder(), None),
+            },
+        )
+    return recorder, feed.ends
+
+
+@dataclass
+class Results:
+    alone: dict[str, Recorder]
+    lanes: dict[int, dict[str, Recorder]]
+    """Recorders by number of lanes."""
+    beside_nan: dict[str, Recorder]
+    continued: dict[str, Recorder]
+    """Trainings that were stopped in the middle: alone and continued in a lane, and the other way round."""
+    ends: list[Exception | None]
+    beside_faults: tuple[Recorder, list[Exception | None]] | None = None
+
+
+def scenario() -> Results:
+    """Run on each worker."""
+    configs = TRAININGS | {"diverges": DIVERGES}
+    results = Results({name: run(config) for name, config in configs.items()}, {}, {}, {}, [])
+    for number in (1, 2, 4):
+        recorders = results.lanes[number] = {name: Recorder() for name in TRAININGS}
+        feed = together(number, {name: (TRAININGS[name], recorders[name], None) for name in TRAININGS})
+        results.ends += feed.ends
+    results.beside_nan = {name: Recorder() for name in ("dropout", "diverges", "sgd, two rows, mlp", "short")}
+    together(2, {name: (configs[name], each, None) for name, each in results.beside_nan.items()})
+
+    dropout, other = TRAININGS["dropout"], TRAININGS["accumulation, all layers"]
+    run(dropout, Path("begun-alone"), stop_when_asked=4)
+    stopped = Recorder(4)
+    together(2, {"stops": (dropout, stopped, Path("begun-in-lane")), "neighbour": (other, Recorder(), None)})
+    in_lane = Recorder()
+    together(2, {"neighbour": (other, Recorder(), None), "goes on": (dropout, in_lane, Path("begun-alone"))})
+    results.continued = {"in a lane": in_lane, "alone": run(dropout, Path("begun-in-lane"))}
+    results.beside_faults = with_faults()
+    return results
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("lanes")
+    write_prompts(folder)
+    if request.param == 2:
+        return on_two_workers(scenario, folder)[0]  # type: ignore[no-any-return]
+    with pytest.MonkeyPatch.context() as patches:
+        patches.chdir(folder)
+        return scenario()
+
+
+def losses(recorder: Recorder) -> dict[tuple[str, int], float]:
+    """Losses and norms of gradients, by metric and step."""
+    watched = ("train/loss", "eval/loss", "train/grad_norm", "train/lr")
+    records = [*recorder.logs.items(), *((step, metrics) for step, metrics, *_ in recorder.reports)]
+    return {(name, step): metrics[name] for step, metrics in records for name in watched if name in metrics}
+
+
+def assert_same(found: Recorder, expected: Recorder, *, after: int = 0, relative: float = 1e-5) -> None:
+    wanted = {key: each for key, each in losses(expected).items() if key[1] >= after}
+    assert losses(found) == pytest.approx(wanted, rel=relative, nan_ok=True)
+    assert wanted
+
+
+@pytest.mark.parametrize("num_lanes", [1, 2, 4])
+def test_every_loss_is_that_of_the_training_alone(results: Results, num_lanes: int) -> None:
+    for name, recorder in results.lanes[num_lanes].items():
+        assert_same(recorder, results.alone[name])
+        assert [done for *_, done in recorder.reports][-1]
+    assert results.ends == [None] * 12
+
+
+def test_a_training_that_diverges_ends_alone(results: Results) -> None:
+    assert results.beside_nan["diverges"].notes == results.alone["diverges"].notes != []
+    for name, recorder in results.beside_nan.items():
+        assert_same(recorder, results.alone[name])
+
+
+@pytest.mark.parametrize("where", ["in a lane", "alone"])
+def test_a_checkpoint_continues_in_a_lane_and_alone(results: Results, where: str) -> None:
+    recorder = results.continued[where]
+    first = recorder.reports[0][0]
+    assert 0 < first < 4
+    assert_same(recorder, results.alone["dropout"], after=first)
+
+
+def test_a_fault_of_one_training_ends_that_one(results: Results) -> None:
+    assert results.beside_faults is not None
+    recorder, ends = results.beside_faults
+    assert_same(recorder, results.alone["dropout"])
+    by_kind = {type(each): str(each) for each in ends}
+    assert by_kind.pop(type(None)) == "None"
+    assert by_kind.pop(ArithmeticError) == "in a metric of the user's"
+    assert by_kind.pop(ValueError) == "train.precision: this training cannot share its workers with others"
+    assert list(by_kind.values()) in (["a disk"], ["another worker could not read its batch"])
+
+
+def test_positions_and_speeds_are_reported_for_each_lane(results: Results) -> None:
+    recorder = results.lanes[4]["sgd, two rows, mlp"]
+    assert recorder.progress == [
+        Progress(each.step, each.epochs, each.samples, each.tokens, mine.seconds)
+        for each, mine in zip(results.alone["sgd, two rows, mlp"].progress, recorder.progress, strict=True)
+    ]
+    assert recorder.final["train/tokens_per_second"] > 0
+
+
+class Replayed:
+    """Stands in for a CUDA graph: computes as it was recorded, from tensors of its own."""
+
+    count = 0
+
+    def __init__(self, compute: Any, batch: Any, factor: Any):
+        self._compute, self._batch, self._factor = (
+            compute,
+            {name: x.clone() for name, x in batch.items()},
+            factor.clone(),
+        )
+
+    def replay(self, batch: Any, factor: Any) -> Any:
+        for name, each in batch.items():
+            self._batch[name].copy_(each)
+        self._factor.copy_(factor)
+        Replayed.count += 1
+        return self._compute(self._batch, self._factor)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train import captured_passes
+    from sweeps_train.lanes.lane_strategy import LaneStrategy
+
+    monkeypatch.chdir(tmp_path)
+    write_prompts(tmp_path)
+    monkeypatch.setattr(captured_passes, "_Graph", Replayed)
+    monkeypatch.setattr(Replayed, "count", 0)
+    monkeypatch.setattr(LaneStrategy, "capture_passes", lambda self, note: setattr(self, "capture_note", note))
+    packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
+    base: dict[str, Any] = {**TEXT, "data": {**TEXT["data"], **packed, "sequence_length": 16}}
+    model = {"lora": LORA, "dtype": "bfloat16" if precision == "bf16" else "float32"}
+    configs = {
+        str(steps): configured(
+            {**base, "seed": steps}, model=model, train=OFTEN | {"max_steps": steps, "precision": precision}
+        )
+        for steps in (9, 14)
+    }
+    recorders = {name: Recorder() for name in configs}
+    together(2, {name: (configs[name], recorders[name], None) for name in configs})
+    assert Replayed.count == (9 - 4) + (14 - 9 - 4)
+    for name, config in configs.items():
+        assert_same(recorders[name], run(config), relative=1e-5 if precision == "fp32" else 0.02)
