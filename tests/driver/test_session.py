@@ -168,6 +168,18 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
 
 
+def test_workers_say_at_their_end_what_they_have_saved_also_at_no_evaluation() -> None:
+    told = _Told()
+    session = session_of(told)
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take([Report("0000", 1, 10, {"eval/accuracy": 0.5}, 3, checkpoint="/t/step-00000010")])
+    session.worker_events.take([Log("0000", 1, 15, {"train/loss": 2.0}, 4)])
+    assert session.state.trials["0000"].kept(is_lost=False) == "lost its work since its checkpoint of step 10"
+    session.worker_events.take([Ended("0000", 1, saved_step=17, timestamp_ms=5000)])
+    assert session.state.trials["0000"].kept(is_lost=False) == "saved its state"
+    assert ("saved", ("0000", 17)) in told.calls
+
+
 def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> None:
     told = _Told()
     broker = MagicMock()
