@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ def let_actors_live(error: type[Exception], *, ends_within_s: float) -> None:
     class Controller(TuneController):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
-            self._actor_force_cleanup_timeout = ends_within_s
+            self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
 
         def _try_recover(self, trial: Any, exc: Any) -> None:
             actor = self._trial_to_actor.get(trial)
