@@ -11,7 +11,7 @@ import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
-from sweeps.compat.ray_tune import retry_in_the_same_actor
+from sweeps.compat.ray_tune import let_actors_live
 from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
@@ -24,6 +24,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
+from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog
@@ -76,7 +77,7 @@ def _tuner(
     callback: LifecycleCallback,
 ) -> tune.Tuner:
     config = plan.config
-    retry_in_the_same_actor(TrialFailed)
+    let_actors_live(TrialFailed, ends_within_s=CLOSED_WITHIN_S + config.ends_within_s)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),

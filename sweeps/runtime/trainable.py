@@ -184,6 +184,7 @@ class Trial(tune.Trainable):
         begin = context.broker.begin.remote(self._trial, judged, saves_when_asked, self._returned_step or None, lost)
         begun: Begun = ray.get(begin)
         self._attempt = begun.attempt
+        self._has_reported = bool(begun.delivered or config.get(LAST_DELIVERED))
         self._slot.assign(
             Assignment(
                 trial=self._trial,
@@ -264,10 +265,11 @@ class Trial(tune.Trainable):
     def _check_metrics(self, report: Report) -> None:
         """
         Raises:
-            TrialFailed: The objective that schedulers judge is missing; or in the first report, one that the search
-                reads.
+            TrialFailed: The objective that schedulers judge is missing; or in the trial's first report, one that the
+                search reads.
         """
-        needed = {self._metric: self._needed[self._metric]} if self._last else self._needed
+        is_first = not (self._last or self._has_reported)
+        needed = self._needed if is_first else {self._metric: self._needed[self._metric]}
         if missing := [key for name, key in needed.items() if name not in report.metrics]:
             reported = ", ".join(sorted(report.metrics))
             raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")

@@ -23,8 +23,8 @@ from ray.util import remove_placement_group
 from sweeps.compat.ray_train import ControllerHooks, LeanTrainer, without_retries
 from sweeps.compat.ray_train_workers import (
     WorkerProcess,
-    end_processes,
     execute,
+    let_exit,
     placement_group,
     worker_processes,
 )
@@ -53,6 +53,8 @@ EXITS_WITHIN_S = 10.0
 """Maximum seconds for workers to run their exit handlers."""
 ABORT_TIMEOUT_S = 5.0 + EXITS_WITHIN_S
 START_TIMEOUT_S = 30.0
+CLOSED_WITHIN_S = RELEASE_TIMEOUT_S + START_TIMEOUT_S + 2 * ABORT_TIMEOUT_S
+"""Maximum seconds in which a slot is closed, besides those that a program is given to end."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,7 @@ class _SlotHooks(ControllerHooks):
             if attempt is not None:
                 for error in dead_workers(worker_processes(worker_group)):
                     ray.get(self._broker.worker_failed.remote(*attempt, error))
-        end_processes(self._workers, EXITS_WITHIN_S)
+        let_exit(self._workers, EXITS_WITHIN_S)
 
     def before_worker_group_abort(self, worker_group_context: Any) -> None:
-        end_processes(self._workers, EXITS_WITHIN_S)
+        let_exit(self._workers, EXITS_WITHIN_S)
