@@ -23,14 +23,13 @@ from disk import Disk
 from fault_kinds import RESTING, RUNNING, NothingToHit
 from recording import Server
 from stores import SHARED, make_store
-from victim import SEARCHES, Victim
+from victim import SEARCHES, TRIALS, Victim
 
-PER_SWEEP = 8
+PER_SWEEP = 12
 """Faults of each sweep."""
 WHOLE_WITHIN_S = 180.0
 """Seconds in which a sweep must end when no more faults come."""
 STEPS = list(range(20, 201, 20))
-TRIALS = 6
 
 
 @dataclass
@@ -42,7 +41,7 @@ class Outcome:
     verdict: Verdict = field(default_factory=Verdict)
     left: list[str] = field(default_factory=list)
     """Processes that outlived their driver."""
-    folder: Path | None = None
+    seconds: float = 0.0
 
 
 class Round:
@@ -87,7 +86,7 @@ class Round:
         self.outcome.left += victim.reap(15)
         if victim.is_over:
             return False
-        for _ in range(self._chance.randint(1, 2)):
+        for _ in range(self._chance.randint(2, 3)):
             self._disturb(RESTING)
         victim.resume()
         return True
@@ -133,13 +132,14 @@ def campaign(folder: Path, seed: int, minutes: float, faults: int, kinds: list[s
             disk = Disk(own / "outputs") if Disk.is_possible() else None
             on_server = len(outcomes) // len(SEARCHES) % 2 == 0
             victim = Victim(own, own.name, search, server if on_server else None, disk)
+            begun = time.monotonic()
             try:
                 outcome = Round(victim, deck, chance, until).play()
             finally:
                 victim.kill()
                 if disk is not None:
                     disk.unmount()
-            outcome.folder = own
+            outcome.seconds = time.monotonic() - begun
             outcomes.append(outcome)
             print_outcome(outcome, outcomes)
     finally:
@@ -156,7 +156,8 @@ def _hit_anything(outcomes: list[Outcome]) -> bool:
 def print_outcome(outcome: Outcome, outcomes: list[Outcome]) -> None:
     """Print a sweep's faults and what was wrong."""
     number = sum(len(each.faults) for each in outcomes)
-    print(f"{len(outcomes)}. {outcome.search}: {', '.join(outcome.faults)} ({number} in all)", flush=True)
+    faults = ", ".join(outcome.faults)
+    print(f"{len(outcomes)}. {outcome.search}, {outcome.seconds:.0f} s: {faults} ({number} in all)", flush=True)
     for line in outcome.verdict.lines():
         print(f"   {line}", flush=True)
     if outcome.left:

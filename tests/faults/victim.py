@@ -12,9 +12,11 @@ from pathlib import Path
 
 import psutil
 from disk import Disk
+from lost_broker import NET, SLOW_NET
 from recording import Server
 from running import NO_PREFLIGHT
 
+TRIALS = 6
 SEARCHES: dict[str, tuple[str, ...]] = {
     "sweeps": ("search=sweeps",),
     "asha": ("search=asha",),
@@ -23,11 +25,11 @@ SEARCHES: dict[str, tuple[str, ...]] = {
 }
 SWEEP = (
     *("conf=digits", "train.max_steps=200", "train.eval_every=20", "train.log_every=10"),
-    *("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "model.dropout=interval(0, 0.3)"),
-    *("search.num_trials=6", "search.max_retries=50", "scaling.num_workers=1", "cluster.num_cpus=2"),
+    *(*SLOW_NET, "train.lr=tag(log, interval(1e-3, 1e-1))"),
+    *(f"search.num_trials={TRIALS}", "search.max_retries=50", "scaling.num_workers=1", "cluster.num_cpus=2"),
     *(NO_PREFLIGHT, "tracking.report=false"),
 )
-"""Two trials at a time, with ten reports each."""
+"""Two trials at a time, with ten reports each, one a second."""
 WORKER = "ray::RayTrainWorker"
 """Beginning of the title of a worker's process."""
 
@@ -52,10 +54,16 @@ class Victim:
         return (self.server.folder if self.server is not None else self.folder) / "mlflow.db"
 
     def run(self) -> None:
+        (self.folder / "nets.py").write_text(NET, encoding="utf-8")
         self._start("run", *SWEEP, *SEARCHES[self.search], f"tracking.uri={self.uri}", f"--name={self.name}")
 
     def resume(self) -> None:
-        self._start("resume", self.name)
+        """Go on with the sweep; one that ended before it was recorded and had a trial is run again."""
+        is_unknown = f"there is no sweep '{self.name}'" in self.last_said
+        if is_unknown and not any(self.sweep.glob("trials/*")):
+            self.run()
+        else:
+            self._start("resume", self.name)
 
     def _start(self, *arguments: str) -> None:
         environment = {
@@ -123,7 +131,7 @@ class Victim:
     def is_over(self) -> bool:
         """Whether nothing is left to resume, as the last driver said by its exit status or in words."""
         assert self.process is not None
-        return self.process.poll() == 0 or "Nothing is left to resume" in self.said().rpartition("\n$ ")[2]
+        return self.process.poll() == 0 or "Nothing is left to resume" in self.last_said
 
     def reap(self, within_s: float) -> list[str]:
         """Wait for the end of what a driver has started, and kill what is left; returns its names."""
@@ -152,5 +160,8 @@ class Victim:
         """Let the clocks of all its processes differ from the true one."""
         self._clock.write_text(str(seconds), encoding="ascii")
 
-    def said(self) -> str:
-        return (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+    @property
+    def last_said(self) -> str:
+        """Output of the last driver."""
+        said = (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+        return said.rpartition("\n$ ")[2]
