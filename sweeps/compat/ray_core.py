@@ -54,12 +54,13 @@ def groups_without_nodes() -> int:
 
 def remove_orphaned_groups() -> None:
     """Remove the placement groups of this driver's job whose actor is dead: Ray does so when the job ends."""
-    from ray import PlacementGroupID
+    from ray import ActorID, PlacementGroupID
     from ray.core.generated.gcs_pb2 import PlacementGroupTableData
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+    driver = ActorID.nil().binary()
     for group in _own_groups():
-        is_orphan = group.creator_actor_id and group.creator_actor_dead
+        is_orphan = group.creator_actor_dead and group.creator_actor_id != driver
         if is_orphan and group.state != PlacementGroupTableData.REMOVED:
             remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 

@@ -4,12 +4,10 @@ are compared with each other, by code that shares nothing with the product's own
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy import NullPool, create_engine, text
 
 METRIC = "eval/accuracy"
 Points = dict[int, list[float]]
@@ -37,7 +36,7 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         for kind, texts in vars(self).items():
-            yield from (f"{kind}: {text}" for text in texts)
+            yield from (f"{kind}: {each}" for each in texts)
 
 
 @dataclass
@@ -51,13 +50,13 @@ class Recorded:
     points: Points
 
 
-def check(folder: Path, sweep: str, database: Path, uri: str, *, trials: int, steps: list[int]) -> Verdict:
+def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int]) -> Verdict:
     """Check a sweep that has ended.
 
     Args:
         folder: Where it was started.
         sweep: Its name.
-        database: MLflow's SQLite file.
+        database: Address of MLflow's database.
         uri: MLflow's address.
         trials: Number of trials that it must have.
         steps: Steps at which a finished trial has reported.
@@ -115,15 +114,15 @@ def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Point
     """Compare what MLflow has with what the workers measured; those of a pruned trial may have measured more."""
     for step in sorted(recorded.keys() | measured.keys()):
         in_mlflow, in_folder = sorted(recorded.get(step, [])), sorted(measured.get(step, []))
-        text = f"trial {name}, step {step}: MLflow has {in_mlflow}, the workers measured {in_folder}"
+        said = f"trial {name}, step {step}: MLflow has {in_mlflow}, the workers measured {in_folder}"
         if in_mlflow == in_folder:
             continue
         if len(in_mlflow) > len(set(in_mlflow)):
-            verdict.twice.append(text)
+            verdict.twice.append(said)
         elif not set(in_mlflow) < set(in_folder):
-            verdict.wrong.append(text)
+            verdict.wrong.append(said)
         elif is_finished or step <= max(recorded, default=0):
-            verdict.lost.append(text)
+            verdict.lost.append(said)
 
 
 def _check_whole(document: dict[str, Any], recorded: dict[str, Recorded], verdict: Verdict) -> None:
@@ -143,14 +142,15 @@ def _shown(folder: Path, sweep: str, uri: str) -> dict[str, Any]:
     return document
 
 
-def _in_mlflow(database: Path, sweep: str, verdict: Verdict) -> dict[str, Recorded]:
+def _in_mlflow(database: str, sweep: str, verdict: Verdict) -> dict[str, Recorded]:
     """The trials' runs, read with SQL."""
     found: dict[str, Recorded] = {}
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as rows:
+    with create_engine(database, poolclass=NullPool).connect() as rows:
         tags: dict[str, dict[str, str]] = {}
-        for run, key, value in rows.execute("SELECT run_uuid, key, value FROM tags"):
+        for run, key, value in rows.execute(text("SELECT run_uuid, key, value FROM tags")):
             tags.setdefault(run, {})[key] = value
-        for run, status in rows.execute("SELECT run_uuid, status FROM runs WHERE lifecycle_stage = 'active'"):
+        active = text("SELECT run_uuid, status FROM runs WHERE lifecycle_stage = 'active'")
+        for run, status in rows.execute(active).all():
             of_run = tags.get(run, {})
             if of_run.get("sweeps.sweep") != sweep or of_run.get("sweeps.kind") != "trial":
                 continue
@@ -158,10 +158,11 @@ def _in_mlflow(database: Path, sweep: str, verdict: Verdict) -> dict[str, Record
             if trial in found:
                 verdict.twice.append(f"trial {trial} has two runs in MLflow")
             points: Points = {}
-            query = "SELECT step, value FROM metrics WHERE run_uuid = ? AND key = ?"
-            for step, value in rows.execute(query, (run, METRIC)):
+            query = text("SELECT step, value FROM metrics WHERE run_uuid = :run AND key = :key")
+            for step, value in rows.execute(query, {"run": run, "key": METRIC}):
                 points.setdefault(step, []).append(value)
-            parameters = dict(rows.execute("SELECT key, value FROM params WHERE run_uuid = ?", (run,)))
+            query = text("SELECT key, value FROM params WHERE run_uuid = :run")
+            parameters = dict(rows.execute(query, {"run": run}).tuples())
             found[trial] = Recorded(run, status, of_run, parameters, points)
     return found
 

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from disk import Disk
 from lost_broker import NET, SLOW_NET
+from postgres import Postgres
 from recording import Server
 from running import NO_PREFLIGHT
 
@@ -34,28 +36,39 @@ WORKER = "ray::RayTrainWorker"
 """Beginning of the title of a worker's process."""
 
 
+@dataclass(frozen=True)
+class Record:
+    """Where a sweep is recorded."""
+
+    uri: str
+    """MLflow's address."""
+    database: str
+    """Address of MLflow's database."""
+    server: Server | None = None
+    postgres: Postgres | None = None
+
+    @classmethod
+    def in_file(cls, file: Path) -> Record:
+        return cls(f"sqlite:///{file}", f"sqlite:///{file}")
+
+    @classmethod
+    def on_server(cls, server: Server, database: str, postgres: Postgres | None = None) -> Record:
+        return cls(server.uri, database, server, postgres)
+
+
 class Victim:
     """A sweep, its driver and the processes of its Ray."""
 
-    def __init__(self, folder: Path, name: str, search: str, server: Server | None, disk: Disk | None) -> None:
-        self.folder, self.name, self.search, self.server, self.disk = folder, name, search, server, disk
-        self.sweep = folder / "outputs" / name
+    def __init__(self, folder: Path, search: str, record: Record, disk: Disk | None) -> None:
+        self.folder, self.name, self.search, self.record, self.disk = folder, folder.name, search, record, disk
+        self.sweep = folder / "outputs" / self.name
         self._clock = folder / "clock"
         self.process: subprocess.Popen[bytes] | None = None
         self._family: set[psutil.Process] = set()
 
-    @property
-    def uri(self) -> str:
-        return self.server.uri if self.server is not None else f"sqlite:///{self.folder}/mlflow.db"
-
-    @property
-    def database(self) -> Path:
-        """MLflow's SQLite file."""
-        return (self.server.folder if self.server is not None else self.folder) / "mlflow.db"
-
     def run(self) -> None:
         (self.folder / "nets.py").write_text(NET, encoding="utf-8")
-        self._start("run", *SWEEP, *SEARCHES[self.search], f"tracking.uri={self.uri}", f"--name={self.name}")
+        self._start("run", *SWEEP, *SEARCHES[self.search], f"tracking.uri={self.record.uri}", f"--name={self.name}")
 
     def resume(self) -> None:
         """Go on with the sweep; one that ended before it was recorded and had a trial is run again."""
@@ -69,7 +82,7 @@ class Victim:
         environment = {
             **os.environ,
             "SWEEPS_CACHE": str(self.folder / "cache"),
-            "MLFLOW_TRACKING_URI": self.uri,
+            "MLFLOW_TRACKING_URI": self.record.uri,
             "SWEEPS_TEST_CLOCK": str(self._clock),
             "PYTHONPATH": str(Path(__file__).with_name("clock")),
         }
