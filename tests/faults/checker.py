@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy import NullPool, create_engine, text
 
 METRIC = "eval/accuracy"
+CHECKSUM_LENGTH = len(',"crc":"00000000"}')
 Points = dict[int, list[float]]
 """Values by step; one that was recorded twice has two."""
 
@@ -48,6 +50,15 @@ class Recorded:
     tags: dict[str, str]
     parameters: dict[str, str]
     points: Points
+
+
+@dataclass
+class Measured:
+    """Values of a trial in its report logs."""
+
+    points: Points
+    damaged: int = 0
+    """Number of lines that are damaged, or were cut off: one value each may be missing."""
 
 
 def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int]) -> Verdict:
@@ -84,7 +95,7 @@ def _check_trial(
     shown: dict[str, Any],
     recorded: Recorded,
     studied: optuna.trial.FrozenTrial,
-    measured: Points,
+    measured: Measured,
     steps: list[int],
 ) -> None:
     if shown["state"] not in ("finished", "pruned"):
@@ -94,7 +105,7 @@ def _check_trial(
     states = shown["state"], recorded.tags["sweeps.state"], in_study
     if len(set(states)) > 1 or recorded.status != "FINISHED":
         verdict.wrong.append(f"trial {name}: its state is {states} in show, MLflow and the study; {recorded.status}")
-    has_gone_back = any(len(values) > 1 for values in measured.values())  # took over another trial's state
+    has_gone_back = any(len(values) > 1 for values in measured.points.values())  # took over another trial's state
     for path, value in shown["params"].items():
         found = float(recorded.parameters.get(path, "nan")), studied.params.get(path)
         if value != found[0] or (value != found[1] and not has_gone_back):
@@ -110,10 +121,14 @@ def _check_trial(
         verdict.wrong.append(f"trial {name}: its value is {shown['value']}, the best in MLflow {best}")
 
 
-def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Points, *, is_finished: bool) -> None:
+def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Measured, *, is_finished: bool) -> None:
     """Compare what MLflow has with what the workers measured; those of a pruned trial may have measured more."""
-    for step in sorted(recorded.keys() | measured.keys()):
-        in_mlflow, in_folder = sorted(recorded.get(step, [])), sorted(measured.get(step, []))
+    damaged = measured.damaged
+    for step in sorted(recorded.keys() | measured.points.keys()):
+        in_mlflow, in_folder = sorted(recorded.get(step, [])), sorted(measured.points.get(step, []))
+        if not in_folder and len(in_mlflow) == 1 and damaged:
+            damaged -= 1
+            continue
         said = f"trial {name}, step {step}: MLflow has {in_mlflow}, the workers measured {in_folder}"
         if in_mlflow == in_folder:
             continue
@@ -176,19 +191,19 @@ def _in_study(file: Path, sweep: str) -> dict[str, optuna.trial.FrozenTrial]:
     }
 
 
-def _measured(folder: Path) -> Points:
+def _measured(folder: Path) -> Measured:
     """Values that a trial's workers have written down themselves: those that were first at a step of each lineage."""
-    found: Points = {}
+    found = Measured({})
     for place in [folder, *sorted(folder.glob("lineage-*"))]:
         first: dict[int, float] = {}
         file = place / "reports.jsonl"
         for line in file.read_bytes().split(b"\n") if file.is_file() else ():
-            try:
-                event = json.loads(line)
-            except ValueError:  # half a line of a killed worker, or a damaged one
+            if not line.endswith(b',"crc":"%08x"}' % zlib.crc32(line[:-CHECKSUM_LENGTH])):
+                found.damaged += bool(line)
                 continue
+            event = json.loads(line)
             if event["kind"] == "Report" and METRIC in event["metrics"]:
                 first.setdefault(event["step"], event["metrics"][METRIC])
         for step, value in first.items():
-            found.setdefault(step, []).append(value)
+            found.points.setdefault(step, []).append(value)
     return found
