@@ -47,14 +47,34 @@ def forget_token() -> None:
 def groups_without_nodes() -> int:
     """Number of the placement groups of this driver's job that have found no room yet; Ray's public table has those of
     all jobs, and does not say whose they are."""
-    import ray
-    from ray._private.state import state
     from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
 
-    table = state._connect_and_get_accessor().get_placement_group_table()
-    groups = [PlacementGroupTableData.FromString(group) for group in table]
+    return sum(group.state == PlacementGroupTableData.PENDING for group in _own_groups())
+
+
+def remove_orphaned_groups() -> None:
+    """Remove the placement groups of this driver's job whose actor is dead: Ray does so when the job ends."""
+    from ray import ActorID, PlacementGroupID
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    driver = ActorID.nil().binary()
+    for group in _own_groups():
+        is_orphan = group.creator_actor_dead and group.creator_actor_id != driver
+        if is_orphan and group.state != PlacementGroupTableData.REMOVED:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
+
+
+def _own_groups() -> Iterator[Any]:
+    import ray
+    from ray._private.state import state
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+
     own = ray.get_runtime_context().get_job_id()
-    return sum(group.creator_job_id.hex() == own and group.state == PlacementGroupTableData.PENDING for group in groups)
+    for group in state._connect_and_get_accessor().get_placement_group_table():
+        data = PlacementGroupTableData.FromString(group)
+        if data.creator_job_id.hex() == own:
+            yield data
 
 
 def unreserved_resources() -> dict[str, dict[str, float]]:

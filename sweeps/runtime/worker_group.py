@@ -20,6 +20,7 @@ import ray
 from ray.train import RunConfig, ScalingConfig
 from ray.util import remove_placement_group
 
+from sweeps.compat.ray_core import remove_orphaned_groups
 from sweeps.compat.ray_train import ControllerHooks, LeanTrainer, without_retries
 from sweeps.compat.ray_train_workers import (
     WorkerProcess,
@@ -259,7 +260,8 @@ class _SlotHooks(ControllerHooks):
 
     def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
         """Labels of nodes on which the workers are placed now, each time that a placement group is asked for; None
-        where those of the slot's start hold."""
+        where those of the slot's start hold. The room of workers whose trial's actor has died is free from now on."""
+        remove_orphaned_groups()
         spec = self._spec
         avoid: tuple[str, ...] = ray.get(self._broker.nodes_to_avoid_now.remote(spec.workers))
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
