@@ -40,7 +40,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         folder = Path(os.environ[FOLDER])
         if (folder / "port").exists():
-            _run("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
+            run_program("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
         shutil.rmtree(folder, ignore_errors=True)
         folder.with_suffix(".lock").unlink(missing_ok=True)
 
@@ -89,21 +89,23 @@ def _start(folder: Path) -> None:
 
     folder.mkdir()
     (folder / "password").write_text(PASSWORD)
-    if _as_nobody():
+    if as_nobody():
         for path in (folder, folder / "password"):
             shutil.chown(path, "nobody")
     port = free_port()
     settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
     where = ["-D", str(folder / "data")]
-    _run("initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password"))
-    _run("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
+    run_program(
+        "initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password")
+    )
+    run_program("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
     (folder / "port").write_text(str(port))
 
 
-def _as_nobody() -> list[str]:
+def as_nobody() -> list[str]:
     return ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
 
 
-def _run(name: str, *arguments: str) -> None:
-    command = [*_as_nobody(), str(program(name)), *arguments]
+def run_program(name: str, *arguments: str) -> None:
+    command = [*as_nobody(), str(program(name)), *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
