@@ -51,7 +51,7 @@ def remove_server() -> None:
     """Stop the server, if there is one, and remove its folder."""
     folder = Path(os.environ[FOLDER])
     if (folder / "port").exists():
-        _run("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
+        run_program("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
     shutil.rmtree(folder, ignore_errors=True)
     folder.with_suffix(".lock").unlink(missing_ok=True)
 
@@ -84,7 +84,7 @@ class Postgres:
 
     def stop(self) -> None:
         """End it at once, without a word to those who use it: the next start recovers from its log."""
-        _run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
+        run_program("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
 
     def start(self) -> None:
         """Start it again."""
@@ -114,25 +114,27 @@ def _start(folder: Path) -> None:
 
     folder.mkdir()
     (folder / "password").write_text(PASSWORD)
-    if _as_nobody():
+    if as_nobody():
         for path in (folder, folder / "password"):
             shutil.chown(path, "nobody")
     port = free_port()
     where = ["-D", str(folder / "data")]
-    _run("initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password"))
+    run_program(
+        "initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password")
+    )
     _serve(folder, port)
     (folder / "port").write_text(str(port))
 
 
 def _serve(folder: Path, port: int) -> None:
     settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
-    _run("pg_ctl", "-D", str(folder / "data"), "-o", settings, "-l", str(folder / "log"), "-w", "start")
+    run_program("pg_ctl", "-D", str(folder / "data"), "-o", settings, "-l", str(folder / "log"), "-w", "start")
 
 
-def _as_nobody() -> list[str]:
+def as_nobody() -> list[str]:
     return ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
 
 
-def _run(name: str, *arguments: str) -> None:
-    command = [*_as_nobody(), str(program(name)), *arguments]
+def run_program(name: str, *arguments: str) -> None:
+    command = [*as_nobody(), str(program(name)), *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,21 @@ def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def keeping_handler_of_sigterm() -> Iterator[None]:
+    """Let ``ray.init`` leave a handler of SIGTERM as it is. Ray's own exits wherever the main thread is, also inside of
+    a fork with logging's lock, for which the exit then waits for ever."""
+    from ray._private import utils
+
+    set_handler = utils.set_sigterm_handler
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        utils.set_sigterm_handler = lambda _: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = set_handler
 
 
 def forget_token() -> None:

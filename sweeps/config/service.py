@@ -30,6 +30,9 @@ class Queue:
     """Maximum number of queued sweeps of one user."""
     restarts: NonNegativeInt = 3
     """Maximum number of automatic restarts of a sweep whose process has died or whose machine was restarted."""
+    max_hours: PositiveFloat | None = None
+    """Maximum hours from the start of a job until the service ends it, also if it hangs; default: no limit. A submitter
+    may set a lower one (``max_hours``); ``search.stop.wall_hours`` ends a search in good order before."""
     keep_jobs_days: PositiveInt = 400
     """Days for which an ended job is kept; longer if its sweep is still in the tracking store."""
     keep_logs_days: PositiveInt = 90

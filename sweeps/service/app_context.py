@@ -18,6 +18,7 @@ from sweeps.service.auth.auth import Authenticator
 from sweeps.service.clock import Clock, WallClock
 from sweeps.service.commands import Commands
 from sweeps.service.database.engine import open_database
+from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_at_most
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
@@ -173,11 +174,16 @@ class AppContext:
 
     def start(self) -> None:
         """Start all background parts."""
+        process_waits_at_most(SERVICE_S)
         for part in self.parts:
             part.start()
 
     def stop(self) -> None:
         """Stop all background parts; running sweeps continue."""
+        process_waits_at_most(ENDING_S)
+        for part in self.parts:
+            if isinstance(part, Poller):
+                part.request_stop()  # so that their present calls end at the same time
         for part in reversed(self.parts):
             part.stop()
         self.commands.close()

@@ -25,8 +25,8 @@ from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.auth import FORMS, Authenticator
 from sweeps.service.auth.csrf import SAFE_METHODS, refusal_of_host, refusal_of_site
 from sweeps.service.counters import REQUEST_SECONDS, REQUESTS
-from sweeps.service.database.engine import REQUESTS_WAIT_S, wait_at_most
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
+from sweeps.service.database.timeouts import SERVICE_S, waiting_at_most
 
 API = "/api/"
 HEALTH_PATHS = {"/api/v1/health", "/api/v1/ready"}
@@ -84,11 +84,11 @@ class SecurityMiddleware:
             await self._app(scope, receive, send)
             return
         response = _Response(send, scope["method"])
-        wait_at_most(REQUESTS_WAIT_S)
         try:
-            await self._check_origin(scope)
-            body = await self._body(scope, receive, is_kept=await self._keeps_body(scope))
-            await self._app(scope, _replay(body, receive), response.send)
+            with waiting_at_most(SERVICE_S):
+                await self._check_origin(scope)
+                body = await self._body(scope, receive, is_kept=await self._keeps_body(scope))
+                await self._app(scope, _replay(body, receive), response.send)
         except _Refused as refused:
             await JSONResponse({"detail": refused.detail}, refused.status)(scope, receive, response.send)
         except ClientDisconnect:

@@ -48,6 +48,7 @@ def of_sweep(
     *,
     night: Night | None = None,
     error: str | None = None,
+    limit: str | None = None,
     page: str | None = None,
 ) -> Message:
     """Return the message about a recorded sweep.
@@ -57,13 +58,14 @@ def of_sweep(
         earlier: Other sweeps, to compare the best value with.
         night: Result of the night, if the sweep is one of a schedule's nights.
         error: Reason why the job failed, if it is not in the record.
+        limit: The limit of time that has ended the job, in words.
         page: Address of the sweep's page, if readers can reach it.
     """
-    event = "failed" if error is not None else _event(record, night)
+    event: Event = "failed" if error is not None else "budget" if limit is not None else _event(record, night)
     lines = [_best(record), night.reason if night is not None else _comparison(record, earlier), _trials(record)]
     ended = record.tags.get(TAG_ENDED, "")
-    if error is not None:
-        lines.append(_shorten(error))
+    if (reason := error or limit) is not None:
+        lines.append(_shorten(reason))
     if record.status not in ("finished", "failed"):
         lines.append(f"It was {record.status}.")
     elif ended.startswith("search.") or "(search." in ended:

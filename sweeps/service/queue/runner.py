@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
 from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
-from sweeps.folder import LOG_FILE
+from sweeps.folder import LOG_FILE, last_heartbeat
 from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
@@ -41,6 +41,8 @@ T = TypeVar("T")
 POLL_EVERY_S = 0.5
 TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
 """Seconds after a stop request until a sweep that still runs gets SIGTERM, and SIGKILL."""
+LOOK_EVERY_S = 10.0
+"""Seconds between two looks at a driver's heartbeat."""
 STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
 INTERRUPTED = 130
@@ -74,6 +76,12 @@ class _JobState:
     """Time when the driver was told to stop."""
     not_before: float = 0.0
     """Time before which the job is left alone."""
+    heartbeat: str | None = None
+    """The driver's last heartbeat."""
+    beat_at: float = 0.0
+    """Time of its first observation, by the steady clock."""
+    look_at: float = 0.0
+    """Time of the next look at it."""
 
     @property
     def is_busy(self) -> bool:
@@ -82,7 +90,7 @@ class _JobState:
 
     def reset(self) -> None:
         """Forget the process, when the job has ended."""
-        self.process, self.stop_sent, self.not_before = None, None, 0.0
+        self.process, self.stop_sent, self.not_before, self.heartbeat = None, None, 0.0, None
 
 
 class JobRunner(Poller):
@@ -199,6 +207,13 @@ class JobRunner(Poller):
             with writing(self._engine) as connection:
                 job = jobs.request_stop(connection, job.id, now)
         if job.stop_asked is None:
+            if self._has_stalled(job):
+                logger.error(
+                    "job %d (%s): its process has given no heartbeat for %.0f s, and is killed; it continues from its "
+                    "checkpoints. Its log has what it waited for",
+                    *(job.id, job.sweep, self._limits.lost_after_s),
+                )
+                subprocesses.send(folder, signal.SIGKILL)
             return
         if state.stop_sent is None:
             state.stop_sent = now
@@ -207,6 +222,17 @@ class JobRunner(Poller):
             subprocesses.send(folder, signal.SIGKILL)
         elif now - state.stop_sent > TERMINATE_AFTER_S:
             subprocesses.send(folder, signal.SIGTERM)
+
+    def _has_stalled(self, job: Job) -> bool:
+        """Whether a sweep's process lives, and has not gone on for as long as a machine may be silent."""
+        state, now = self._state(job), self._clock.steady()
+        if now < state.look_at:
+            return False
+        state.look_at = now + LOOK_EVERY_S
+        heartbeat = last_heartbeat(self._output_dir / job.sweep)
+        if heartbeat is None or heartbeat != state.heartbeat:  # None: it has not begun, or the search is over
+            state.heartbeat, state.beat_at = heartbeat, now
+        return now - state.beat_at >= self._limits.lost_after_s
 
     def _submit(self, job: Job, step: Callable[[Job], None]) -> None:
         """Run a step on a worker thread."""
@@ -256,14 +282,18 @@ class JobRunner(Poller):
     def _restart_or_end(self, job: Job) -> None:
         """Handle a job whose process does not run: it has ended, died, or was never started."""
         outcome = subprocesses.outcome(self.control_folder(job))
-        if outcome is not None and outcome.status != INTERRUPTED:
+        is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
+        if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
+            self._end(job, "cancelled", _limit_reached(job))  # whatever it said as it was stopped while it started
+        elif outcome is not None and outcome.status != INTERRUPTED:
             document = outcome.document if isinstance(outcome.document, dict) else {}
             state = document.get("status", "finished" if outcome.status == 0 else "failed")
             if state == "interrupted":
                 state = "stopped"
-            self._end(job, state if outcome.error is None else "failed", outcome.error)
-        elif job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by):
-            self._end(job, "stopped" if self._record(job) else "cancelled")
+            error = outcome.error if state != "stopped" else outcome.error or _limit_reached(job)
+            self._end(job, state if outcome.error is None else "failed", error)
+        elif is_to_end:
+            self._end(job, "stopped", _limit_reached(job))
         elif job.attempts == 0 or not self.control_folder(job).is_dir():  # the database may be of a backup
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
@@ -369,6 +399,17 @@ class JobRunner(Poller):
 def _done(request: Request) -> tuple[str, ...]:
     """Return the statuses of its sweep with which a job has nothing left to do before its first start."""
     return ("finished",) if isinstance(request, Resume | Extend) else jobs.ENDED
+
+
+def _limit_reached(job: Job) -> str | None:
+    """Reason for the end of a job whose time was over; None if somebody had stopped it before."""
+    if job.end_by is None or job.stop_asked is None or job.stop_asked < job.end_by:
+        return None
+    hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"
+    return (
+        f"its time was over{hours} (queue.max_hours, max_hours or the window of its schedule); "
+        f"`python -m sweeps resume {job.sweep}` continues it"
+    )
 
 
 def _call(listener: Callable[[Job], T], job: Job) -> T:
