@@ -48,6 +48,8 @@ class Outcome:
     left: list[str] = field(default_factory=list)
     """Processes that outlived their driver."""
     seconds: float = 0.0
+    load: float = 0.0
+    """Processes that wanted a processor of the machine, on average of its last five minutes."""
 
 
 class Round:
@@ -170,7 +172,7 @@ def campaign(folder: Path, seed: int, minutes: float, faults: int, kinds: list[s
                 victim.kill()
                 if disk is not None:
                     disk.unmount()
-            outcome.seconds = time.monotonic() - begun
+            outcome.seconds, outcome.load = time.monotonic() - begun, os.getloadavg()[1]
             outcomes.append(outcome)
             print_outcome(outcome, outcomes)
     return outcomes
@@ -199,9 +201,12 @@ def table(outcomes: list[Outcome], seed: int) -> str:
     rows = ["| kind of fault | injected |", "|---|---|", *(f"| {name} | {kinds[name]} |" for name in sorted(kinds))]
     total = {kind: sum(len(getattr(each.verdict, kind)) for each in outcomes) for kind in vars(Verdict())}
     words = ", ".join(f"{number} {kind}" for kind, number in total.items())
+    minutes = sum(each.seconds for each in outcomes) / 60
+    load = sum(each.load for each in outcomes) / len(outcomes)
     return "\n".join(
         [
             f"Seed {seed}: {sum(kinds.values())} faults of {len(kinds)} kinds in {len(outcomes)} sweeps: {words}.",
+            f"It took {minutes:.0f} minutes on {os.cpu_count()} cores, at a mean load of {load:.0f}.",
             "",
             *rows,
         ]
