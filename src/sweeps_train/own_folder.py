@@ -60,7 +60,10 @@ def working_in(folder: Path) -> Iterator[Path]:
     try:
         yield start
     except OSError as error:
-        missing = _only_in(start, folder, _named_by(error)) if error.errno in (None, errno.ENOENT) else None
+        # Libraries raise plain ones; subclasses are about something else, such as the end of a connection.
+        is_about_files = isinstance(error, FileNotFoundError) or type(error) is OSError
+        is_about_files = is_about_files and error.errno in (None, errno.ENOENT)
+        missing = _only_in(start, folder, _named_by(error)) if is_about_files else None
         if missing is None:
             raise
         use = f"use sweeps_train.start_folder() / {missing!r}"

@@ -172,7 +172,8 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
             try:
                 registered = register_model(again, again.best, model, alias, merged=merged)
             except UserError as error:
-                again_without = f"python -m sweeps best {again.sweep} --register {model}"
+                again_without = f"python -m sweeps best {again.sweep} --register {model} --alias {alias}"
+                again_without += " --merge" if merged else ""
                 raise UserError(f"{error}; `{again_without}` registers it without another training") from error
     if as_json:
         print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})

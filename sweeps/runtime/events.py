@@ -30,6 +30,8 @@ class Report(Log):
     """Folder of a complete checkpoint of this step."""
     held: str | None = None
     """Copy of the checkpoint that stays until MLflow has it, even if the training deletes the original."""
+    saved: bool = False
+    """Whether a checkpoint of this step was saved; on its way to an object store it is not announced yet."""
     done: bool = False
     """Whether the training has reached its end."""
 

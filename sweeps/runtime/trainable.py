@@ -256,7 +256,7 @@ class Trial(tune.Trainable):
             STEP: event.step,
             EVALUATIONS: math.ceil(event.step / self._eval_every),
             **event.progress,
-            SAVED: event.checkpoint is not None or self._context.uri is not None,
+            SAVED: event.saved,
             COMPLETED: event.done,
             "done": event.done,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -75,9 +76,9 @@ class Audit:
         line = json.dumps(_ENTRY.dump_python(entry, mode="json", exclude_none=True))
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+            handle = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
             try:
-                os.write(handle, f"{line}\n".encode())
+                _append(handle, f"{line}\n".encode())
                 os.fsync(handle)
             finally:
                 os.close(handle)
@@ -123,3 +124,16 @@ class Audit:
                 end, rest = start, first
             if end == 0 and rest:
                 yield 0, rest.decode(errors="replace")
+
+
+def _append(handle: int, line: bytes) -> None:
+    """Append a line in one write, after the end of one that was cut off.
+
+    Raises:
+        OSError: The disk took nothing, or only a part.
+    """
+    size = os.fstat(handle).st_size
+    if size and os.pread(handle, 1, size - 1) != b"\n":
+        line = b"\n" + line
+    if os.write(handle, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

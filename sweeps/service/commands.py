@@ -312,9 +312,7 @@ class Commands:
         Raises:
             ConfigError: A sweep's folder of this name would be in the way of the service's own files beside it.
         """
-        database, log = make_url(self._config.database).database or "", self._config.log.file or LOG_FILE
-        files = filter(None, (AUDIT_FILE, Path(log).name, Path(database).name))  # and others that begin like them
-        if name == FOLDER or name.startswith(tuple(files)):
+        if name == FOLDER or name.startswith(own_files(self._config)):  # others begin like them
             raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
 
     def _submit(self, principal: Principal, request: Request, sweep: str, project: str | None, priority: int) -> Job:
@@ -344,3 +342,12 @@ class Commands:
         of = getattr(request, "sweep", None) if name is not None else None
         self._audit.note(principal, "submitted", job=job.id, verb=job.verb, sweep=job.sweep, of=of, project=job.project)
         return job
+
+
+def own_files(config: Service) -> tuple[str, ...]:
+    """Return the names of the files that a service itself has in the folder of the sweeps."""
+    folder, database = Path(config.output_dir).expanduser(), make_url(config.database)
+    files = [folder / AUDIT_FILE, Path(config.log.file or folder / LOG_FILE).expanduser()]
+    if database.get_backend_name() == "sqlite":  # of a server it is no file
+        files.append(Path(database.database or ""))
+    return tuple(each.name for each in files if each.name and each.absolute().parent == folder.absolute())

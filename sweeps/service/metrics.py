@@ -37,9 +37,10 @@ class ServiceCollector(Collector):
         self._database, self._clock, self._heartbeat, self._records = database, clock, heartbeat, records
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the present metrics; while the database does not answer, only those that need none."""
+        """Yield the present metrics; while the database takes nothing, only those that need none. Where it cannot be
+        read either, no token can be checked, and there are none."""
         reason = outage.reason
-        yield _gauge("sweeps_storage_up", "Whether the service's database answers.", float(reason is None))
+        yield _gauge("sweeps_storage_up", "Whether the service can write to its database.", float(reason is None))
         yield _by("sweeps_build", "The release of Sweeps.", "version", {version("ray-sweeps"): 1})
         if reason is None:
             with self._database.connect() as connection:

@@ -463,6 +463,12 @@ def test_a_key_that_yaml_does_not_take_for_a_text_is_named(line: str, message: s
     assert message in str(raised.value)
 
 
+def test_a_wrong_value_that_is_called_like_its_key_is_not_taken_for_one() -> None:
+    with pytest.raises(ConfigError) as raised:
+        composed("digits", "train.precision=precision")
+    assert "name of a key" not in str(raised.value)
+
+
 def test_the_space_of_an_option_is_searched_in_the_trials_that_have_the_option(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "deep.yaml").write_text(

@@ -131,6 +131,12 @@ def test_trials_whose_pauses_cost_much_are_stopped_from_then_on(extra: Extra, re
     assert search.count(TrialState.RUNNING) == 0
 
 
+def test_a_given_length_is_that_by_which_a_pause_is_judged() -> None:
+    """11% of the nine evaluations that the config tells are 1% of those that are given."""
+    search = searched(planned("search.num_trials=8", "search.scheduler.longest=90", *ONE_LR), timed(begin=10.0))
+    assert [event["pauses_trials"] for event in search.events if event["event"] == "chosen"] == [True]
+
+
 def test_a_choice_holds_for_the_sessions_that_follow() -> None:
     plan = planned("search.num_trials=24", *ONE_LR)
     search = searched(plan, timed(saved=False))

@@ -13,9 +13,11 @@ from fastapi.testclient import TestClient
 from serving import API, Api, serving
 from sqlalchemy import update
 
+from sweeps.compose.service import compose_service
 from sweeps.errors import SweepsError, UserError
 from sweeps.registry.ownership import VARIABLE, ModelRights, claim, rights_of_process
 from sweeps.service.auth.principal import Role
+from sweeps.service.commands import own_files
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
@@ -231,6 +233,17 @@ def test_no_sweep_takes_the_place_of_a_file_of_the_service(asking: Asking, name:
     refused = asking().post(f"{API}/sweeps", json={"conf": "digits", "name": name})
     assert refused.status_code == 422
     assert f"name={name}: is the name of a file of the service" in refused.text or "exists already" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "own"),
+    [
+        ((), ("audit.jsonl", "service.log", "service.db")),
+        (("database=postgresql+psycopg://host/sweeps", "log.file=logs/digits"), ("audit.jsonl",)),
+    ],
+)
+def test_only_files_in_the_folder_of_the_sweeps_are_in_the_way_of_names(settings: tuple[str, ...], own: object) -> None:
+    assert own_files(compose_service(settings, ())) == own
 
 
 def test_an_export_has_no_line_that_its_address_has_made(asking: Asking) -> None:

@@ -25,7 +25,7 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.schedules import saved as saved_schedules
 from sweeps.service.schedules.firing import fire_now
-from sweeps.service.schedules.saved import SavedSchedules
+from sweeps.service.schedules.saved import Owner, SavedSchedules
 from sweeps.service.schedules.schedule_file import has_more_comments
 
 MINE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
@@ -177,6 +177,24 @@ def test_what_is_kept_of_removed_schedules_has_a_bound(
     save(ada, name="one", enabled=False)
     assert "bobs-sweep" not in ada.get("/schedules/one").text
     assert "there was one" in save(ada, 409, name="two")["detail"]
+
+
+def test_the_operators_schedules_do_not_count_as_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was paused and fires again has versions, and no file here."""
+    monkeypatch.setattr(saved_schedules, "KEPT_REMOVED", 1)
+    saved, owner = SavedSchedules(tmp_path), Owner("ada", "ada")
+    for name in ("nightly", "weekly", "gone", "gone-too"):
+        named: dict[str, Any] = {
+            "tag": None,
+            "user": "ada",
+            "now": 1.0,
+            "owner": owner,
+            "operators": ("nightly", "weekly"),
+        }
+        saved.write(name, f"name: {name}\nenabled: false\n", action="paused", **named)
+        forgotten = saved.write(name, None, action="resumed", **named)
+    assert forgotten == ["gone"]
+    assert len(saved.versions("nightly")) == 2
 
 
 def test_versions_have_a_bound_in_bytes(tmp_path: Path) -> None:

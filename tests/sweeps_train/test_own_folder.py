@@ -149,7 +149,14 @@ def test_a_library_that_does_not_find_what_the_start_folder_has_is_answered_the_
 
 
 @pytest.mark.parametrize(
-    "error", [KeyError("rows.csv"), OSError(28, "No space left: rows.csv"), ValueError("rows.csv")]
+    "error",
+    [
+        KeyError("rows.csv"),
+        OSError(28, "No space left: rows.csv"),
+        ValueError("rows.csv"),
+        TimeoutError("the server does not answer"),
+        ConnectionError("the server is gone"),
+    ],
 )
 def test_an_error_about_something_else_stays_as_it_is(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,8 +164,12 @@ def test_an_error_about_something_else_stays_as_it_is(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(START_FOLDER, str(tmp_path))
     (tmp_path / "rows.csv").touch()
-    with pytest.raises(type(error)) as caught, working_in(own_folder("0003")):
+
+    def raised(name: str) -> None:
         raise error
+
+    with pytest.raises(type(error)) as caught, working_in(own_folder("0003")):
+        raised("rows.csv")
     assert caught.value is error
 
 

@@ -102,7 +102,8 @@ def _freeze_thaw(
     named: dict[str, Any] = {"further": further, "lookup": lookup, "remaining_s": remaining_s}
     if isinstance(config, FreezeThawScheduler):
         return FreezeThaw(*arguments, **named)
-    evaluations = longest_trial(composition, space, "evaluations", lookup)
+    in_evaluations = config.resource == "evaluations"
+    evaluations = longest if in_evaluations else longest_trial(composition, space, "evaluations", lookup)
     return Automatic(*arguments, evaluations=evaluations, announce=announce, **named)
 
 

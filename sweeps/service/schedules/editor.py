@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from fastapi import HTTPException
 from sqlalchemy import Engine
@@ -224,9 +225,8 @@ class ScheduleEditor:
 
     def _change(self, principal: Principal, schedule: Schedule, text: str | None, tag: str | None, action: str) -> None:
         now, owner = self._clock.now(), Owner(schedule.user, schedule.project)
-        forgotten = self._saved.write(
-            schedule.name, text, tag=tag, user=principal.user, now=now, action=action, owner=owner
-        )
+        named: dict[str, Any] = {"user": principal.user, "now": now, "action": action, "owner": owner}
+        forgotten = self._saved.write(schedule.name, text, tag=tag, operators=self._scheduler.of_operator, **named)
         logger.info("the schedule %s was changed by %s: %s", schedule.name, principal.user, action)
         self._audit.note(principal, f"schedule {action}", schedule=schedule.name)
         self._scheduler.refresh()

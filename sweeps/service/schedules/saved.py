@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
@@ -121,6 +121,7 @@ class SavedSchedules:
         now: float,
         action: str,
         owner: Owner | None = None,
+        operators: Collection[str] = (),
     ) -> list[str]:
         """Write a schedule's file, or remove it, and keep this version.
 
@@ -132,6 +133,7 @@ class SavedSchedules:
             now: Present time.
             action: What the user did; see ``Version.action``.
             owner: User and project of the schedule.
+            operators: Names of schedules in the operator's files, which are not removed if they have no file here.
 
         Returns:
             Names of schedules that were removed long ago, and whose versions are removed now.
@@ -160,12 +162,13 @@ class SavedSchedules:
             _sync(self.folder)
             for old in _too_many([last, *reversed(versions)]):
                 self._version_file(name, old.number).unlink(missing_ok=True)
-            return self._forget_removed(owner) if text is None else []
+            return self._forget_removed(owner, operators) if text is None else []
 
-    def _forget_removed(self, owner: Owner | None) -> list[str]:
+    def _forget_removed(self, owner: Owner | None, operators: Collection[str]) -> list[str]:
         """Remove the versions of the user's removed schedules, except of those that were removed last."""
         user = None if owner is None else owner.user
-        own = [name for name in self.removed() if getattr(self.last_owner(name), "user", None) == user]
+        removed = (name for name in self.removed() if name not in operators)
+        own = [name for name in removed if getattr(self.last_owner(name), "user", None) == user]
         own.sort(key=lambda name: (self.folder / _HISTORY / name).stat().st_mtime, reverse=True)
         for name in own[KEPT_REMOVED:]:
             shutil.rmtree(self.folder / _HISTORY / name)

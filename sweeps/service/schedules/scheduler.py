@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy import Engine, RowMapping, select
@@ -102,6 +102,11 @@ class Scheduler(Poller):
     def operators(self, name: str) -> Definition | None:
         """Return the operator's schedule of a name, which a saved one may replace; None if there is none."""
         return self._own.get(name)
+
+    @property
+    def of_operator(self) -> Collection[str]:
+        """Names of the operator's schedules."""
+        return self._own.keys()
 
     def saved_definition(self, schedule: Schedule) -> Definition:
         """Return the definition that a schedule has once it is saved."""
