@@ -71,7 +71,7 @@ def groups_without_nodes() -> int:
 def remove_orphaned_groups() -> None:
     """Remove the placement groups of this driver's job whose actor is dead: Ray does so when the job ends."""
     from ray import ActorID, PlacementGroupID
-    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 
     driver = ActorID.nil().binary()
@@ -84,7 +84,7 @@ def remove_orphaned_groups() -> None:
 def _own_groups() -> Iterator[Any]:
     import ray
     from ray._private.state import state
-    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
 
     own = ray.get_runtime_context().get_job_id()
     for group in state._connect_and_get_accessor().get_placement_group_table():

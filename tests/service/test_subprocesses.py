@@ -27,7 +27,7 @@ from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs, runner
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Resume, Run
+from sweeps.service.queue.requests import Run
 from sweeps.service.queue.runner import JobRunner
 
 LASTING = ["serve", "port=0"]
@@ -133,8 +133,7 @@ def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running:
     with writing(running.engine) as connection:
         own = running.heartbeat.service
         jobs.set_values(connection, ran, state="running", attempts=1, service=own, host=running.heartbeat.host)
-        resumed = jobs.submit(connection, Resume(sweep="ran"), "ran", user="ada", project="ada", now=1.0).id
-    for number, attempts in ((waited, 0), (ran, 1), (resumed, 0)):
+    for number, attempts in ((waited, 0), (ran, 1)):
         job = running.until(number, *jobs.ENDED)
         assert (job.state, job.error, job.attempts) == ("finished", None, attempts)
 

@@ -16,6 +16,7 @@ from training_runs import TEXT, Recorder, configured, on_two_workers, run, write
 from sweeps_train.communication import CommunicationMeter, covered
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
+from sweeps_train.step_clock import StepClock
 from sweeps_train.train_metrics import TrainMetrics
 
 PEAK = 0.05
@@ -136,7 +137,7 @@ class TwoAlike(Workers):
 def test_a_log_is_one_exchange_between_the_workers() -> None:
     workers = TwoAlike(0, 2, torch.device("cpu"))  # any other exchange would fail, since there is no process group
     TwoAlike.exchanges.clear()
-    measured = TrainMetrics(workers, print)
+    measured = TrainMetrics(workers, StepClock(), print)
     measured.start()
     measured.add_step(torch.tensor(3.0), 4, 8, 0.0)
     task: Any = SimpleNamespace(unit="samples")

@@ -44,7 +44,7 @@ class TableData:
         default_factory=lambda: ["NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A"]
     )
     """Texts in a CSV file that stand for a missing value, as an empty cell always does."""
-    separator: Annotated[str | None, BeforeValidator(_tab), Field(min_length=1, max_length=1), Reach.NOTHING] = None
+    separator: Annotated[str | None, Field(min_length=1, max_length=1), BeforeValidator(_tab), Reach.NOTHING] = None
     """Character between the cells of a CSV file, ``\\t`` for a tab; default: a comma, and a tab in ``.tsv`` files."""
     encoding: Text = "utf-8"
     """Encoding of a CSV file, such as ``latin-1``, ``cp1252`` or ``utf-16``."""

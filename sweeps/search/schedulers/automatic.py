@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 
-from sweeps.constants import MAY_PAUSE, TRIAL
+from sweeps.constants import COMPLETED, MAY_PAUSE, TRIAL
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.pause_cost import PauseCost
 from sweeps.search.schedulers.pausing import limiter_of
@@ -68,6 +68,11 @@ class Automatic(FreezeThaw):
                     f"trials that promise little are paused, which costs {share:.1%} of a training", pauses=True
                 )
         return super().on_trial_result(tune_controller, trial, result)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        if result.get(COMPLETED):
+            self._cost.complete(trial.config[TRIAL])
+        super().on_trial_complete(tune_controller, trial, result)
 
     def _choose(self, reason: str, *, pauses: bool) -> None:
         event = {"event": CHOSEN, "pauses_trials": pauses, "reason": reason}

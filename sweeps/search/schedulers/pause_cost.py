@@ -20,9 +20,9 @@ class PauseCost:
     def __init__(self, evaluations: float | None):
         """
         Args:
-            evaluations: Number of evaluations of a whole training; None if the trials shall tell.
+            evaluations: Number of evaluations of a whole training; None if the first trial that ends shall tell.
         """
-        self._evaluations, self._most_seen = evaluations, 1
+        self._evaluations = evaluations
         self._reports: dict[str, int] = {}
         self._begins: set[str] = set()
         """Trials that have not reported since they began or went on."""
@@ -54,8 +54,7 @@ class PauseCost:
         seconds = result.get(TIME_OF_REPORT)
         if seconds is None:  # in a simulation
             return None
-        count = self._reports[trial] = self._reports.get(trial, 0) + 1
-        self._most_seen = max(self._most_seen, count)
+        self._reports[trial] = self._reports.get(trial, 0) + 1
         before, now = self._saved_s.get(trial), float(result.get(CHECKPOINT_TIME, 0.0))
         self._saved_s[trial] = now
         if trial in self._begins:
@@ -70,13 +69,17 @@ class PauseCost:
             return None
         return f"saving and beginning again would take {share:.0%} of a training, more than {MOST:.0%}"
 
+    def complete(self, trial: str) -> None:
+        """Note that a training has come to its end by itself."""
+        self._evaluations = self._evaluations or self._reports.get(trial)
+
     @property
     def share(self) -> float | None:
         """Part of a whole training that it takes to save at each evaluation and to begin again once; None as long as
-        too little was measured."""
-        if len(self._beginnings) < BEGINNINGS or len(self._intervals) < INTERVALS:
+        too little was measured, or the length of a training is not known."""
+        evaluations = self._evaluations
+        if evaluations is None or len(self._beginnings) < BEGINNINGS or len(self._intervals) < INTERVALS:
             return None
         interval, saving = statistics.median(self._intervals), statistics.median(self._savings)
         beginning = max(statistics.median(self._beginnings) - interval - saving, 0.0)
-        evaluations = self._evaluations or self._most_seen
         return (saving * evaluations + beginning) / (interval * evaluations)

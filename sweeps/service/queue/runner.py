@@ -264,12 +264,11 @@ class JobRunner(Poller):
 
     def _begin(self, job: Job) -> None:
         request, record = job.parsed_request, self._record(job)
-        if record is not None and not isinstance(request, Extend) and record.status in _done(request):
-            logger.warning("job %d (%s): its sweep has ended already: the database is of a backup", job.id, job.sweep)
-            self._end(job, record.status)
-            return
         if record is not None and not isinstance(request, Resume | Extend):
-            if record.status == "running":  # until its driver is done, or known to be dead
+            if record.status in jobs.ENDED:
+                logger.warning("job %d (%s): its sweep has ended already: of a backup?", job.id, job.sweep)
+                self._end(job, record.status)
+            elif record.status == "running":  # until its driver is done, or known to be dead
                 self._state(job).not_before = self._clock.now() + STORE_AWAY_S
             else:
                 self._start(job, request, self._restart_commands(job))
@@ -394,11 +393,6 @@ class JobRunner(Poller):
         from sweeps.tracking.reader import find_sweep
 
         return find_sweep(self._uri, job.sweep)
-
-
-def _done(request: Request) -> tuple[str, ...]:
-    """Return the statuses of its sweep with which a job has nothing left to do before its first start."""
-    return ("finished",) if isinstance(request, Resume | Extend) else jobs.ENDED
 
 
 def _limit_reached(job: Job) -> str | None:
