@@ -15,6 +15,7 @@ from training_runs import TEXT, Recorder, configured, on_two_workers, run, write
 
 from sweeps_train.communication import CommunicationMeter, covered
 from sweeps_train.distributed import Workers
+from sweeps_train.exchange import exchange_together
 from sweeps_train.flops import FlopMeter
 from sweeps_train.step_clock import StepClock
 from sweeps_train.train_metrics import TrainMetrics
@@ -142,7 +143,11 @@ def test_a_log_is_one_exchange_between_the_workers() -> None:
     measured.add_step(torch.tensor(3.0), 4, 8, 0.0)
     task: Any = SimpleNamespace(unit="samples")
     meters = CommunicationMeter(workers, None, print), FlopMeter(None, print)
-    metrics, _, votes = measured.take(task, [1.0, 0.0], 0, *meters, per_worker=True)
+    taking = measured.take(task, [1.0, 0.0], 0, *meters, per_worker=True)
+    numbers = next(taking)
+    with pytest.raises(StopIteration) as taken:
+        taking.send(exchange_together(workers, [numbers])[0])
+    metrics, _, votes = taken.value.value
     assert len(TwoAlike.exchanges) == 1
     assert (metrics["train/loss"], votes) == (1.5, [2.0, 0.0])
     assert metrics["system/total_memory_mib"] == 2 * metrics["system/memory_mib"]
