@@ -260,14 +260,15 @@ class _SlotHooks(ControllerHooks):
 
     def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
         """Labels of nodes on which the workers are placed now, each time that a placement group is asked for; None
-        where those of the slot's start hold. The room of workers whose trial's actor has died is free from now on."""
-        remove_orphaned_groups()
+        where those of the slot's start hold."""
         spec = self._spec
         avoid: tuple[str, ...] = ray.get(self._broker.nodes_to_avoid_now.remote(spec.workers))
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Tell the broker if the placement group that was asked for before has found no room: that is no hang."""
+        """Free the room of workers whose trial's actor has died, and tell the broker if the placement group that was
+        asked for before has found no room: that is no hang."""
+        remove_orphaned_groups()
         before, self._asked = self._asked, time.monotonic()
         if before is not None and self._asked - before >= float(os.environ.get(ROOM_TIMEOUT, "inf")):
             ray.get(self._broker.waits_for_room.remote(self._slot))

@@ -15,6 +15,7 @@ from pathlib import Path
 import campaign
 import pytest
 from checker import Verdict, check
+from running import NO_PREFLIGHT
 from stores import RecordedStore
 from victim import Record, Victim
 
@@ -35,7 +36,10 @@ def test_nothing_is_lost_twice_or_wrong_after_some_faults_of_every_search(tmp_pa
 
 # --- the check ------------------------------------------------------------------------------------------------------
 
-SWEEP = ("conf=digits", "train.max_steps=20", "train.eval_every=10", "search.num_trials=2", "scaling.num_workers=1")
+SWEEP = (
+    *("conf=digits", "train.max_steps=20", "train.eval_every=10", "search=random", "search.num_trials=2"),
+    *("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "scaling.num_workers=1", *NO_PREFLIGHT),
+)
 IN_TRIAL_0 = "run_uuid = (SELECT run_uuid FROM tags WHERE key = 'sweeps.trial' AND value = '0000')"
 METRIC = f"{IN_TRIAL_0} AND key = 'eval/accuracy' AND step = 10"
 
@@ -43,7 +47,7 @@ METRIC = f"{IN_TRIAL_0} AND key = 'eval/accuracy' AND step = 10"
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedStore:
     def record(uri: str) -> None:
-        more = ("search=random", "preflight.timeout_s=0", "tracking.report=false", f"tracking.uri={uri}", "--name=own")
+        more = ("tracking.report=false", f"tracking.uri={uri}", "--name=own")
         subprocess.run([sys.executable, "-m", "sweeps", "run", *SWEEP, *more], check=True)
 
     return RecordedStore(tmp_path_factory.mktemp("campaign"), record)
