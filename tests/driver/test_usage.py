@@ -1,4 +1,4 @@
-"""What a sweep uses while it runs."""
+"""Time and resources that a running sweep is charged with."""
 
 from __future__ import annotations
 
