@@ -182,7 +182,7 @@ def _in_mlflow(database: str, sweep: str, verdict: Verdict) -> dict[str, Recorde
             for step, value in rows.execute(query, {"run": run, "key": METRIC}):
                 points.setdefault(step, []).append(value)
             query = text("SELECT key, value FROM params WHERE run_uuid = :run")
-            parameters = dict(rows.execute(query, {"run": run}).tuples().all())
+            parameters = {row.key: row.value for row in rows.execute(query, {"run": run})}
             found[trial] = Recorded(run, status, of_run, parameters, points)
     return found
 
