@@ -63,21 +63,18 @@ def forget_token() -> None:
 def groups_without_nodes() -> int:
     """Number of the placement groups of this driver's job that have found no room yet; Ray's public table has those of
     all jobs, and does not say whose they are."""
-    from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
-
-    return sum(group.state == PlacementGroupTableData.PENDING for group in _own_groups())
+    return sum(group.state == group.PENDING for group in _own_groups())
 
 
 def remove_orphaned_groups() -> None:
     """Remove the placement groups of this driver's job whose actor is dead: Ray does so when the job ends."""
     from ray import ActorID, PlacementGroupID
-    from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 
     driver = ActorID.nil().binary()
     for group in _own_groups():
         is_orphan = group.creator_actor_dead and group.creator_actor_id != driver
-        if is_orphan and group.state != PlacementGroupTableData.REMOVED:
+        if is_orphan and group.state != group.REMOVED:
             remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 
 

@@ -57,13 +57,15 @@ class Measured:
     """Values of a trial in its report logs."""
 
     points: Points
-    damaged: int = 0
-    """Number of lines that are damaged, or were cut off: one value each may be missing."""
+    damaged: float = 0
+    """Number of lines that are damaged or lost: one value each may be missing."""
     lineages: int = 0
     """How often it has taken over another trial's state."""
 
 
-def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int]) -> Verdict:
+def check(
+    folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int], lost_lines: float = 0
+) -> Verdict:
     """Check a sweep that has ended.
 
     Args:
@@ -73,6 +75,7 @@ def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, ste
         uri: MLflow's address.
         trials: Number of trials that it must have.
         steps: Steps at which a finished trial has reported.
+        lost_lines: Largest number of lines that each report log may miss, as when its disk has broken down.
     """
     verdict = Verdict()
     document = _shown(folder, sweep, uri)
@@ -85,7 +88,7 @@ def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, ste
         verdict.wrong += [f"{source} has a trial {name}" for name in found if name not in names]
     for name in names:
         if name in shown and name in recorded and name in studied:
-            measured = _measured(folder / "outputs" / sweep / "trials" / name)
+            measured = _measured(folder / "outputs" / sweep / "trials" / name, lost_lines)
             _check_trial(name, verdict, shown[name], recorded[name], studied[name], measured, steps)
     _check_whole(document, recorded, verdict)
     return verdict
@@ -130,12 +133,12 @@ def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Measu
         in_mlflow, in_folder = sorted(recorded.get(step, [])), sorted(measured.points.get(step, []))
         said = f"trial {name}, step {step}: MLflow has {in_mlflow}, the workers measured {in_folder}"
         more, less = Counter(in_mlflow) - Counter(in_folder), Counter(in_folder) - Counter(in_mlflow)
-        if more.total() <= damaged:
-            damaged -= more.total()
-        elif all(value in in_folder for value in more):
+        if any(value in in_folder or number > 1 for value, number in more.items()):
             verdict.twice.append(said)
-        else:
+        elif more.total() > damaged:
             verdict.wrong.append(said)
+        else:
+            damaged -= more.total()
         if less and (is_finished or step <= max(recorded, default=0)):
             verdict.lost.append(said)
 
@@ -179,7 +182,7 @@ def _in_mlflow(database: str, sweep: str, verdict: Verdict) -> dict[str, Recorde
             for step, value in rows.execute(query, {"run": run, "key": METRIC}):
                 points.setdefault(step, []).append(value)
             query = text("SELECT key, value FROM params WHERE run_uuid = :run")
-            parameters = dict(rows.execute(query, {"run": run}).tuples().all())
+            parameters = {row.key: row.value for row in rows.execute(query, {"run": run})}
             found[trial] = Recorded(run, status, of_run, parameters, points)
     return found
 
@@ -193,12 +196,12 @@ def _in_study(file: Path, sweep: str) -> dict[str, optuna.trial.FrozenTrial]:
     }
 
 
-def _measured(folder: Path) -> Measured:
+def _measured(folder: Path, lost_lines: float) -> Measured:
     """Values that a trial's workers have written down themselves: those that were first at a step of each lineage.
 
     A trial that goes on from another one's state repeats that one's report first, which is not its own.
     """
-    found = Measured({})
+    found = Measured({}, lost_lines)
     for place in [folder, *folder.glob("lineage-*")]:
         first: dict[int, float] = {}
         file = place / "reports.jsonl"

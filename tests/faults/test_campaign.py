@@ -38,7 +38,7 @@ def test_nothing_is_lost_twice_or_wrong_after_some_faults_of_every_search(tmp_pa
 
 SWEEP = (
     *("conf=digits", "train.max_steps=20", "train.eval_every=10", "search=random", "search.num_trials=2"),
-    *("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "scaling.num_workers=1", *NO_PREFLIGHT),
+    *("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "scaling.num_workers=1", NO_PREFLIGHT),
 )
 IN_TRIAL_0 = "run_uuid = (SELECT run_uuid FROM tags WHERE key = 'sweeps.trial' AND value = '0000')"
 METRIC = f"{IN_TRIAL_0} AND key = 'eval/accuracy' AND step = 10"

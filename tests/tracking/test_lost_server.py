@@ -64,7 +64,7 @@ def test_a_server_that_dies_and_comes_back_loses_and_doubles_nothing(
     for step in range(300):
         recorder.trials.log("0", step, {"eval/loss": float(step)})
         if step == 100:
-            time.sleep(0.5)
+            wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
             server.kill()
             recorder.trials.start("1", POINT, CONFIG, 1)
         if step >= 150 and step % 50 == 0:
