@@ -5,6 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 FAULTS_ARGS ?=
+SOAK_ARGS ?=
 GPU_ARGS ?=
 VERSIONS_ARGS ?=
 LOCK_ARGS ?=
@@ -26,7 +27,7 @@ FLOAT8 := $(VENV)/float8
 PEERS := $(VENV)/peers
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow faults test-gpu test-slurm test-ray-jobs test-versions lint format docs lock \
+.PHONY: help env demo nightly-demo test test-slow faults soak test-gpu test-slurm test-ray-jobs test-versions lint format docs lock \
   release clean
 
 help: ## show this list
@@ -60,6 +61,9 @@ test-slow: $(FLOAT8)/.ready ## the tests that take minutes; and those of fp8, wi
 
 faults: $(READY) ## 200 faults in running sweeps, 20 minutes (docs/faults.md); FAULTS_ARGS="--seed 1"
 	@$(VENV)/bin/python tests/faults/campaign.py $(FAULTS_ARGS)
+
+soak: $(READY) ## two services on PostgreSQL, 20 clients and faults, 20 minutes (docs/operating.md); SOAK_ARGS="--minutes 5"
+	@$(VENV)/bin/python tests/soak/soak.py $(SOAK_ARGS)
 
 test-slurm: $(READY) ## sweeps on a real Slurm of two nodes, which this installs with apt (Debian, as root)
 	@command -v slurmctld >/dev/null && command -v munged >/dev/null || { \

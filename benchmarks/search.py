@@ -5,6 +5,9 @@ that they report are computed. Draws docs/images/search_scaling.png:
 
     python benchmarks/search.py                     # all samplers, 10,000 trials each, one after another
     python benchmarks/search.py --trials 1000 --samplers tpe random
+    python benchmarks/search.py --trials 3000 --samplers auto      # the default, whose trials pause
+
+``auto`` goes through its own scheduler, in simulated time; the times of what trials report are then means.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 SAMPLERS: dict[str, dict[str, Any]] = {
+    "auto": {"kind": "curves"},
     "tpe": {"kind": "tpe"},
     "bohb": {"kind": "bohb"},
     "curves": {"kind": "curves"},
@@ -34,7 +38,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 FEWER = {"gp": 60}
 """Its time grows with the cube of the number of trials; it is for tens of them, and a few hundred."""
-SELDOM = {"tpe": 20, "bohb": 20, "curves": 20}
+SELDOM = {"tpe": 20, "bohb": 20, "curves": 20, "auto": 20}
 """One in so many points is theirs, the rest are random: what a suggestion costs them depends on how many trials there
 are, and not on who suggested those; and to measure each of 10,000 would take long."""
 SPACE = {
@@ -105,6 +109,76 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     return rows
 
 
+def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
+    """As ``measure``, for ``search=auto``."""
+    import optuna
+    import psutil
+    from optuna.storages import JournalStorage
+    from pydantic import TypeAdapter
+
+    from sweeps.config.samplers import RandomSampler, Sampler
+    from sweeps.config.space import Distribution
+    from sweeps.search import OptunaSearcher
+    from sweeps.search.samplers.build import build_sampler
+    from sweeps.search.schedulers.automatic import Automatic
+    from sweeps.search.schedulers.decisions import DecisionLog
+    from sweeps.search.study_file import StudyFile
+    from sweeps.search.study_version import STUDY_FILE
+    from sweeps.simulate.curves import Report
+    from sweeps.simulate.simulation import Simulation
+    from sweeps.space.distributions import Space
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space = Space(TypeAdapter(dict[str, Distribution]).validate_python(SPACE))
+    sampler = build_sampler(TypeAdapter[Sampler](Sampler).validate_python(SAMPLERS["auto"]), 0, space)
+    others = build_sampler(RandomSampler(kind="random"), 0, space)
+    rows: list[tuple[int, float, float, float]] = []
+    suggesting: list[float] = []
+    deciding: list[float] = []
+    every = max(1, trials // 20)
+
+    class Timed(OptunaSearcher):
+        count = 0
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | None:
+            self.count += 1
+            own = self.count % min(SELDOM["auto"], every) == 0
+            self.study.sampler = sampler if own else others
+            begin = time.process_time()
+            point = super().suggest(trial_id)
+            if own:
+                suggesting.append(time.process_time() - begin)
+            if isinstance(point, dict) and len(simulation.get_trials()) % every == every - 1:
+                memory = psutil.Process().memory_info().rss / 2**20
+                started = len(simulation.get_trials()) + 1
+                rows.append((started, statistics.mean(suggesting), sum(deciding) / every, memory))
+                suggesting.clear()
+                deciding.clear()
+                print("auto", rows[-1], file=sys.stderr)
+            return point
+
+    class TimedScheduler(Automatic):
+        def on_trial_result(self, *given: Any) -> str:
+            begin = time.process_time()
+            decision = super().on_trial_result(*given)
+            deciding.append(time.process_time() - begin)
+            return decision
+
+    class Curves:
+        def curve(self, point: Any) -> list[Report]:
+            return [Report(step, float(step), {"loss": loss(point, step)}) for step in range(1, REPORTS + 1)]
+
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        storage = JournalStorage(StudyFile(Path(folder) / STUDY_FILE))
+        searcher = Timed(space, metric="loss", mode="min", storage=storage, study_name="study", num_trials=trials)
+        decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+        scheduler = TimedScheduler("evaluations", 1, REPORTS, 3, space, decisions)
+        scheduler.set_search_properties("loss", "min")
+        simulation = Simulation(searcher, scheduler, Curves(), CONCURRENT)
+        simulation.run()
+    return rows
+
+
 def train(trial: str, point: dict[str, Any], searcher: Any, scheduler: Any, stop: str) -> float:
     """Report as training would, until its end or until the scheduler stops it; returns the seconds that took."""
     begin = time.process_time()
@@ -156,7 +230,8 @@ def main() -> None:
     parser.add_argument("--one", choices=SAMPLERS, help=argparse.SUPPRESS)  # each in a process of its own, for memory
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one, min(options.trials, FEWER.get(options.one, options.trials)))))
+        trials = min(options.trials, FEWER.get(options.one, options.trials))
+        print(json.dumps(measure_auto(trials) if options.one == "auto" else measure(options.one, trials)))
         return
     rows = {}
     for name in options.samplers:

@@ -13,7 +13,11 @@ Other libraries than Optuna and Ray are in an environment of their own, in which
 
     make .venv/peers/.ready && .venv/peers/bin/python benchmarks/search_quality.py --methods sweeps smac hebo
 
-A table becomes a surrogate (a forest fitted to its curves), since random search exhausts half of a small table.
+A table becomes a surrogate (a forest fitted to its curves), since random search exhausts half of a small table. With
+``--pool`` every suggestion becomes the nearest configuration of the table that this search has not used (of
+``curves``: the most promising one), with the recorded values:
+
+    python benchmarks/search_quality.py --pool --table tables/taskset_*.parquet --budgets 10 20 40 --workers 1 4 16
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from curve_files import TUNING
+from optuna.samplers import BaseSampler
+from pool import Pool, PoolCandidates, PoolSampler, pool_problem
 from results_document import write_between_marks
 from search_problems import METRIC, Problem, hartmann_problems, table_problem
 from searched.methods import INSTALL, PEERS, installed, searched_by
@@ -48,6 +54,7 @@ from searched.regrets import (
 
 from sweeps.constants import PARAMETERS, STEPS
 from sweeps.search.budget import Usage
+from sweeps.simulate.curves import CurveSource
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
 
 ETA = 3
@@ -80,10 +87,9 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         from sweeps.search.schedulers.freeze_thaw import FreezeThaw
         from sweeps.search.schedulers.hyperband import Hyperband
 
-        config = TypeAdapter[Any](Sampler).validate_python(sampler)
-        searcher = OptunaSearcher(
-            problem.space, metric=METRIC, mode="min", sampler=build_sampler(config, seed, problem.space)
-        )
+        config, source = TypeAdapter[Any](Sampler).validate_python(sampler), problem.source(seed)
+        made_sampler = in_pool(build_sampler(config, seed, problem.space), problem, source)
+        searcher = OptunaSearcher(problem.space, metric=METRIC, mode="min", sampler=made_sampler)
         decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
         grace, longest = rungs_of(problem)
         budget = Budget(limit_s)
@@ -95,9 +101,20 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
             ),
             "none": FIFOScheduler,
         }[scheduler]()
-        return simulated(searcher, made, problem, seed, workers, budget)
+        return simulated(searcher, made, source, workers, budget)
 
     return Method(run, peer=peer)
+
+
+def in_pool(sampler: BaseSampler, problem: Problem, source: CurveSource) -> BaseSampler:
+    """A sampler of Optuna that suggests configurations of a pool, if the problem has one."""
+    from sweeps.search import CurveSampler
+
+    if not isinstance(source, Pool):
+        return sampler
+    if isinstance(sampler, CurveSampler):
+        sampler._candidates = PoolCandidates(source)  # noqa: SLF001 - it ranks them
+    return PoolSampler(sampler, problem.space, source)
 
 
 def middle(problem: Problem) -> dict[str, Any]:
@@ -130,14 +147,14 @@ class Budget:
 
 
 def simulated(
-    searcher: Any, scheduler: Any, problem: Problem, seed: int, workers: int, budget: Budget
+    searcher: Any, scheduler: Any, source: CurveSource, workers: int, budget: Budget
 ) -> tuple[Outcome, dict[int, Any]]:
     """Search in simulated time."""
     scheduler.set_search_properties(METRIC, "min")
     simulation = Simulation(
         searcher,
         scheduler,
-        problem.source(seed),
+        source,
         workers,
         exhausted=budget.exhausted,
     )
@@ -168,11 +185,15 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     def define(trial: Any) -> None:
         points.append(problem.space.sample(trial, lambda path: None))
 
+    import optuna
+
     points: list[dict[str, Any]] = []
-    searcher = Numbered(define, metric=METRIC, mode="min", seed=seed)
+    source = problem.source(seed)
+    sampler = in_pool(optuna.samplers.TPESampler(seed=seed), problem, source)  # Ray's own default
+    searcher = Numbered(define, metric=METRIC, mode="min", sampler=sampler)
     grace, _ = rungs_of(problem)
     scheduler = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
-    return simulated(searcher, scheduler, problem, seed, workers, Budget(limit_s))
+    return simulated(searcher, scheduler, source, workers, Budget(limit_s))
 
 
 def optuna_native(pruner: str) -> Method:
@@ -189,7 +210,8 @@ def optuna_native(pruner: str) -> Method:
             "halving": lambda: optuna.pruners.SuccessiveHalvingPruner(grace, ETA),
             "hyperband": lambda: optuna.pruners.HyperbandPruner(grace, longest, ETA),
         }
-        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=made[pruner]())
+        sampler = in_pool(optuna.samplers.TPESampler(seed=seed), problem, source)
+        study = optuna.create_study(sampler=sampler, pruner=made[pruner]())
         events: list[tuple[float, int, int]] = []
         trials, curves, points, reports = {}, {}, {}, []
 
@@ -266,6 +288,7 @@ class Source(NamedTuple):
     table: Path | None = None
     metric: str = ""
     mode: str = ""
+    is_pool: bool = False
 
 
 @functools.cache
@@ -273,6 +296,8 @@ def loaded(source: Source) -> Problem:
     """The problem; a table's surrogate is fitted once in each process."""
     if source.table is None:
         return next(problem for problem in hartmann_problems() if problem.name == source.name)
+    if source.is_pool:
+        return pool_problem(source.table, source.metric, source.mode)
     return table_problem(source.table, source.metric, source.mode)
 
 
@@ -283,6 +308,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=here, help="default: all that are installed")
     parser.add_argument("--problems", nargs="*", choices=functions, help="functions; default: all, without --table")
     parser.add_argument("--table", nargs="+", type=Path, default=[], help="Parquet files of learning curves")
+    parser.add_argument("--pool", action="store_true", help="tables are pools of configurations, without a surrogate")
     parser.add_argument("--metric", default="eval/loss", help="column of the tables to search for")
     parser.add_argument("--mode", choices=["min", "max"], default="min")
     parser.add_argument("--budgets", nargs="+", type=int, default=[10, 40, 160])
@@ -297,7 +323,7 @@ def main() -> None:
         parser.error(f"{', '.join(missing)}: not installed; {INSTALL}")
     chosen = functions if options.problems is None and not options.table else options.problems or []
     sources = [Source(name) for name in chosen]
-    sources += [Source(path.stem, path, options.metric, options.mode) for path in options.table]
+    sources += [Source(path.stem, path, options.metric, options.mode, options.pool) for path in options.table]
     try:
         known = read_results(options.to)
     except ValueError as error:
@@ -343,8 +369,6 @@ def written(found: Results, options: argparse.Namespace) -> str:
             parts += [
                 f"{title} (budget of {budget} full trainings, {workers} workers, {options.seeds} seeds), at the end:",
                 quality_table(found, options.methods, chosen, workers, budget),
-                "Mean over these problems, and the part of the budget that gives the best peer's regret at the end:",
-                progress_table(found, options.methods, peers_of(options.methods), chosen, workers, budget),
             ]
     return "\n\n".join([*parts, *([LEGEND] if BASELINE in options.methods else [])])
 

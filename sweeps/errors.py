@@ -29,6 +29,10 @@ class ConstraintViolated(ConfigError):
     """Sampled values that violate ``search.constraints``; the search samples others."""
 
 
+class AlreadyDone(ConfigError):
+    """Changes of a sweep that it has already, and after which it has ended."""
+
+
 class UnknownName(UserError):
     """A config, group option, key, verb or sweep that does not exist."""
 

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ def only_driver(
     machine: str | None = None,
     store: ObjectStore | None = None,
     patience_s: float = 0.0,
+    is_stalled: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Hold a sweep's folder, as its only driver.
 
@@ -70,6 +71,7 @@ def only_driver(
         machine: Identity of the machine; default: this one.
         store: Place of the sweep in an object store.
         patience_s: Maximum seconds to wait for another driver to end.
+        is_stalled: Whether the driver does not go on; it then gives no heartbeat.
 
     Raises:
         UserError: Another driver runs this sweep; two would train its trials twice.
@@ -84,7 +86,7 @@ def only_driver(
     try:
         _acquire(lock, sweep, patience_s)
         _wait_for_silence(file, sweep, machine, began + patience_s)
-        with _heartbeats(file, sweep, machine):
+        with _heartbeats(file, sweep, machine, is_stalled):
             yield
     finally:
         lock.release()
@@ -162,7 +164,7 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: flo
 
 
 @contextlib.contextmanager
-def _heartbeats(file: _DriverFile, sweep: str, machine: str) -> Iterator[None]:
+def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callable[[], bool]) -> Iterator[None]:
     me = {"id": uuid.uuid4().hex, "machine": machine, "pid": os.getpid()}
     closed = threading.Event()
     file.write({**me, "beat": 0})
@@ -175,7 +177,8 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str) -> Iterator[None]:
                 other = file.read()
                 if other is not None and other["id"] not in (me["id"], None):
                     _leave(sweep, other)
-                file.write({**me, "beat": count})
+                if not is_stalled():
+                    file.write({**me, "beat": count})
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()

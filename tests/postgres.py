@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -32,17 +33,27 @@ def program(name: str) -> str | None:
 def pytest_configure(config: pytest.Config) -> None:
     """Name the folder of this run's server, which is started when a test needs it."""
     if not hasattr(config, "workerinput"):
-        os.environ[FOLDER] = f"/tmp/sweeps-postgres-{os.getpid()}"  # `nobody` can't reach into pytest's own
+        name_folder()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop the server when all processes of the run have ended."""
     if not hasattr(config, "workerinput"):
-        folder = Path(os.environ[FOLDER])
-        if (folder / "port").exists():
-            _run("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.with_suffix(".lock").unlink(missing_ok=True)
+        remove_server()
+
+
+def name_folder() -> None:
+    """Let the server of this process and its children be in a folder of its own, when one needs it."""
+    os.environ[FOLDER] = f"/tmp/sweeps-postgres-{os.getpid()}"  # `nobody` can't reach into pytest's own
+
+
+def remove_server() -> None:
+    """Stop the server, if there is one, and remove its folder."""
+    folder = Path(os.environ[FOLDER])
+    if (folder / "port").exists():
+        run_program("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_suffix(".lock").unlink(missing_ok=True)
 
 
 class Postgres:
@@ -54,6 +65,7 @@ class Postgres:
             if is_new := not (folder / "port").exists():
                 _start(folder)
             port = (folder / "port").read_text()
+            self._folder = folder
             self._server = f"//sweeps:{PASSWORD}@127.0.0.1:{port}"
             self.uri = f"postgresql:{self._server}/postgres"
             if is_new:
@@ -64,6 +76,19 @@ class Postgres:
         name = f"test{time.time_ns()}_{os.getpid()}"
         self._create(name, template)
         return self._address(name)
+
+    def processes(self) -> list[psutil.Process]:
+        """The server and the processes of its connections."""
+        first = (self._folder / "data" / "postmaster.pid").read_text(encoding="ascii").split()[0]
+        return [psutil.Process(int(first)), *psutil.Process(int(first)).children()]
+
+    def stop(self) -> None:
+        """End it at once, without a word to those who use it: the next start recovers from its log."""
+        run_program("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
+
+    def start(self) -> None:
+        """Start it again."""
+        _serve(self._folder, int((self._folder / "port").read_text(encoding="ascii")))
 
     def _make_template(self) -> None:
         from sweeps.service.database.engine import open_database
@@ -89,21 +114,27 @@ def _start(folder: Path) -> None:
 
     folder.mkdir()
     (folder / "password").write_text(PASSWORD)
-    if _as_nobody():
+    if as_nobody():
         for path in (folder, folder / "password"):
             shutil.chown(path, "nobody")
     port = free_port()
-    settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
     where = ["-D", str(folder / "data")]
-    _run("initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password"))
-    _run("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
+    run_program(
+        "initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--no-sync", "--pwfile", str(folder / "password")
+    )
+    _serve(folder, port)
     (folder / "port").write_text(str(port))
 
 
-def _as_nobody() -> list[str]:
+def _serve(folder: Path, port: int) -> None:
+    settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
+    run_program("pg_ctl", "-D", str(folder / "data"), "-o", settings, "-l", str(folder / "log"), "-w", "start")
+
+
+def as_nobody() -> list[str]:
     return ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
 
 
-def _run(name: str, *arguments: str) -> None:
-    command = [*_as_nobody(), str(program(name)), *arguments]
+def run_program(name: str, *arguments: str) -> None:
+    command = [*as_nobody(), str(program(name)), *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")

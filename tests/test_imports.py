@@ -28,6 +28,7 @@ LAYERS: list[set[str]] = [
         "errors",
         "files",
         "html_table",
+        "printable",
         "redact",
         "suggestions",
         "wording",

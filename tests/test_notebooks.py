@@ -119,7 +119,7 @@ def test_from_python_there_is_a_function_for_every_verb_that_concerns_a_sweep(ch
 
     named_otherwise = {"show": "load", "report": "write_report", "conf": "confs", "list": "list_sweeps"}
     for_a_shell = {"init", "convert", "completion", "doctor", "submit", "replay"}
-    of_the_service = {"ui", "serve", "schedule", "token"}
+    of_the_service = {"ui", "serve", "schedule", "token", "backup", "restore"}
     verbs = {named_otherwise.get(verb, verb) for verb in app.commands if verb not in of_the_service | for_a_shell}
     missing = verbs - set(sweeps.__all__)
     assert missing == set()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import linecache
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +17,7 @@ from sweeps_train.config.command import PROGRAM_FOLDER
 START_FOLDER = "SWEEPS_START_FOLDER"
 """Environment variable of a trial: the folder in which its sweep was started."""
 _NOT_FOUND = ("FileNotFoundError", "No such file or directory", "not found", "does not exist")
+_IN_PROGRAM_FOLDER = re.compile(rf".*/trials/[^/]+/{PROGRAM_FOLDER}/")
 _QUOTED = re.compile(r"""(['"])([^'"]+)\1""")
 
 
@@ -47,7 +51,7 @@ def working_in(folder: Path) -> Iterator[Path]:
     environment.
 
     Raises:
-        FileNotFoundError: The block has not found a file; if the start folder has it, the message says so.
+        OSError: The block has not found a file; if the start folder has it, the message says so.
     """
     start = start_folder()
     os.environ[START_FOLDER] = str(start)
@@ -55,15 +59,56 @@ def working_in(folder: Path) -> Iterator[Path]:
     os.chdir(folder)
     try:
         yield start
-    except FileNotFoundError as error:
-        missing = error.filename
-        if not isinstance(missing, str) or Path(missing).is_absolute() or not (start / missing).exists():
+    except OSError as error:
+        # Libraries raise plain ones; subclasses are about something else, such as the end of a connection.
+        is_about_files = isinstance(error, FileNotFoundError) or type(error) is OSError
+        is_about_files = is_about_files and error.errno in (None, errno.ENOENT)
+        missing = _only_in(start, folder, _named_by(error)) if is_about_files else None
+        if missing is None:
             raise
         use = f"use sweeps_train.start_folder() / {missing!r}"
-        reason = f"{error.strerror} in {folder}, where the trial works; it is in {start}: {use}"
-        raise FileNotFoundError(error.errno, reason, missing) from error
+        reason = error.strerror if isinstance(error.filename, str) else str(error)
+        where = f"{reason}; the trial works in {folder}, and {missing} is in {start}: {use}"
+        raise FileNotFoundError(where) from error
     finally:
         os.chdir(before)
+
+
+def _named_by(error: OSError) -> Iterator[str]:
+    """Yield what may be the path that was not found: libraries seldom say it as Python does."""
+    if isinstance(error.filename, str):
+        yield error.filename
+        return
+    for _, name in _QUOTED.findall(str(error)):
+        yield name
+    yield str(error)  # as pandas
+    for call in reversed([*_calls(error)]):
+        yield from (name for _, name in _QUOTED.findall(call))
+
+
+def _calls(error: OSError) -> Iterator[str]:
+    """Yield the source of each call through which an error came, outermost first, except for those of libraries."""
+    at = error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        first, last, _, _ = next(itertools.islice(code.co_positions(), at.tb_lasti // 2, None))
+        if first is not None and last is not None and "site-packages" not in code.co_filename:
+            yield "".join(linecache.getline(code.co_filename, line) for line in range(first, last + 1))
+        at = at.tb_next
+
+
+def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
+    """Return the first name, relative to the trial's own folder, of what the start folder has and that one has not."""
+    for name in names:
+        relative = name.removeprefix(f"{folder}{os.sep}")
+        if (
+            relative
+            and not Path(relative).is_absolute()
+            and _exists(start / relative)
+            and not _exists(folder / relative)
+        ):
+            return relative
+    return None
 
 
 def as_seen_from_anywhere(value: Any, start: Path) -> Any:
@@ -92,7 +137,8 @@ def hint(lines: Iterable[str], start: Path) -> str:
         ''
     """
     for line in lines:
-        for _, name in _QUOTED.findall(line) if any(each in line for each in _NOT_FOUND) else ():
+        for _, quoted in _QUOTED.findall(line) if any(each in line for each in _NOT_FOUND) else ():
+            name = _IN_PROGRAM_FOLDER.sub("", quoted)
             if not Path(name).is_absolute() and _exists(start / name):
                 return (
                     f"{name} is in {start}, and the program works in the trial's own folder: give it "

@@ -26,6 +26,7 @@ from sweeps.cli import (  # noqa: F401
     serve,
     schedule,
     tokens,
+    backup,
     completion,
 )
 

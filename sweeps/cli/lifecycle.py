@@ -13,6 +13,7 @@ from sweeps.cli import remote
 from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, stdout, trial, verb
 from sweeps.cli.output import print_dry_run, print_json, register_model, say, typed, watched, write_model
 from sweeps.cli.source import Source, sweep_source
+from sweeps.errors import UserError
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
@@ -148,11 +149,14 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
         return
     from sweeps.plan.export import choose
     from sweeps.plan.retrain import plan_retraining
-    from sweeps.registry.names import check_model
+    from sweeps.registry.names import check_model, why_not_registered
 
     record = source.read(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
     model = None if no_register else register or record.conf
+    if model is not None and register is None and (reason := why_not_registered(plan.config)) is not None:
+        model = None
+        say(f"{reason}; `best {plan.name} --register NAME` does it if its checkpoints are folders of transformers")
     check_model(plan.config, model, alias, save_model, merged=merged)
     if dry_run:
         print_dry_run(plan, as_json=as_json)
@@ -165,7 +169,12 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
         if save_model is not None:
             write_model(again, again.best, save_model, merged=merged)
         if model is not None:
-            registered = register_model(again, again.best, model, alias, merged=merged)
+            try:
+                registered = register_model(again, again.best, model, alias, merged=merged)
+            except UserError as error:
+                again_without = f"python -m sweeps best {again.sweep} --register {model} --alias {alias}"
+                again_without += " --merge" if merged else ""
+                raise UserError(f"{error}; `{again_without}` registers it without another training") from error
     if as_json:
         print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
     else:

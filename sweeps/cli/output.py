@@ -96,10 +96,16 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
 
 def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:
     """Register a trial's model, with progress on stderr."""
+    from sweeps.registry.ownership import rights_of_process
     from sweeps.registry.register import register
 
     with contextlib.redirect_stdout(sys.stderr):
-        model = register(record, trial, name, alias, merged=merged, tell=lambda text: say(f"registering: {text}"))
+        model = register(
+            *(record, trial, name, alias),
+            merged=merged,
+            tell=lambda text: say(f"registering: {text}"),
+            rights=rights_of_process(),
+        )
     say(f"registered: version {model.version} of {name}, as {model.uri}")
     return model
 

@@ -94,6 +94,8 @@ def _show_trial(sweep: str, trial: str, source: Source, *, why: bool, as_json: b
         from sweeps.report.trial import trial_document
 
         record = source.read(sweep)
+        if not as_json:
+            record = record.settled()
         chosen = choose(record, trial)
         document = trial_document(record, chosen)
         if why:

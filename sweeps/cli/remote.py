@@ -82,10 +82,12 @@ def follow(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn
 
 
 def _print_outcome(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
-    if job["error"] is not None:
+    if job["error"] is not None and job["state"] != "stopped":
         raise SweepsError(job["error"])
     if job["state"] == "cancelled":
         raise UserError(f"{job['sweep']}: was removed from the queue before it started")
+    if job["error"] is not None:
+        say(f"{job['sweep']}: {job['error']}")
     outcome = client.outcome(job["id"])
     record = client.record(job["sweep"])
     if job["verb"] == "reproduce" and outcome is not None:

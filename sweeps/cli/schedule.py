@@ -161,7 +161,8 @@ def _save_paused(name: str, tokens: Sequence[str], config_dirs: Sequence[Path], 
 
     from sweeps.errors import ConfigError
     from sweeps.service.schedules.definition import find_definition
-    from sweeps.service.schedules.saved import enabled_text
+    from sweeps.service.schedules.saved import Owner
+    from sweeps.service.schedules.schedule_file import enabled_text
 
     config, definitions = _defined(tokens, config_dirs)
     saved, definition = _saved(config), find_definition(definitions, name)
@@ -171,7 +172,23 @@ def _save_paused(name: str, tokens: Sequence[str], config_dirs: Sequence[Path], 
     if not is_paused:
         replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
     changed = enabled_text(definition, text, is_enabled=not is_paused)
-    saved.write(name, changed, tag=tag, user=getuser(), now=time.time(), action="paused" if is_paused else "resumed")
+    action, owner = "paused" if is_paused else "resumed", Owner(definition.schedule.user, definition.schedule.project)
+    operators = [each.name for each in definitions.values() if not each.is_saved or each.replaces is not None]
+    named: dict[str, Any] = {"user": getuser(), "now": time.time(), "action": action, "owner": owner}
+    saved.write(name, changed, tag=tag, operators=operators, **named)
+    _note(config, f"schedule {action}", schedule=name)
+
+
+def _note(config: Service, action: str, **about: str | int) -> None:
+    """Add an entry to the audit log."""
+    from getpass import getuser
+
+    from sweeps.service.audit import Audit
+    from sweeps.service.auth.principal import Principal
+    from sweeps.service.clock import WallClock
+
+    audit = Audit(Path(config.output_dir).expanduser().absolute(), WallClock())
+    audit.note(Principal(getuser(), "admin"), action, **about)
 
 
 @verb("history", schedule)
@@ -308,6 +325,7 @@ def _queued(engine: Engine, config: Service, definition: Definition, *, as_json:
         if not is_served(connection, now - config.queue.dead_after_s):
             return False
         job = fire_now(connection, definition, now)
+    _note(config, "schedule fired", job=job.id, sweep=job.sweep, schedule=definition.name)
     if as_json:
         print_json(job.as_json())
     else:

@@ -32,7 +32,12 @@ def token() -> None:
 @verb("create", token)
 @of_service
 @click.option("--user", required=True, metavar="U", help="User of the token.")
-@click.option("--role", required=True, metavar="R", help="read, run or admin; each includes the ones before it.")
+@click.option(
+    "--role",
+    required=True,
+    metavar="R",
+    help="read, run or admin, each including the ones before it; or metrics.",
+)
 @click.option(
     "--project", "projects", metavar="P", multiple=True, help="Project whose sweeps the user may see, too. Repeatable."
 )
@@ -63,8 +68,9 @@ def create(
     lasts_s = None if expires is None else parse_age(expires, "--expires")
     if file is not None and file.exists():
         raise ConfigError(f"--file={file}: exists already; give one that does not")
-    with _database(tokens, config_dirs) as connection:
+    with _database(tokens, config_dirs, "token made") as (connection, noted):
         made, secret = of.create(connection, user, role, time.time(), projects=projects, label=label, lasts_s=lasts_s)
+        noted.append(made)
         if file is not None:
             _write(file, secret)
     say(f"token {made.id} of {made.user}, role {made.role}; it is shown once")
@@ -79,7 +85,7 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
     """List all tokens, also expired and revoked ones, without their secrets."""
     from sweeps.service.auth import tokens as of
 
-    with _database(tokens, config_dirs) as connection:
+    with _database(tokens, config_dirs, "") as (connection, _):
         found = of.list_tokens(connection)
     if as_json:
         print_json([each.as_json() for each in found])
@@ -94,23 +100,35 @@ def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) 
     """Revoke a token, and end the browser sessions that signed in with it: python -m sweeps token revoke 3"""
     from sweeps.service.auth import tokens as of
 
-    with _database(tokens, config_dirs) as connection:
+    with _database(tokens, config_dirs, "token revoked") as (connection, noted):
         revoked = of.revoke(connection, number, time.time())
+        noted.append(revoked)
     say(f"token {revoked.id} of {revoked.user} is revoked")
 
 
 @contextmanager
-def _database(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> Iterator[Connection]:
-    """Write transaction in the service's database."""
+def _database(
+    tokens: tuple[str, ...], config_dirs: tuple[Path, ...], action: str
+) -> Iterator[tuple[Connection, list[Token]]]:
+    """Write transaction in the service's database, and a list of the changed tokens for the audit log."""
+    from getpass import getuser
+
     from sweeps.compose.service import compose_service
+    from sweeps.service.audit import Audit
+    from sweeps.service.auth.principal import Principal
+    from sweeps.service.clock import WallClock
     from sweeps.service.database.engine import open_database, writing
 
-    engine = open_database(compose_service(tokens, config_dirs).database)
+    config, changed = compose_service(tokens, config_dirs), list["Token"]()
+    engine = open_database(config.database)
     try:
         with writing(engine) as connection:
-            yield connection
+            yield connection, changed
     finally:
         engine.dispose()
+    audit = Audit(Path(config.output_dir).expanduser().absolute(), WallClock())
+    for each in changed:
+        audit.note(Principal(getuser(), "admin"), action, **each.told())
 
 
 def _write(file: Path, secret: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,21 @@ def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+@contextlib.contextmanager
+def keeping_handler_of_sigterm() -> Iterator[None]:
+    """Let ``ray.init`` leave a handler of SIGTERM as it is. Ray's own exits wherever the main thread is, also inside of
+    a fork with logging's lock, for which the exit then waits for ever."""
+    from ray._private import utils
+
+    set_handler = utils.set_sigterm_handler
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        utils.set_sigterm_handler = lambda _: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = set_handler
+
+
 def forget_token() -> None:
     """Let this process read the token of Ray's authentication again from the environment or the home folder.
 
@@ -47,14 +63,31 @@ def forget_token() -> None:
 def groups_without_nodes() -> int:
     """Number of the placement groups of this driver's job that have found no room yet; Ray's public table has those of
     all jobs, and does not say whose they are."""
+    return sum(group.state == group.PENDING for group in _own_groups())
+
+
+def remove_orphaned_groups() -> None:
+    """Remove the placement groups of this driver's job whose actor is dead: Ray does so when the job ends."""
+    from ray import ActorID, PlacementGroupID
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    driver = ActorID.nil().binary()
+    for group in _own_groups():
+        is_orphan = group.creator_actor_dead and group.creator_actor_id != driver
+        if is_orphan and group.state != group.REMOVED:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
+
+
+def _own_groups() -> Iterator[Any]:
     import ray
     from ray._private.state import state
     from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
 
-    table = state._connect_and_get_accessor().get_placement_group_table()
-    groups = [PlacementGroupTableData.FromString(group) for group in table]
     own = ray.get_runtime_context().get_job_id()
-    return sum(group.creator_job_id.hex() == own and group.state == PlacementGroupTableData.PENDING for group in groups)
+    for group in state._connect_and_get_accessor().get_placement_group_table():
+        data = PlacementGroupTableData.FromString(group)
+        if data.creator_job_id.hex() == own:
+            yield data
 
 
 def unreserved_resources() -> dict[str, dict[str, float]]:

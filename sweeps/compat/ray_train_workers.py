@@ -5,13 +5,13 @@ Apart from ``ray_train``, since the broker's process needs no trainer, whose imp
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import ray
+
+from sweeps.compat.python_exit import run_exit_handlers
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,15 @@ def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     return actor.execute.remote(function, *arguments)
 
 
-def end_processes(workers: Sequence[WorkerProcess], within_s: float) -> None:
-    """Let workers end as Python programs do, with their exit handlers and their files written, before Ray Train kills
-    them.
+def let_exit(workers: Sequence[WorkerProcess], within_s: float) -> None:
+    """Let workers do what Python does when a program ends, before Ray Train kills them.
 
     Args:
         workers: Those of a group, whose training may still run.
-        within_s: Maximum seconds to wait for their end.
+        within_s: Maximum seconds to wait.
     """
-    here = ray.get_runtime_context().get_node_id()
-    for each in workers:
-        execute(each.actor, ray.actor.exit_actor)
-    elsewhere = [ping(each.actor) for each in workers if each.node_id != here]  # fails when Ray has let go of them
-    own = []
-    for each in workers:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            own += [psutil.Process(each.process_id)] if each.node_id == here else []
-    psutil.wait_procs(own, within_s)
-    if elsewhere:
-        ray.wait(elsewhere, num_returns=len(elsewhere), timeout=within_s)
+    exits = [execute(each.actor, run_exit_handlers) for each in workers]
+    ray.wait(exits, num_returns=len(exits), timeout=within_s)
 
 
 def health_check_error(failure: BaseException) -> BaseException | None:

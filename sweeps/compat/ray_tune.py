@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,23 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 
-def retry_in_the_same_actor(error: type[Exception]) -> None:
-    """Make Tune begin the next attempt of a trial in the actor of the one before, if its trainable has raised this
-    error; by itself, Tune starts another actor, whose process imports for seconds what this one has imported.
+def let_actors_live(error: type[Exception], *, ends_within_s: float) -> None:
+    """Make Tune begin the next attempt of a trial in the actor of the one before, if its trainable has raised an error
+    that leaves it intact, and let actors end by themselves when a search is over.
+
+    By itself, Tune starts another actor, whose process imports for seconds what this one has imported; and it kills the
+    last actors after 10 s, and with them their workers, which may write files as they end.
 
     Args:
         error: Raised by trainables that are intact, and whose ``reset_config`` begins the trial again.
+        ends_within_s: Maximum seconds for the last actors to end.
     """
 
     class Controller(TuneController):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
+
         def _try_recover(self, trial: Any, exc: Any) -> None:
             actor = self._trial_to_actor.get(trial)
             if actor not in self._started_actors or not isinstance(getattr(exc, "cause", None), error):

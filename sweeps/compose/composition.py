@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from sweeps.compose.derived import register_calc, without_prefix
 from sweeps.compose.dotted import MISSING, find, keys_of
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
-from sweeps.config.schedulers import NoScheduler
+from sweeps.config.schedulers import Scheduler
 from sweeps.errors import ConfigError
 
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^${},]*)(?:,[^${}]*)?\}")
@@ -118,11 +118,11 @@ class Composition:
         variants = {key: _unresolved_with(raw, changes) for key, raw in self.variants.items()}
         return replace(self, config=config, variants=variants, stages=[])
 
-    def without_scheduler(self) -> Composition:
-        """Return the same sweep, whose trials all train to their end."""
-        config = replace(self.config, search=replace(self.config.search, scheduler=NoScheduler(kind="none")))
+    def with_scheduler(self, scheduler: Scheduler) -> Composition:
+        """Return the same sweep with another scheduler."""
+        config = replace(self.config, search=replace(self.config.search, scheduler=scheduler))
         variants = {
-            key: {**raw, "search": {**raw["search"], "scheduler": {"kind": "none"}}}
+            key: {**raw, "search": {**raw["search"], "scheduler": asdict(scheduler)}}
             for key, raw in self.variants.items()
         }
         return replace(self, config=config, variants=variants)

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import yaml
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sweeps.compat.hydra import FileSource
+from sweeps.compose.distribution_kinds import remove_foreign_keys
 from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError
 
 _OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]")
 """A line whose indent, or the value after its key, begins with a character that looks like a blank."""
 _BOOLEAN_WORD = re.compile(r"[\[,-]\s*(on|off|yes|no)\s*($|[\],#])", re.IGNORECASE | re.MULTILINE)
+_WORD_AS_KEY = re.compile(r"(^|[{,?-])\s*(on|off|yes|no|true|false|null|~)\s*:", re.IGNORECASE | re.MULTILINE)
+_MEANT = {"tag:yaml.org,2002:bool": "a boolean", "tag:yaml.org,2002:null": "null"}
 
 _shipped: dict[Path, tuple[bytes, ConfigResult]] = {}
 """Content of the files that come with Sweeps, and what was read from them. To read them again takes a third of a
@@ -55,6 +58,10 @@ class CheckedFiles(FileSource):
         except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
             raise ConfigError(f"{_display_path(file)}: {explain(error)}") from None
         _check_mapping(file, loaded.config, is_sweep="/" not in config_path)
+        if isinstance(loaded.config, DictConfig) and not OmegaConf.is_interpolation(loaded.config, "space"):
+            space = loaded.config if config_path.startswith("space/") else loaded.config.get("space")
+            if isinstance(space, DictConfig):
+                remove_foreign_keys(space)
         return loaded
 
 
@@ -72,13 +79,14 @@ def _check_text(file: Path) -> None:
                 f"{_display_path(file)}: line {number}, column {found.end()}: has the character U+{ord(blank):04X} "
                 f"({unicodedata.name(blank)}), which YAML does not treat as a space; replace it with a normal space"
             )
-    if _BOOLEAN_WORD.search(text) is not None:
+    if _BOOLEAN_WORD.search(text) is not None or _WORD_AS_KEY.search(text) is not None:
         _check_words(file, yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def _check_words(file: Path, node: yaml.Node | None) -> None:
     if isinstance(node, yaml.MappingNode):
-        for _, value in node.value:
+        for key, value in node.value:
+            _check_key(file, key)
             _check_words(file, value)
     if isinstance(node, yaml.SequenceNode):
         words = [each for each in node.value if _is_boolean_word(each)]
@@ -90,6 +98,15 @@ def _check_words(file: Path, node: yaml.Node | None) -> None:
             )
         for each in node.value:
             _check_words(file, each)
+
+
+def _check_key(file: Path, node: yaml.Node) -> None:
+    meant = _MEANT.get(node.tag) if isinstance(node, yaml.ScalarNode) and not node.style else None
+    if meant is not None:
+        raise ConfigError(
+            f"{_display_path(file)}: line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: the key "
+            f"{node.value} is {meant} to YAML; write '{node.value}' in quotes"
+        )
 
 
 def _is_boolean_word(node: yaml.Node) -> bool:

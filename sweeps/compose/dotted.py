@@ -18,6 +18,14 @@ def find(values: Any, path: str) -> Any:
     return values
 
 
+def replace_at(values: Any, path: str, value: Any) -> None:
+    """Replace the value that there is at a path."""
+    *sections, name = keys_of(values, path) or [path]
+    for section in sections:
+        values = values[section]
+    values[name] = value
+
+
 def keys_of(values: Any, path: str) -> list[str] | None:
     """Return the keys that lead to the value at a path, of which one may have dots itself; None if there is no value.
 

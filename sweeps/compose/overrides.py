@@ -22,8 +22,9 @@ from sweeps.errors import ConfigError
 Overrides = Sequence[str] | Mapping[str, Any]
 """Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
 
-_OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.(-[\w-]+)=(.*)", re.DOTALL)
-"""Override of an option such as ``task.options.--lr``: a key that Hydra's grammar has in mappings only."""
+_OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.((?<=options\.)\+*[\w./@-]+=|-[\w-]+)=(.*)", re.DOTALL)
+"""Override of an option such as ``task.options.--lr`` or ``task.options.lr=``: a key that Hydra's grammar has in
+mappings only."""
 FUNCTIONS = "choice|interval|range|glob|tag|int|float|sort|shuffle"
 """Functions of Hydra's grammar whose value is a range."""
 _RANGE = re.compile(rf"({FUNCTIONS})\(.*\)", re.DOTALL)
@@ -36,21 +37,38 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
     """Parse overrides.
 
     Raises:
-        ConfigError: A token is not an override.
+        ConfigError: Tokens are not overrides, with a line for each.
     """
     parser = OverridesParser.create()
     parsed: list[Override] = []
+    mistakes: list[str] = []
     for token in tokens:
         try:
-            override = parser.parse_override(_OPTION.sub(r"\1={\2: \3}", token))
-        except HydraException as error:
-            raise ConfigError(_explained(token, first_line(error), before=parsed[-1:])) from None
-        if not override.key_or_group:
-            raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
-        if override.is_sweep_override():
-            _check_choices(override)
-        parsed.append(override)
+            parsed.append(_parse(parser, token, before=parsed[-1:]))
+        except ConfigError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
     return parsed
+
+
+def _parse(parser: OverridesParser, token: str, before: Sequence[Override]) -> Override:
+    try:
+        override = parser.parse_override(_OPTION.sub(_as_mapping, token))
+    except HydraException as error:
+        raise ConfigError(_explained(token, first_line(error), before)) from None
+    if not override.key_or_group:
+        raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
+    if override.is_sweep_override():
+        _check_choices(override)
+    return override
+
+
+def _as_mapping(option: re.Match[str]) -> str:
+    """Return ``task.options={--lr: 0.1}`` for ``task.options.--lr=0.1``."""
+    key, name, value = option.groups()
+    escaped = name.replace("=", r"\=")
+    return f"{key}={{{escaped}: {value}}}"
 
 
 def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
@@ -77,6 +95,11 @@ def _fix(key: str, value: str, reason: str) -> str:
     """Say how a value is written that Hydra's grammar does not read."""
     if not key.isascii():
         return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
+    if key.endswith(" "):
+        return f"; write it without blanks around =: {shlex.quote(f'{key.strip()}={value.strip()}')}"
+    if value.startswith("="):
+        single = f"{key}={value.lstrip('= ')}"
+        return f"; write one =: {shlex.quote(single)}"
     functions = ""
     if reason.startswith("Unknown function"):
         functions = f"; the functions are {FUNCTIONS.replace('|', ', ')}"

@@ -145,6 +145,8 @@ def _searched(key: str, value: Any) -> str:
 def _as_text(detail: Mapping[str, Any], key: str) -> str:
     """Say how a text that looks like a number or a boolean is written, such as the name of a folder."""
     value = detail["input"]
+    if key.endswith(".[key]") or (not isinstance(value, str) and str(value) == key.rpartition(".")[2]):
+        return f"; it is the name of a key: write it in quotes, as in '{value}': VALUE"
     if detail["type"] != "string_type" or not isinstance(value, bool | int | float):
         return ""
     text = json.dumps(str(value).lower() if isinstance(value, bool) else str(value))

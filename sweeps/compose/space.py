@@ -9,6 +9,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from sweeps.compose.composition import resolve
+from sweeps.compose.distribution_kinds import FOREIGN, of_its_kind
 from sweeps.compose.dotted import find
 from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
@@ -21,6 +22,14 @@ from sweeps.suggestions import did_you_mean
 DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 
 
+def first_value(distribution: Any) -> Any:
+    """Return a value of a distribution, which may not be a valid one; None if it shows none."""
+    if not isinstance(distribution, Mapping):
+        return None
+    choices = distribution.get("choices")
+    return choices[0] if isinstance(choices, list) and choices else distribution.get("low", distribution.get("value"))
+
+
 def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a space by dotted path: ``{train: {lr: {type: float}}}`` means ``{train.lr: {type: float}}``."""
     flat: dict[str, Any] = {}
@@ -29,7 +38,7 @@ def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if _is_section(value):
             flat.update(flatten_space(value, f"{path}."))
         elif value is not None:  # null removes a path from the space
-            flat[path] = dict(value) if isinstance(value, Mapping) else value
+            flat[path] = of_its_kind(value) if isinstance(value, Mapping) else value
     return flat
 
 
@@ -58,7 +67,10 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         if space.pop(path, None) is None:
             raise UnknownName(f"~space.{path}: the space has no such path{did_you_mean(path, space)}")
     elif owner in space:
-        space[owner] = {**space[owner], name: value}
+        changed = {**space[owner], name: value}
+        if name == "type" and value != space[owner].get("type"):
+            changed |= dict.fromkeys(FOREIGN.get(str(value), ()))
+        space[owner] = of_its_kind(changed)
     elif isinstance(value, Mapping):
         before = space.get(path, {})
         same_kind = value.get("type", before.get("type")) == before.get("type")

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from sweeps.compat.hydra import compose_without_hydra
 from sweeps.compose.composition import Composition, Variant, resolve
 from sweeps.compose.config_modules import import_config_modules
-from sweeps.compose.dotted import set_name_with_dots
+from sweeps.compose.dotted import find, replace_at, set_name_with_dots
 from sweeps.compose.hydra_messages import explain
 from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal
 from sweeps.compose.option_spaces import joined_space
@@ -25,7 +25,14 @@ from sweeps.compose.overrides import check_option, hydra_token, parse_overrides,
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_integer, options_of
+from sweeps.compose.space import (
+    change_space,
+    check_group_conditions,
+    first_value,
+    flatten_space,
+    is_integer,
+    options_of,
+)
 from sweeps.compose.stages import stage_changes
 from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
 from sweeps.suggestions import did_you_mean
@@ -78,6 +85,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             elif each in ranges:
                 options = search_path.options(path) if path in groups else None
                 space[path] = distribution_of_range(each, options, partial(is_integer, base, path))
+        _give_searched(base, space)
         base["space"] = space
         config = read_config(resolve(base))
 
@@ -112,6 +120,13 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         fixed=[path for path in fixed if path not in space],
         stages=stages,
     )
+
+
+def _give_searched(base: dict[str, Any], space: Mapping[str, Any]) -> None:
+    """Let values that must be given, and are searched, be their first choice."""
+    for path, distribution in space.items():
+        if find(base, path) == "???" and (first := first_value(distribution)) is not None:
+            replace_at(base, path, first)
 
 
 def _combinations(searched: Mapping[str, Sequence[str]]) -> list[Variant]:

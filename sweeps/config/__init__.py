@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking, WorkerRange
+from sweeps.config.schedulers import AshaScheduler
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
 from sweeps.constants import COST, GPU_HOURS
@@ -206,6 +207,10 @@ class SweepConfig:
     def in_pool(self, name: str | None) -> SweepConfig:
         """Return the config of a trial that runs in a pool; None without pools."""
         return self if name is None else replace(self, scaling=replace(self.scaling, pool=name))
+
+    def without_pauses(self) -> SweepConfig:
+        """Return the config of a trial that the scheduler stops, but never pauses."""
+        return replace(self, search=replace(self.search, scheduler=AshaScheduler(kind="asha")))
 
     def with_workers(self, number: int) -> SweepConfig:
         """Return the config of a trial with a fixed number of workers."""

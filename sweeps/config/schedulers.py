@@ -65,6 +65,23 @@ class FreezeThawScheduler:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class AutomaticScheduler:
+    """``freeze_thaw`` where a trial can be paused at little cost, and ``asha`` where it cannot. Decided from the config
+    where that tells, and else measured at the first trials."""
+
+    kind: Literal["auto"]
+    resource: Resource = "evaluations"
+    """Unit of the rungs."""
+    grace: PositiveFloat = 1
+    """Position of the first rung, which every trial reaches."""
+    longest: PositiveFloat | None = None
+    """Length of a whole trial; default: computed from the config if possible, else that of the first finished one."""
+    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
+    """Distance between rungs, which are at grace, grace * eta, ...; where trials are stopped and not paused, one in eta
+    continues."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class MedianScheduler:
     """Median stopping (Golovin et al., 2017): a trial ends when its best value so far is worse than the median of the
     other trials' running averages at the same point."""
@@ -120,7 +137,8 @@ class NoScheduler:
 
 
 Scheduler = Annotated[
-    AshaScheduler
+    AutomaticScheduler
+    | AshaScheduler
     | HyperbandScheduler
     | FreezeThawScheduler
     | MedianScheduler

@@ -139,14 +139,19 @@ class Search:
             raise ValueError(f"metric={self.metric} names one twice; name each once")
 
     @property
-    def pauses_trials(self) -> bool:
-        """Whether the scheduler pauses trials and continues them later."""
+    def must_pause(self) -> bool:
+        """Whether the scheduler cannot do without pausing trials and continuing them later."""
         return self.scheduler.kind in ("hyperband", "freeze_thaw", "pbt", "pb2")
+
+    @property
+    def pauses_trials(self) -> bool:
+        """Whether the scheduler pauses trials and continues them later, or may do so."""
+        return self.must_pause or self.scheduler.kind == "auto"
 
     @property
     def judges_trials(self) -> bool:
         """Whether the scheduler may stop a trial at a report without pausing it."""
-        return self.scheduler.kind in ("asha", "median")
+        return self.scheduler.kind in ("auto", "asha", "median")
 
     @property
     def copies_trials(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -30,6 +30,9 @@ class Queue:
     """Maximum number of queued sweeps of one user."""
     restarts: NonNegativeInt = 3
     """Maximum number of automatic restarts of a sweep whose process has died or whose machine was restarted."""
+    max_hours: PositiveFloat | None = None
+    """Maximum hours from the start of a job until the service ends it, also if it hangs; default: no limit. A submitter
+    may set a lower one (``max_hours``); ``search.stop.wall_hours`` ends a search in good order before."""
     keep_jobs_days: PositiveInt = 400
     """Days for which an ended job is kept; longer if its sweep is still in the tracking store."""
     keep_logs_days: PositiveInt = 90
@@ -52,6 +55,9 @@ class Log:
     """Size in MiB at which the log file is rotated."""
     files: Annotated[int, Field(ge=2)] = 5
     """Maximum number of log files, including the current one."""
+    format: Literal["text", "json"] = "text"
+    """``json``: each message is a line of JSON, on standard error as well, with the ids of the job, sweep and schedule
+    that it is about."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -17,7 +17,7 @@ from sweeps.convert.conversion import MISSING, Conversion
 from sweeps.convert.distributions import Converted
 from sweeps.convert.source_file import SourceFile, as_number
 from sweeps.errors import ConfigError
-from sweeps.scaffold.hydra_options import config_of
+from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL, config_of
 
 AT = ("hydra", "sweeper")
 DIRECTIONS = {"minimize": "min", "maximize": "max"}
@@ -196,8 +196,7 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
     conversion.command = [
         "python",
         f"{{{APPLICATION}}}" if application is None else str(application),
-        # Hydra names its folder by the second, and trials may start in the same one.
-        "hydra.run.dir={trial.folder}/hydra",
+        HYDRA_FOLDER_OF_TRIAL,
         *(f"{name}={{{name.lstrip('+')}}}" for name in overrides),
     ]
 

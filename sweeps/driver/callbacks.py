@@ -7,6 +7,7 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
+from sweeps.driver.progress import SEARCHES_WITHIN_S, expect_progress
 from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
 from sweeps.driver.searcher import SweepSearcher
@@ -26,6 +27,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._room = (0, 0, 0)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
+        expect_progress(SEARCHES_WITHIN_S)
         over = self._searcher.ended_because is not None
         if over is not self._search_over:
             self._search_over = over

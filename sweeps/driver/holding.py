@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
+from sweeps.driver.progress import is_stalled
 from sweeps.errors import SweepsError, Undelivered, UserError
 from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_FILE, PATIENCE, is_held, only_driver
@@ -76,7 +77,9 @@ def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
     with contextlib.ExitStack() as stack:
         try:
             patience_s = float(os.environ.get(PATIENCE) or 0)
-            stack.enter_context(only_driver(plan.folder, plan.name, store=plan.store, patience_s=patience_s))
+            stack.enter_context(
+                only_driver(plan.folder, plan.name, store=plan.store, patience_s=patience_s, is_stalled=is_stalled)
+            )
             copy = None if plan.store is None else stack.enter_context(_mirrored(plan, plan.store))
         except OSError as error:
             if plan.store is None:

@@ -59,7 +59,9 @@ class RequestHandler:
         self._capacity.refit(extended)
         state = self._session.state
         state.extend(extended.composition, extended.num_trials)
-        self._session.recorder.record_config(extended.composition.as_yaml(), extended.num_trials)
+        self._session.recorder.record_config(
+            extended.composition.as_yaml(), extended.num_trials, extended.points.num_points
+        )
         if state.stage is None:
             cast("OptunaSearcher", self._limiter.searcher).num_trials = extended.config.search.num_trials
         return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {state.concurrent} at once"

@@ -13,11 +13,12 @@ from sweeps.driver.cluster import joined_cluster
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.holding import bring_reports, held, make_folder, remove_folder
+from sweeps.driver.progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
 from sweeps.driver.provenance import record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.signals import ShutdownSignals
+from sweeps.driver.signals import ShutdownSignals, ended_by_signals
 from sweeps.driver.startup import (
     adapt_study,
     announce_start,
@@ -62,6 +63,7 @@ MAX_AT_START = 3
 """Maximum number of configs whose memory is computed while Ray starts."""
 
 
+@ended_by_signals()
 def run(plan: Plan, view: View) -> SweepRecord:
     """Run a new sweep to its end, or until a person stops it.
 
@@ -71,6 +73,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     config, view = plan.config, GuardedView(view)
     plan.check_hub()
     make_folder(plan)
+    expect_progress(STARTS_WITHIN_S)
     began = time.monotonic()
     try:
         earlier = plan.warm_start  # a mistake in it is reported before Ray starts
@@ -105,6 +108,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     return finish(plan)
 
 
+@ended_by_signals()
 def resume(plan: Plan, view: View) -> SweepRecord:
     """Resume a sweep that has ended, or whose driver has died.
 
@@ -115,6 +119,7 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     """
     config, view = plan.config, GuardedView(view)
     with contextlib.chdir(plan.working_folder):
+        expect_progress(STARTS_WITHIN_S)
         with held(plan) as copy:
             began = time.monotonic()
             announce_start(plan, view, resumed=True)
@@ -170,6 +175,7 @@ def _search_and_record(
     finally:
         if provenance is not None:
             provenance.join(PROVENANCE_WITHIN_S)
+        expect_progress(SEARCHES_WITHIN_S + plan.config.tracking.patience_s)
         # `resume`, which the message of the error names, also delivers what MLflow has not taken.
         with contextlib.suppress(Undelivered) if failed else contextlib.nullcontext():
             close_record(plan, recorder, status)

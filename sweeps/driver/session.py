@@ -43,6 +43,8 @@ class Session:
         """Called by the event loop again and again; each decides itself whether there is something to do."""
         self._publish_at = 0.0
         self._closed = threading.Event()
+        self._changes: list[Change] = []
+        """Changes that the event loop has taken from the queue; an end that cannot be recorded now is tried again."""
         self._error: Exception | None = None
         """Error that has ended the event loop."""
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
@@ -62,7 +64,8 @@ class Session:
         if self._error is not None:
             raise self._error
         with self._ended_by_failed_storage():
-            self.lifecycle.process(self.lifecycle.queued())  # those that came after the cluster was gone
+            # Those that came after the cluster was gone, or when the disk took nothing.
+            self.lifecycle.process([*self._changes, *self.lifecycle.queued()])
             self._publish()
 
     def wait_for_ends(self) -> bool:
@@ -85,7 +88,6 @@ class Session:
     def _take_events(self) -> None:
         import ray
 
-        changes: list[Change] = []
         until = math.inf
         while True:
             closing = self._closed.is_set()
@@ -93,8 +95,9 @@ class Session:
             if not self._waits(until):
                 # A trial's workers post everything before Tune hears of its end: draining after taking the queue of
                 # ends cannot miss an event.
-                changes = [*changes, *self.lifecycle.queued()]
-            timeout = 0.01 if closing or changes else DRAIN_TIMEOUT_S
+                self._changes += self.lifecycle.queued()
+            disk_is_fine = self.state.shutdown.storage_failure is None
+            timeout = 0.01 if closing or (self._changes and disk_is_fine) else DRAIN_TIMEOUT_S
             with self._ended_by_failed_storage():  # the events are in the trials' report logs, too
                 try:
                     self._take_posted(timeout)
@@ -106,8 +109,7 @@ class Session:
             if self._waits(until):
                 continue
             with self._ended_by_failed_storage():
-                self.lifecycle.process(changes)
-            changes = []
+                self.lifecycle.process(self._changes)
             with self._ended_by_failed_storage():
                 self._show(now=closing)
             if closing and self.lifecycle.is_idle:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 from sweeps.driver.shutdown import EarlyEnd
 from sweeps.driver.state import SweepState
@@ -15,10 +17,32 @@ STOP_WITHIN_S = 6.0
 """Maximum seconds for trials to save their state, when the whole sweep ends."""
 REPEATED_S = 1.0
 """Seconds until a main thread that has not left is interrupted again."""
+SOON_S = 0.02
+"""Seconds until a main thread that could not be interrupted is asked again."""
+SAFE_WITHIN_S = 5.0
+"""Maximum seconds until it is interrupted wherever it is, as it may be waiting there for ever."""
+_UNSAFE = {
+    *(("subprocess", "_execute_child"), ("multiprocessing.popen_fork", "_launch")),
+    *(("multiprocessing.util", "spawnv_passfds"), ("logging", "_acquireLock"), ("logging", "_releaseLock")),
+    *(("logging", "acquire"), ("logging", "release")),
+}
+"""Functions that fork a process or hold a lock of logging. Python swallows what is raised in what it calls around a
+fork, such as the release of that lock: the next line that is logged would wait for ever."""
+_IMPORTING = {"importlib._bootstrap", "_frozen_importlib"}
+"""Modules with the lock of all imports, as innermost frames: the next import of another thread would wait for ever."""
+_LOCKING = {"__enter__", "__exit__", "acquire", "release"}
+"""Names of innermost functions in which a lock may be acquired, and not yet be released by what follows."""
 
 
 class LeaveNow(KeyboardInterrupt):
     """Raised in the main thread by a signal. Ray lets only an interrupt from the keyboard end a call of its own."""
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the driver while it starts or ends; during the search ``ShutdownSignals`` has them."""
+    with _handling(_leave_when_safe):
+        yield
 
 
 class ShutdownSignals:
@@ -60,28 +84,71 @@ class ShutdownSignals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-        before = {number: signal.signal(number, self._on_signal) for number in numbers}
-        self._listens = True
-        try:
-            if not self._state.shutdown.has_cluster:  # lost before anybody listened
-                _interrupt_now()
-            yield
-        except BaseException:  # LeaveNow may come out of Ray's own code as another error
-            if self._state.shutdown.status is None:
-                raise
-        finally:
-            self._listens = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with _handling(self._on_signal):
+            self._listens = True
+            try:
+                if not self._state.shutdown.has_cluster:  # lost before anybody listened
+                    _interrupt_now()
+                yield
+            except BaseException:  # LeaveNow may come out of Ray's own code as another error
+                if self._state.shutdown.status is None:
+                    raise
+            finally:
+                self._listens = False
 
-    def _on_signal(self, *_: object) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._listens:
             return
         if self._state.shutdown.status is not None:
-            raise LeaveNow
+            _leave_when_safe(number, frame)
+            return
         self.begin_shutdown("interrupted", "; Ctrl-C again leaves at once")
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals in the main thread; other threads get none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def _leave_when_safe(_: int, frame: FrameType | None) -> None:
+    """Leave, or try again soon where an exception would keep a lock for ever; but not for ever."""
+    if _is_unsafe(frame):
+        _Waiting.since = _Waiting.since or time.monotonic()
+        if time.monotonic() < _Waiting.since + SAFE_WITHIN_S:
+            signal.setitimer(signal.ITIMER_REAL, SOON_S, signal.getitimer(signal.ITIMER_REAL)[1])
+            return
+    _Waiting.since = None
+    raise LeaveNow
+
+
+class _Waiting:
+    since: float | None = None
+    """Time of the first signal that has not been obeyed, by the monotonic clock."""
+
+
+def _is_unsafe(frame: FrameType | None) -> bool:
+    """Whether the main thread holds a lock that an exception would not release."""
+    if frame is not None and (_module(frame) in _IMPORTING or frame.f_code.co_name in _LOCKING):
+        return True
+    while frame is not None:
+        if (_module(frame), frame.f_code.co_name) in _UNSAFE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
 
 
 def _interrupt_now() -> None:

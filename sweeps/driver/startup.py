@@ -51,8 +51,8 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
     if not resumed:
         search, fit_here = plan.config.search, plan.local_fit
         placement = "" if fit_here is None else f"; {fit_here.describe()}"
-        how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
-        view.starting(f"{plan.name}: {counted(plan.num_trials, 'trial')}, {search.objectives}{placement}; {how}")
+        trials = counted(plan.num_trials, "trial")
+        view.starting(f"{plan.name}: {trials}, {search.objectives}{placement}; {plan.search_summary}")
         for stage in plan.stages:
             view.starting(f"{plan.name}: before them {stage.describe()}")
         notes = plan.notes
@@ -168,6 +168,7 @@ def open_recorder(
         copy=copy,
         config_yaml=plan.composition.as_yaml(),
         planned=plan.num_trials,
+        points=plan.points.num_points,
         command=plan.command,
         description=f"`{plan.command}`",
         parameters=[path for path in plan.space if not isinstance(plan.space[path], ConstantDistribution)],

@@ -144,9 +144,9 @@ class SweepState:
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""
-        running = [each for each in self.all_trials if each.state == "running"]
+        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
         if self.fit.is_elastic:
-            held = [len(each.spans[-1].workers) if each.holds and each.spans else 0 for each in running]
+            held = [len(each.spans[-1].workers) if each.spans else 0 for each in running]
             empty = max(0, self.places - sum(held))
         else:
             held = [self.fit.of(each.pool).num_workers for each in running]

@@ -225,20 +225,21 @@ class TrialLifecycle:
         return not self._queue
 
     def process(self, changes: list[Change]) -> None:
-        """Show and record changes.
+        """Show and record changes, and remove them from the list one by one.
 
         Raises:
-            StorageFailed: An end cannot be recorded.
+            StorageFailed: An end cannot be recorded; it is the first one that is left in the list.
         """
-        for change in changes:
-            match change:
-                case Finished():
-                    self._finish(change)
+        while changes:
+            match changes[0]:
+                case Finished() as end:
+                    self._finish(end)
                 case Retried(trial, reason):
                     failure = self._state.trials[trial].failure or f"trial {trial}: {reason}"
                     self._state.announce(f"{failure}; it is tried again, from its newest checkpoint if it has one")
                 case Line(text):
                     self._state.announce(text)
+            del changes[0]
 
     def _finish(self, end: Finished) -> None:
         state = self._state

@@ -11,7 +11,8 @@ import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
-from sweeps.compat.ray_tune import retry_in_the_same_actor
+from sweeps.compat.ray_tune import let_actors_live
+from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
 from sweeps.driver.notebook import is_notebook
@@ -23,6 +24,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
+from sweeps.runtime.worker_group import CLOSED_WITHIN_S
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog
@@ -54,13 +56,14 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
         ),
         num_trials=lambda: searcher.num_trials or config.search.num_trials,
         remaining_s=session.state.budget_left_s,
+        announce=session.state.announce,
     )
     return _tuner(plan, session, limiter, context, scheduler, LifecycleCallback(session, searcher))
 
 
 def build_repeats_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
     """Build the tuner that trains the best trials of a plan's search again, to their end."""
-    context = replace(context, composition=context.composition.without_scheduler())
+    context = replace(context, composition=context.composition.with_scheduler(NoScheduler(kind="none")))
     callback = LifecycleCallback(session, cast("RepeatSearcher", limiter.searcher))
     return _tuner(plan, session, limiter, context, None, callback)
 
@@ -74,7 +77,7 @@ def _tuner(
     callback: LifecycleCallback,
 ) -> tune.Tuner:
     config = plan.config
-    retry_in_the_same_actor(TrialFailed)
+    let_actors_live(TrialFailed, ends_within_s=CLOSED_WITHIN_S + config.ends_within_s)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),

@@ -14,7 +14,7 @@ from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.runtime.attachment import TrialSoFar
-from sweeps.runtime.checkpoint_layout import checkpoint_folders, newest_step
+from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import REPORT_LOG_FILE, read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
@@ -164,16 +164,15 @@ class WorkerEvents:
     def _take_move(self, status: TrialStatus, event: Ended, reason: str) -> None:
         """Take the end of workers whose trial goes on with others."""
         self._record_break(status, event.timestamp_ms / 1000, reason, moved=True)
-        if event.error is None:  # their last checkpoint was at no evaluation, and so was not announced
-            folders = checkpoint_folders(self._state.folder / "trials", event.trial)
-            saved = [status.saved_step, *map(newest_step, folders)]
-            status.saved_step = max((step for step in saved if step is not None), default=None)
         why = "" if event.error in (None, reason) else f" ({event.error})"
         kept = status.kept(is_lost=event.error is not None)
         self._state.announce(f"trial {event.trial} {kept}{why}, and goes on with other workers: {reason}")
 
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}
+        if event.saved_step is not None:
+            status.saved_step = event.saved_step
+            self._recorder.trials.saved(event.trial, event.saved_step)
         ended = event.timestamp_ms / 1000
         if status.spans and status.spans[-1].ended is None:
             status.spans[-1] = replace(status.spans[-1], ended=ended)
@@ -185,17 +184,20 @@ class WorkerEvents:
         elif event.moved is not None:
             self._take_move(status, event, event.moved)
         elif event.error is not None:
-            if event.suspected:
-                self._state.suspected.put(event.suspected)
-            attempt = self._record_break(status, ended, event.error, moved=False)
-            if event.failure is not None:
-                self._save_tracebacks(event.trial, attempt, [event.failure, *event.others])
-            for rank, record in enumerate(event.flight_records):
-                if record is not None:
-                    self._save(event.trial, flight_record_name(attempt, rank), record)
-            status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
-            if mentions_storage_failure(event.error, self._state.folder):
-                self._state.shutdown.storage_has_failed(StorageFailed(self._state.folder, event.error))
+            self._take_failure(status, event, event.error)
+
+    def _take_failure(self, status: TrialStatus, event: Ended, error: str) -> None:
+        if event.suspected:
+            self._state.suspected.put(event.suspected)
+        attempt = self._record_break(status, event.timestamp_ms / 1000, error, moved=False)
+        if event.failure is not None:
+            self._save_tracebacks(event.trial, attempt, [event.failure, *event.others])
+        for rank, record in enumerate(event.flight_records):
+            if record is not None:
+                self._save(event.trial, flight_record_name(attempt, rank), record)
+        status.failure = f"trial {event.trial}: attempt {attempt} failed: {error}"
+        if mentions_storage_failure(error, self._state.folder):
+            self._state.shutdown.storage_has_failed(StorageFailed(self._state.folder, error))
 
     def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> int:
         """Record that an attempt has failed or moved; returns its number."""

@@ -12,6 +12,8 @@ from sweeps.wording import counted
 
 ALL_STARTED = re.compile(r"[\d,]+ trials? (was|were) started")
 BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
+WIDER = "space.PATH.high=VALUE"
+"""Change of a sweep that has tried every point of its space; the user replaces PATH and VALUE."""
 RULE = re.compile(r"search\.stop\.[a-z_]+")
 
 
@@ -33,7 +35,7 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
     by_rule = bool(ended) and ALL_STARTED.match(ended) is None
     counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
     why = f" ({ended})" if by_rule else ""
-    change, effect = _change(ended, planned) if by_rule else _more_trials(planned)
+    change, effect = extension(ended, planned, plan.points.num_points)
     return (
         f"{record.sweep} has {record.status}: {counts} of {counted(planned, 'trial')}{why}. "
         "Nothing is left to resume.\n"
@@ -41,14 +43,19 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
     )
 
 
-def _more_trials(planned: int) -> tuple[str, str]:
-    return f"search.num_trials={2 * planned}", f"starts {counted(planned, 'more trial')}"
+def extension(ended: str, planned: int, points: int | None) -> tuple[str, str]:
+    """Return the override with which ``extend`` gives a sweep more to do, and its effect.
 
-
-def _change(ended: str, planned: int) -> tuple[str, str]:
-    """Return the override with which ``extend`` continues a search that ended for this reason, and its effect."""
+    Args:
+        ended: Why it started no further trial; empty if that is not known.
+        planned: Number of trials that it can start.
+        points: Number of all points of a small space or grid; None of any other space.
+    """
     if (budget := BUDGET.match(ended)) is not None:
         return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and continues"
     if (rule := RULE.search(ended)) is not None:
         return f"{rule[0]}=null", f"removes this rule and continues, up to {counted(planned, 'trial')}"
-    return "space.PATH.high=VALUE", "widens the range of a parameter, which adds points"
+    if (ended and ALL_STARTED.match(ended) is None) or (points is not None and planned >= points):
+        return WIDER, "widens a range, or choices by space.PATH.choices=[...], so that there are further points"
+    number = 2 * planned if points is None else min(2 * planned, points)
+    return f"search.num_trials={number}", f"starts {counted(number - planned, 'more trial')}"

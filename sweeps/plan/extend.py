@@ -13,7 +13,7 @@ from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
-from sweeps.config.schedulers import FreezeThawScheduler, HyperbandScheduler
+from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, HyperbandScheduler
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
@@ -51,7 +51,7 @@ CHANGEABLE = CHANGEABLE_WHILE_RUNNING | LENGTH | {"scaling.trials_per_group"}
 """Keys that may be changed when the sweep does not run; a trial goes on from its checkpoint with any neighbours."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
-FIXED_LENGTH_SCHEDULERS = ("hyperband", "freeze_thaw", "pbt", "pb2")
+FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")
 """Schedulers for which the length of a trial cannot change."""
 
 Changes = Mapping[str, Any]
@@ -120,7 +120,8 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
         _check_wider(path, before.config.space[path], distribution, before.searched_groups)
     if is_longer(before, composition):
         _check_longer(before, composition, record)
-    _check_same_rungs(before, composition, changes)
+    else:
+        _check_same_rungs(before, composition, changes)
     return composition
 
 
@@ -142,7 +143,7 @@ def _ends_of_rungs(composition: Composition) -> tuple[float | None, ...]:
     match composition.config.search.scheduler:
         case HyperbandScheduler():
             return hyperband_range(composition, space, lookup)
-        case FreezeThawScheduler() as thawing:
+        case AutomaticScheduler() | FreezeThawScheduler() as thawing:
             return (thawing.longest or longest_trial(composition, space, thawing.resource, lookup),)
     return ()
 

@@ -18,6 +18,7 @@ from sweeps.config.execution import Scaling
 from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.rescaling import rescaled
+from sweeps.plan.scheduler_choice import with_chosen_scheduler
 from sweeps.plan.stage import PlannedStage, planned_stages
 from sweeps.plan.unstarted import was_left_unstarted
 from sweeps.provenance.secrets import redacted
@@ -81,13 +82,15 @@ class Plan:
     """Stage of ``search.stages`` that this is the plan of; None: the sweep."""
     stages: tuple[PlannedStage, ...] = ()
     """Stages that come before: all of a sweep's, or those before this one."""
+    scheduler_reason: str | None = None
+    """Reason for the scheduler that was chosen for ``search.scheduler.kind=auto``; None if it was given, or the first
+    trials tell."""
 
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
 
-        return plan_html(
-            self.name, self.composition, self.space, self.local_fit, self.location, self.notes, self.num_trials
-        )
+        facts = self.local_fit, self.location, self.notes, self.num_trials, self.search_summary
+        return plan_html(self.name, self.composition, self.space, *facts)
 
     @property
     def config(self) -> SweepConfig:
@@ -127,6 +130,15 @@ class Plan:
     def points(self) -> InitialPoints:
         """Points to try first, and constraints on all points."""
         return InitialPoints(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
+
+    @property
+    def search_summary(self) -> str:
+        """Sampler and scheduler, and how the scheduler is chosen if it was not given."""
+        search = self.config.search
+        summary = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
+        if search.scheduler.kind == "auto":
+            return f"{summary}, which pauses trials unless the first ones show that this costs much"
+        return summary if self.scheduler_reason is None else f"{summary}, since {self.scheduler_reason}"
 
     @property
     def num_trials(self) -> int:
@@ -300,6 +312,7 @@ def new_plan(
 ) -> Plan:
     """Make the plan of a new sweep; see ``make_plan``."""
     check_working_folder()
+    composition, reason = with_chosen_scheduler(composition)
     space = check_sweep(composition, approve)
     name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     output_dir = composition.config.output_dir
@@ -315,6 +328,7 @@ def new_plan(
         tags=tags or {},
         working_folder=Path.cwd(),
         stages=planned_stages(composition),
+        scheduler_reason=reason,
     )
     for each in plan.compositions:
         check_all_targets(each, space, lookup_in(each))

@@ -23,6 +23,7 @@ def plan_html(
     folder: str,
     notes: Iterable[str],
     num_trials: int,
+    search_summary: str,
 ) -> str:
     """Return a plan's objective, its trials, its searched values and its notes.
 
@@ -34,13 +35,14 @@ def plan_html(
         folder: Path or URI of its folder.
         notes: What the user should know about it.
         num_trials: Number of trials that it can start.
+        search_summary: Its sampler and scheduler.
     """
     config, search = composition.config, composition.config.search
     headline = Markup("<b>{}</b> {}, {}; nothing was started").format(
         name, counted(num_trials, "trial"), search.objectives
     )
     facts = [
-        ("search", f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"),
+        ("search", search_summary),
         ("trial", fit.describe() if fit else f"asked of the cluster at {config.cluster.address} at the start"),
         *(("only where", constraint) for constraint in search.constraints),
         *((path, "fixed, not searched") for path in composition.fixed),

@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.checksums import parsed
 from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
-from sweeps.errors import ConfigError, UserError
+from sweeps.errors import AlreadyDone, UserError
 from sweeps.files import write_json
 from sweeps.folder import COPY_FILE, SWEEP_FILE, driver_was_killed, is_held
 from sweeps.plan.completion import is_complete
@@ -106,7 +106,7 @@ def reopened(
     if changes and composition.config == before.config and is_complete(record, plan):
         given = ", ".join(f"{key}={value}" for key, value in changes.items())
         count = len(record.trials)
-        raise ConfigError(
+        raise AlreadyDone(
             f"{given}: is so already, and {record.sweep} has ended with {count} trial{'s'[: count != 1]}; extend "
             "needs a larger number, or another value"
         )

@@ -48,9 +48,13 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
     trials = Path(record.tags.get(TAG_FOLDER, "")) / "trials" / trial.trial
     found = best_checkpoint(trials, record.metric, record.mode) or newest_intact(trials)[0]
     if found is None:
-        where = f" nor at {uri}" if uri else ""
+        if uri is None:
+            raise UserError(
+                f"trial {trial.trial} of {record.sweep}: none of its checkpoints was kept, and {trials} has none; "
+                "choose another trial with --trial, or run this where the sweep ran"
+            )
         raise UserError(
-            f"trial {trial.trial} of {record.sweep}: its checkpoint is neither in MLflow{where} nor in {trials}; "
+            f"trial {trial.trial} of {record.sweep}: its checkpoint is neither in MLflow nor at {uri} nor in {trials}; "
             "run this where the sweep ran, or keep checkpoints with tracking.checkpoints=copy"
         )
     return found

@@ -99,7 +99,7 @@ def flavour_of(folder: Path, scratch: Path, *, merged: bool) -> Flavour:
         write_model(folder, scratch, merged=merged)
         return _transformers(config.model, scratch) if config.model.lora is None or merged else _adapter(scratch)
     except ValueError as error:
-        raise UserError(f"{folder}: {error}") from error
+        raise UserError(f"its checkpoint: {error}") from error
 
 
 def _adapter(folder: Path) -> Flavour:
@@ -220,7 +220,7 @@ def _of_users_training(folder: Path) -> Flavour:
         raise ValueError("its checkpoint has adapters without their base; add --merge to register both as one model")
     if not (folder / "config.json").is_file() or not (folder / "tokenizer_config.json").is_file():
         raise ValueError(
-            "only the training itself knows how to load this checkpoint: it is no folder of transformers with a "
+            "only the training itself knows how to load it: it is no folder of transformers with a "
             "config.json and a tokenizer (give the Trainer its processing_class); log the model with MLflow yourself"
         )
     name = (transformers.AutoConfig.from_pretrained(folder).architectures or [""])[0]

@@ -37,6 +37,7 @@ STATE = (*STATE_FILES, METRICS_FILE, EVALUATION_FILE, SEAL_FILE)
 STATE_OF_TRAINER = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json")
 """The same of a checkpoint that a Hugging Face ``Trainer`` has written."""
 ADAPTER_CONFIG = "adapter_config.json"
+MODEL_CONFIG = "config.json"
 
 
 def save_model(
@@ -90,6 +91,7 @@ def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
     """
     files = checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
     if not (files / TRAINING_FILE).is_file():  # of an estimator, or of a user's own function or program
+        files = _model_in(files)
         if merged:
             _write_merged_adapters(files, folder)
             return
@@ -104,6 +106,14 @@ def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
     _copy(files, folder, STATE)
     if isinstance(config.model, CausalLM) and config.model.lora is not None:
         _name_base(config.model, folder / ADAPTER_CONFIG)
+
+
+def _model_in(checkpoint: Path) -> Path:
+    """Return the folder with the model in a checkpoint of a user's own training: the one folder in it that
+    transformers or PEFT reads, as Ray's callback for a ``Trainer`` and many programs write it; else the checkpoint."""
+    folders = [checkpoint, *sorted(each for each in checkpoint.iterdir() if each.is_dir())]
+    found = [each for each in folders if any((each / name).is_file() for name in (MODEL_CONFIG, ADAPTER_CONFIG))]
+    return found[0] if len(found) == 1 else checkpoint
 
 
 def _copy(source: Path, target: Path, without: Sequence[str]) -> None:

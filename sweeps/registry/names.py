@@ -68,22 +68,34 @@ def check_registration(
     Raises:
         UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered.
     """
-    if not name.strip() or re.search(r"[/:.%\"'\\]", name):
-        raise ConfigError(f"--register={name}: a model's name has none of / : . % \" ' \\; choose another")
+    if name != name.strip() or not name or not name.isprintable() or re.search(r"[/:.%\"'\\]", name):
+        raise ConfigError(
+            f"--register={name}: a model's name has none of / : . % \" ' \\, no space at its ends and no characters "
+            "that cannot be printed; choose another"
+        )
     reserved = alias is not None and (alias.lower() == "latest" or re.fullmatch(r"(?i)v\d+", alias))
     if alias is not None and (reserved or not re.fullmatch(r"[A-Za-z0-9_-]+", alias)):
         raise ConfigError(
             f"--alias={alias}: an alias has letters, digits, _ and -, and is neither 'latest' nor like 'v1'; "
             "choose another, such as champion"
         )
-    if isinstance(config.task, UserTask) and not is_trained and not _saves_for_transformers(config.task):
-        who = config.task.target if isinstance(config.task, FunctionTask) else "the program"
+    if not is_trained and (reason := why_not_registered(config)) is not None:
         raise UserError(
-            f"task.kind={config.task.kind}: only {who} knows how to load what it saves, so it is not registered "
-            "after the training; use --no-register, then `best SWEEP --register NAME` if its checkpoints are folders "
-            "of transformers with a tokenizer"
+            f"{reason}; use --no-register, then `best SWEEP --register NAME` if its checkpoints are folders of "
+            "transformers with a tokenizer"
         )
     check_merge(config, merged=merged)
+
+
+def why_not_registered(config: SweepConfig) -> str | None:
+    """Return why a sweep's model is not registered after its training; None if it is."""
+    task = config.task
+    if not isinstance(task, UserTask) or (isinstance(task, FunctionTask) and task.framework == "huggingface"):
+        return None
+    who = task.target if isinstance(task, FunctionTask) else "the program"
+    return (
+        f"task.kind={task.kind}: only {who} knows how to load what it saves, so it is not registered after the training"
+    )
 
 
 def check_merge(config: SweepConfig, *, merged: bool) -> None:
@@ -95,7 +107,3 @@ def check_merge(config: SweepConfig, *, merged: bool) -> None:
         return  # the files of the checkpoint tell
     if merged and not (isinstance(config.model, CausalLM) and config.model.lora is not None):
         raise UserError("--merge: this model has no LoRA adapters that could be merged into their base; leave it out")
-
-
-def _saves_for_transformers(task: UserTask) -> bool:
-    return isinstance(task, FunctionTask) and task.framework == "huggingface"

@@ -16,6 +16,7 @@ from sweeps import constants
 from sweeps.compat.mlflow import use_tracking_uri
 from sweeps.errors import UserError
 from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
+from sweeps.registry.ownership import ModelRights, claim
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short, written
@@ -61,6 +62,7 @@ def register(
     *,
     merged: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    rights: ModelRights | None = None,
 ) -> RegisteredModel:
     """Log the model of a trial's best checkpoint to the trial's run, and register it as a new version.
 
@@ -71,12 +73,14 @@ def register(
         alias: Alias that is moved to the new version; None for none.
         merged: Merge LoRA adapters into their base; else only the adapters are saved, with the name of the base.
         tell: Called with a text at each step, which takes minutes for a large model.
+        rights: Rights of the user for whom a service registers it; None: all.
 
     Returns:
         The new version.
 
     Raises:
-        UserError: There is no checkpoint, its model does not load, or MLflow refuses it.
+        UserError: There is no checkpoint, its model does not load, MLflow refuses it, or the name belongs to somebody
+            else.
     """
     client = connect(record.mlflow.tracking_uri)
     with TemporaryDirectory() as folder, _quiet(client):
@@ -89,7 +93,10 @@ def register(
 
         scratch.mkdir()
         tell("loading its model" + (" and merging its adapters" if merged else ""))
-        flavour = flavour_of(checkpoint, scratch, merged=merged)
+        try:
+            flavour = flavour_of(checkpoint, scratch, merged=merged)
+        except UserError as error:
+            raise UserError(f"trial {trial.trial} of {record.sweep}, {error}") from error
         tell(f"logging it to MLflow, for a version of {name}")
         tags = _tags(record, trial, merged=merged)
         try:
@@ -101,6 +108,7 @@ def register(
                 metadata=tags | flavour.metadata,
                 **flavour.arguments,
             )
+            claim(client, name, rights)
             version = _version(client, name, str(logged.model_uri), trial.run_id, tags, _description(record, trial))
             if alias is not None:
                 client.set_registered_model_alias(name, alias, version)
@@ -110,14 +118,6 @@ def register(
 
 
 def _version(client: MlflowClient, name: str, source: str, run_id: str, tags: dict[str, str], description: str) -> str:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.get_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        client.create_registered_model(name)
     model_id = source.removeprefix("models:/")
     made = client.create_model_version(
         name, source, run_id, tags=tags, description=description, model_id=model_id if "/" not in model_id else None

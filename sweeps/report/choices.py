@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -17,14 +17,19 @@ Document = dict[str, dict[str, str]]
 """Group -> option -> its description. Sweeps are the group ``conf``."""
 
 
-def choices_document(config_dirs: Sequence[Path], group: str | None) -> Document:
+def choices_document(config_dirs: Sequence[Path], group: str | None, without: Collection[str] = ()) -> Document:
     """Options of one group, or of all groups.
+
+    Args:
+        config_dirs: Users' folders of configs, which come before the built-in ones.
+        group: The group; None for all.
+        without: Groups that are left out, with those within them.
 
     Raises:
         UnknownName: There is no such group.
     """
     search_path = ConfSearchPath(config_dirs)
-    groups = ["conf", *search_path.groups()]
+    groups = ["conf", *(each for each in search_path.groups() if each.partition("/")[0] not in without)]
     if group is not None and group not in groups:
         if group in search_path.confs():
             raise UnknownName(f"{group}: is no group, but a config to run: conf={group}; `conf conf` lists all of them")

@@ -25,6 +25,7 @@ MOST_ERRORS = 3
 
 def sweep_html(record: SweepRecord) -> str:
     """Return a sweep's state, its best trial and its trials, the best first."""
+    record = record.settled()
     ranked = by_rank(record)
     shown = ranked[:MOST_TRIALS]
     table = trials_html(
@@ -85,6 +86,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 def sweep_text(record: SweepRecord) -> str:
     """Return one line about a sweep, for a viewer that shows no HTML."""
+    record = record.settled()
     best = "" if record.best is None else f"; best trial {_value_of(record, record.best)}"
     return f"<{record.sweep}: {record.status}, {describe_counts(record.counts)}{best}>"
 

@@ -74,7 +74,7 @@ def plan_preview(plan: Plan) -> PlanPreview:
         fixed=plan.composition.fixed,
         constraints=[*search.constraints],
         objectives=plan.config.search.objectives,
-        search=f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}",
+        search=plan.search_summary,
         work=workload_of(plan),
         notes=plan.notes,
         options=plan.composition.options,
@@ -161,7 +161,7 @@ def print_plan(
         console.print(f"{number}   {text}", markup=False, highlight=False, soft_wrap=True)
     if search.confirm:
         console.print(f"confirm   {describe_confirmation(search.confirm)}", markup=False, soft_wrap=True)
-    console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
+    console.print(f"search    {plan.search_summary}", markup=False, soft_wrap=True)
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
     if plan.config.task.kind == "causal_lm" and plan.config.scaling.trials_per_group == 1:

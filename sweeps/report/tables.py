@@ -138,6 +138,7 @@ def print_best(record: SweepRecord, console: Console, *, label: str | None = Non
         console: The terminal.
         label: What a trial is called; default: the best trial, or one on the Pareto front.
     """
+    record = record.settled()
     if not record.front:
         console.print(describe_no_best(record), markup=False, highlight=False, soft_wrap=True)
     for index, best in enumerate(record.front):

@@ -9,12 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from sweeps.printable import without_controls
+
 
 class _PlainConsole(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render without control characters, which texts of users and programs may have."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(without_controls(segment.text), segment.style)
+
     def on_broken_pipe(self) -> None:
         """End a command whose result nobody reads any more, as `| head` does; progress and messages alone go unseen."""
         if self.file is sys.__stdout__:

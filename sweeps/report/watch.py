@@ -69,7 +69,7 @@ def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
 
 def changes(record: SweepRecord, states: dict[str, str]) -> Iterator[str]:
     """A line for each trial whose state differs from ``states``, which is updated."""
-    for trial in record.all_trials:
+    for trial in record.settled().all_trials:
         if states.get(trial.trial) != trial.state:
             states[trial.trial] = trial.state
             value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"

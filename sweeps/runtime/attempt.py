@@ -88,6 +88,8 @@ class Attempt:
         self._assigned_ms = 0
         self._memory_mib: dict[int, float] = {}
         """Memory after the trial of the workers that have finished, by rank."""
+        self._saved_step: int | None = None
+        """See ``Ended``."""
         self._silence = Silence()
         self._has_waited, self._began = False, time.monotonic()
         self._stop_requested = {request: asyncio.Event() for request in StopRequest}
@@ -141,12 +143,20 @@ class Attempt:
             self._has_waited = True
             self._publish(Waiting(self.trial, self.number))
 
-    def worker_finished(self, rank: int, num_workers: int, memory_mib: float) -> None:
-        """Count a worker that has finished with the trial; the attempt ends with the last one."""
+    def worker_finished(self, rank: int, num_workers: int, memory_mib: float, saved_step: int | None = None) -> None:
+        """Count a worker that has finished with the trial; the attempt ends with the last one.
+
+        Args:
+            rank: Its rank.
+            num_workers: Number of all workers.
+            memory_mib: Memory that it uses after the trial.
+            saved_step: See ``Ended``; of rank 0.
+        """
         self._memory_mib[rank] = memory_mib
+        self._saved_step = saved_step if rank == 0 else self._saved_step
         if len(self._memory_mib) == num_workers:
             memory = tuple(self._memory_mib[each] for each in range(num_workers))
-            self.finish(Ended(self.trial, self.number, memory_mib=memory))
+            self.finish(Ended(self.trial, self.number, saved_step=self._saved_step, memory_mib=memory))
 
     def add_error(self, error: WorkerError) -> None:
         """Note a worker's error, unless the worker has reported one of its kind."""

@@ -276,10 +276,12 @@ class Broker(SharedSlots):
         if (current := self._current(trial, attempt)) is not None:
             current.alive()
 
-    async def worker_finished(self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float) -> None:
-        """Note that a worker has finished with a trial."""
+    async def worker_finished(
+        self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float, saved_step: int | None = None
+    ) -> None:
+        """Note that a worker has finished with a trial; the main one tells the step of its newest checkpoint."""
         if (current := self._current(trial, attempt)) is not None:
-            current.worker_finished(rank, num_workers, memory_mib)
+            current.worker_finished(rank, num_workers, memory_mib, saved_step)
 
     async def worker_failed(self, trial: str, attempt: int, error: WorkerError) -> None:
         """Note a worker's error. The slot ends the trial, since other workers may have more to report."""

@@ -54,7 +54,7 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
     _silence_libraries()
     import ray
 
-    from sweeps.compat.ray_core import listening_on_loopback
+    from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
 
     cluster = config.cluster
     local = cluster.address == "local"
@@ -73,7 +73,11 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
     try:
         # The processes that Ray starts inherit our environment. A runtime environment would have the same effect, but
         # then the processes that Ray keeps ready for the first actors could not be used.
-        with _environment(environment if local else {}), listening_on_loopback(enabled=local):
+        with (
+            _environment(environment if local else {}),
+            listening_on_loopback(enabled=local),
+            keeping_handler_of_sigterm(),
+        ):
             start = partial(
                 ray.init, address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments
             )

@@ -30,6 +30,8 @@ class Report(Log):
     """Folder of a complete checkpoint of this step."""
     held: str | None = None
     """Copy of the checkpoint that stays until MLflow has it, even if the training deletes the original."""
+    saved: bool = False
+    """Whether a checkpoint of this step was saved; on its way to an object store it is not announced yet."""
     done: bool = False
     """Whether the training has reached its end."""
 
@@ -72,6 +74,9 @@ class Ended:
     """Micro batch of the next try, after a device ran out of memory while workers wait for each other."""
     suspected: tuple[str, ...] = ()
     """Set by the broker: ids of the nodes that are to be checked, since one may be the reason of the failure."""
+    saved_step: int | None = None
+    """Step of the trial's newest checkpoint when its workers had finished with it; None if there is none, or if they
+    were lost. One that was saved when they were asked to stop is at no evaluation, and not announced."""
     memory_mib: tuple[float, ...] = ()
     """Memory in use by each worker and on its GPU after the trial, by rank."""
     timestamp_ms: int = 0

@@ -1,4 +1,4 @@
-"""Files that a user's code has left open in a worker: Ray ends its processes before Python would write them."""
+"""Files that a user's code has left open in a worker: Ray kills its processes, so that Python would not write them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ import io
 
 def write_open_files_at_exit() -> None:
     """Write what open files hold back when this process ends, after its exit handlers that are registered later."""
-    atexit.register(_exit)
-
-
-def _exit() -> None:
-    write_open_files()
-    gc.freeze()  # else Python searches all objects of the libraries for garbage as it ends, for seconds
+    atexit.register(write_open_files)
 
 
 def write_open_files() -> None:

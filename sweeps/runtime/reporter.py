@@ -76,6 +76,7 @@ class BrokerReporter:
             progress=progress.resources(),
             checkpoint=announced,
             held=self._hold(announced),
+            saved=checkpoint is not None,
             done=done,
         )
         self._write(report)

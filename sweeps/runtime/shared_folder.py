@@ -24,6 +24,8 @@ class SharedFolder:
 
     folder: str
     ident: str
+    node: str
+    """Name of the driver's machine."""
 
     @classmethod
     def marked(cls, folder: Path) -> SharedFolder:
@@ -35,7 +37,7 @@ class SharedFolder:
         ident = uuid.uuid4().hex
         make_private(folder / MARK)
         (folder / MARK).write_text(ident, encoding="ascii")
-        return cls(str(folder), ident)
+        return cls(str(folder), ident, socket.gethostname())
 
     def is_seen(self) -> bool:
         """Whether this process sees the same folder."""
@@ -49,8 +51,15 @@ class SharedFolder:
         Raises:
             NotShared: This process does not see the folder.
         """
-        if not self.is_seen():
+        if self.is_seen():
+            return
+        node = socket.gethostname()
+        if node == self.node and not (Path(self.folder) / MARK).exists():
             raise NotShared(
-                f"node {socket.gethostname()} does not see the sweep's folder {self.folder}, so its checkpoints would "
-                "be lost; mount it there, or set output_dir to an object store, such as s3://BUCKET/sweeps"
+                f"the sweep's folder {self.folder} was removed while the sweep ran, and with it the checkpoints of its "
+                "trials; bring it back from a backup and resume the sweep, or start another one"
             )
+        raise NotShared(
+            f"node {node} does not see the sweep's folder {self.folder}, so its checkpoints would be lost; mount it "
+            "there, or set output_dir to an object store, such as s3://BUCKET/sweeps"
+        )

@@ -23,9 +23,11 @@ from sweeps.constants import (
     EVALUATIONS,
     GPU_HOURS,
     LAST_DELIVERED,
+    MAY_PAUSE,
     ORIGIN,
     PARAMETERS,
     POOL,
+    SAVED,
     STEP,
     STOPPED,
     TRIAL,
@@ -47,7 +49,7 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
-OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED)
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED)
 """Keys of a result that are no metrics."""
 HEAD = "node:__internal_head__"
 """Resource that every Ray cluster has on its head node and workers never need."""
@@ -152,6 +154,8 @@ class Trial(tune.Trainable):
         previous, self._trial = self._trial, config[TRIAL]
         pool: str | None = config.get(POOL)
         sweep = context.composition.trial(config[PARAMETERS]).in_pool(pool)
+        if config.get(MAY_PAUSE) is False:
+            sweep = sweep.without_pauses()
         self._is_elastic = sweep.scaling.is_elastic
         if self._is_elastic:
             sweep = self._with_workers(sweep, previous)
@@ -186,10 +190,12 @@ class Trial(tune.Trainable):
             lanes=None if fit.lanes == 1 else Lanes(fit.lanes, context.group_logs, context.shared, share),
         )
         self._slot.release(spec, reuse=sweep.warm)
-        judged, saves_when_asked = sweep.search.judges_trials, sweep.loop is not None
+        judged = sweep.search.judges_trials and not sweep.search.pauses_trials
+        saves_when_asked = sweep.loop is not None
         begin = context.broker.begin.remote(self._trial, judged, saves_when_asked, self._returned_step or None, lost)
         begun: Begun = ray.get(begin)
         self._attempt = begun.attempt
+        self._has_reported = bool(begun.delivered or config.get(LAST_DELIVERED))
         self._slot.assign(
             Assignment(
                 trial=self._trial,
@@ -261,6 +267,7 @@ class Trial(tune.Trainable):
             STEP: event.step,
             EVALUATIONS: math.ceil(event.step / self._eval_every),
             **event.progress,
+            SAVED: event.saved,
             COMPLETED: event.done,
             "done": event.done,
         }
@@ -269,10 +276,11 @@ class Trial(tune.Trainable):
     def _check_metrics(self, report: Report) -> None:
         """
         Raises:
-            TrialFailed: The objective that schedulers judge is missing; or in the first report, one that the search
-                reads.
+            TrialFailed: The objective that schedulers judge is missing; or in the trial's first report, one that the
+                search reads.
         """
-        needed = {self._metric: self._needed[self._metric]} if self._last else self._needed
+        is_first = not (self._last or self._has_reported)
+        needed = self._needed if is_first else {self._metric: self._needed[self._metric]}
         if missing := [key for name, key in needed.items() if name not in report.metrics]:
             reported = ", ".join(sorted(report.metrics))
             raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")

@@ -19,11 +19,12 @@ import ray
 from ray.train import RunConfig, ScalingConfig
 from ray.util import remove_placement_group
 
+from sweeps.compat.ray_core import remove_orphaned_groups
 from sweeps.compat.ray_train import ControllerHooks, LeanTrainer, without_retries
 from sweeps.compat.ray_train_workers import (
     WorkerProcess,
-    end_processes,
     execute,
+    let_exit,
     placement_group,
     worker_processes,
 )
@@ -53,6 +54,8 @@ EXITS_WITHIN_S = 10.0
 """Maximum seconds for workers to run their exit handlers."""
 ABORT_TIMEOUT_S = 5.0 + EXITS_WITHIN_S
 START_TIMEOUT_S = 30.0
+CLOSED_WITHIN_S = RELEASE_TIMEOUT_S + START_TIMEOUT_S + 2 * ABORT_TIMEOUT_S
+"""Maximum seconds in which a slot is closed, besides those that a program is given to end."""
 
 
 class SlotHolder:
@@ -242,7 +245,9 @@ class _SlotHooks(ControllerHooks):
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Tell the broker if the placement group that was asked for before has found no room: that is no hang."""
+        """Free the room of workers whose trial's actor has died, and tell the broker if the placement group that was
+        asked for before has found no room: that is no hang."""
+        remove_orphaned_groups()
         before, self._asked = self._asked, time.monotonic()
         if before is not None and self._asked - before >= float(os.environ.get(ROOM_TIMEOUT, "inf")):
             ray.get(self._broker.waits_for_room.remote(self._slot))
@@ -270,7 +275,7 @@ class _SlotHooks(ControllerHooks):
             if ray.get(self._broker.group_ends.remote(self._slot)):
                 for error in dead_workers(worker_processes(worker_group)):
                     ray.get(self._broker.worker_of_slot_failed.remote(self._slot, error))
-        end_processes(self._workers, EXITS_WITHIN_S)
+        let_exit(self._workers, EXITS_WITHIN_S)
 
     def before_worker_group_abort(self, worker_group_context: Any) -> None:
-        end_processes(self._workers, EXITS_WITHIN_S)
+        let_exit(self._workers, EXITS_WITHIN_S)

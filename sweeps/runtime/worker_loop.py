@@ -6,10 +6,12 @@ import contextlib
 import itertools
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.checkpoint_layout import newest_step
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
@@ -58,7 +60,7 @@ def train_assignments(config: dict[str, Any]) -> None:
                 _errors_printed(),
                 users_runs_ended(f"{assignment.sweep}-{assignment.trial}"),
             ):
-                _train(here, stored, is_main=rank == 0)
+                saved = _train(here, stored, is_main=rank == 0)
         except MicroBatchHalved as halved:  # reported at once, since all other workers wait for this one
             ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))
             raise
@@ -67,7 +69,7 @@ def train_assignments(config: dict[str, Any]) -> None:
             description = redacted_error(describe_exception(error, rank, num_workers))
             ray.get(broker.worker_failed.remote(*attempt, description))
             raise WorkerFailed(description.described) from None  # the error itself may not be picklable
-        ray.get(broker.worker_finished.remote(*attempt, rank, num_workers, cleanup.run()))
+        ray.get(broker.worker_finished.remote(*attempt, rank, num_workers, cleanup.run(), saved))
 
 
 @contextlib.contextmanager
@@ -82,8 +84,8 @@ def _errors_printed() -> Iterator[None]:
         raise
 
 
-def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool) -> None:
-    """Train one trial."""
+def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool) -> int | None:
+    """Train one trial; returns the step of its newest checkpoint on the main worker."""
     reporter = BrokerReporter(assignment, stored) if is_main else None
     training = assignment.training
     if assignment.memory_share is not None and isinstance(training, FunctionConfig | TrainingConfig):
@@ -118,8 +120,10 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
                     failures=assignment.failures,
                     **places,
                 )
-    if reporter is not None:
-        reporter.flush()
+    if reporter is None:
+        return None
+    reporter.flush()
+    return newest_step(Path(assignment.checkpoint_folder))
 
 
 def _evaluator(assignment: Assignment, reporter: BrokerReporter | None) -> PoolEvaluator | None:

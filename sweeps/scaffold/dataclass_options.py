@@ -49,6 +49,13 @@ def read_options(tree: ast.Module) -> tuple[list[Option], list[str]]:
     return options, notes
 
 
+def options_of_class(
+    node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], constants: Mapping[str, Any]
+) -> list[Option]:
+    """Return the options of a dataclass: its fields and those of its bases, nested ones with dots."""
+    return _of_class(node, classes, constants, is_tyro=False)
+
+
 def _parsed(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """Names of what is handed to a parser, and whether the parser is tyro (nested options, flags for bools)."""
     for node in ast.walk(tree):

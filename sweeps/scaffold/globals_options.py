@@ -27,6 +27,23 @@ def read_options(tree: ast.Module) -> list[Option]:
     return options
 
 
+def checkpoint_file(tree: ast.Module) -> str:
+    """Return the name of the file in ``out_dir`` from which ``init_from="resume"`` continues, as in nanoGPT; empty if
+    the script has no such value."""
+    choices = {option.name: option.default for option in read_options(tree)}
+    if choices.get("init_from") != "scratch" or "out_dir" not in choices:
+        return ""
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    saved = [node.args[1] for node in ast.walk(tree) if isinstance(node, ast.Call) and _saves(node)]
+    names = [each.value for node in saved for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    found = [name for name in names if isinstance(name, str) and "." in name]
+    return found[0].rpartition("/")[2] if found and "resume" in words else ""
+
+
+def _saves(node: ast.Call) -> bool:
+    return name_of(node.func) == "save" and len(node.args) > 1
+
+
 def _executes_a_file(node: ast.stmt) -> bool:
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or name_of(call.func) != "exec":

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from sweeps.errors import UserError
+from sweeps.scaffold.config_store import Stored, stored_options
 from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.syntax import literal, name_of
 
 OTHER_SECTIONS = ("hydra", "paths", "extras", "callbacks", "logger", "debug")
 """Sections of an application's config that do not say what it trains."""
+
+
+HYDRA_FOLDER_OF_TRIAL = 'hydra.run.dir="{trial.folder}/hydra"'
+"""Override for Hydra's folder of a run, which it names by the second, so that two trials could have the same one. In
+quotes, since the folder's name may have what its grammar takes for something else."""
+GLOBAL_PACKAGE = re.compile(r"(#.*\n)*#\s*@package\s+_global_")
 
 
 class LightningLog(NamedTuple):
@@ -26,6 +35,16 @@ class LightningLog(NamedTuple):
     source: dict[str, str]
     """An item of ``task.read``."""
     metric: str
+
+
+class DefaultsEntry(NamedTuple):
+    """An entry of the defaults list."""
+
+    group: str
+    """Empty for another config at the top."""
+    option: str
+    prefix: str
+    """Beginning of the paths of its values."""
 
 
 class HydraConfig(NamedTuple):
@@ -53,27 +72,53 @@ def _is_hydra_main(node: ast.expr) -> bool:
     return name_of(node) == "main" and isinstance(node, ast.Attribute) and name_of(node.value) == "hydra"
 
 
-def read_options(script: Path, config: HydraConfig) -> tuple[list[Option], list[str]]:
-    """Return the values of a Hydra config with those of its default groups, and what could not be read.
+def read_options(script: Path, tree: ast.Module, config: HydraConfig) -> tuple[list[Option], list[str]]:
+    """Return the values of a Hydra config with those of its defaults, and what could not be read.
+
+    Args:
+        script: The application.
+        tree: Its source, which may put dataclasses into Hydra's ``ConfigStore``.
+        config: Where its config is.
 
     Raises:
         UserError: The config cannot be read.
     """
-    folder = script.parent / config.folder
+    folder, stored = script.parent / config.folder, stored_options(tree)
     file = folder / f"{config.name}.yaml"
     notes: list[str] = []
+    options: dict[str, Option] = {}
+    if not file.is_file() and ("", config.name) in stored:
+        return [each for each in stored["", config.name] if not _is_other(each.name)], notes
     values = _load(file)
-    options = dict(_flatten({key: value for key, value in values.items() if key not in ("defaults", "hydra")}))
-    for group, option in _defaults(values):
-        of_group = folder / group / f"{option}.yaml"
-        if group.startswith(("hydra", "override ", "optional ")):
+    for entry in _defaults(values):
+        found = _options_of(entry, folder, stored)
+        if found is None:
+            of_entry = folder / entry.group / f"{entry.option}.yaml"
+            notes.append(f"{of_entry}: is not there, or is chosen elsewhere; its values are not read")
             continue
-        if not of_group.is_file():
-            notes.append(f"{of_group}: is not there, or is chosen elsewhere; its values are not read")
-            continue
-        found = _flatten({key: each for key, each in _load(of_group).items() if key != "defaults"}, f"{group}.")
-        options = dict(found) | options
-    return [_option(name, value) for name, value in options.items() if not _is_other(name)], notes
+        options |= {each.name: each for each in found}
+        if entry.group and len(others := _names_of(entry.group, folder, stored)) > 1:
+            group = Option(entry.group, "str", entry.option, others, excluded="its values depend on the option")
+            options[entry.group] = group
+    own = {key: value for key, value in values.items() if key not in ("defaults", "hydra")}
+    options |= {name: _option(name, value) for name, value in _flatten(own)}
+    return [each for each in options.values() if not _is_other(each.name)], notes
+
+
+def _options_of(entry: DefaultsEntry, folder: Path, stored: Stored) -> list[Option] | None:
+    """Options of an entry of the defaults, from its file or the ``ConfigStore``; None if neither has it."""
+    file = folder / entry.group / f"{entry.option}.yaml"
+    if file.is_file():
+        values = {key: each for key, each in _load(file).items() if key != "defaults"}
+        prefix = "" if GLOBAL_PACKAGE.match(file.read_text(encoding="utf-8")) else entry.prefix
+        return [_option(name, value) for name, value in _flatten(values, prefix)]
+    options = stored.get((entry.group, entry.option))
+    return options and [replace(each, name=entry.prefix + each.name) for each in options]
+
+
+def _names_of(group: str, folder: Path, stored: Stored) -> tuple[str, ...]:
+    files = {file.stem for file in (folder / group).glob("*.yaml")}
+    return tuple(sorted(files | {name for of_group, name in stored if of_group == group}))
 
 
 def _is_other(name: str) -> bool:
@@ -110,10 +155,16 @@ def _load(file: Path) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-def _defaults(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _defaults(values: Mapping[str, Any]) -> Iterator[DefaultsEntry]:
     for entry in values.get("defaults") or []:
-        if isinstance(entry, dict):
-            yield from ((str(group), str(option)) for group, option in entry.items() if isinstance(option, str))
+        if isinstance(entry, str) and entry != "_self_":
+            yield DefaultsEntry("", entry.strip("/"), "")
+        elif isinstance(entry, dict):
+            for text, option in entry.items():
+                group, _, package = str(text).strip("/").partition("@")
+                if isinstance(option, str) and not group.startswith(("hydra", "override ", "optional ")):
+                    package = package or group.replace("/", ".")
+                    yield DefaultsEntry(group, option, "" if package == "_global_" else f"{package}.")
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -27,6 +27,8 @@ class ScriptOptions:
     """Metrics that it prints as JSON, or that ``read`` finds."""
     read: list[dict[str, str]] = field(default_factory=list)
     """Items of ``task.read`` for a program that does not print its metrics as JSON."""
+    checkpoint: str = ""
+    """File from which a program continues that is told so by ``--init_from=resume``."""
     words: list[str] = field(default_factory=list)
     """Further words of a program's command."""
     notes: list[str] = field(default_factory=list)
@@ -50,7 +52,7 @@ def read_script(path: Path) -> ScriptOptions:
     tree = _parse(path)
     hydra = hydra_options.config_of(tree)
     if hydra is not None:
-        options, notes = hydra_options.read_options(path, hydra)
+        options, notes = hydra_options.read_options(path, tree, hydra)
         style: Style = "hydra"
     elif options := globals_options.read_options(tree):
         notes, style = [], "globals"
@@ -68,15 +70,16 @@ def read_script(path: Path) -> ScriptOptions:
         )
     unique = list({option.name: option for option in options}.values())
     metrics = printed_metrics(tree)
+    checkpoint = globals_options.checkpoint_file(tree) if style == "globals" else ""
     if hydra is not None and not metrics and (logged := hydra_options.lightning_log(path, hydra, unique)) is not None:
-        return ScriptOptions(style, unique, [logged.metric], [logged.source], [logged.word], notes)
+        return ScriptOptions(style, unique, [logged.metric], [logged.source], words=[logged.word], notes=notes)
     if style in ("hydra", "globals") and not metrics:
         patterns = printed_patterns(tree, METRIC_NAMES)
         sources = [{"kind": "regex", "pattern": pattern} for pattern in patterns]
         found = {name for of_line in patterns.values() for name in of_line}
         names = sorted(found, key=lambda name: ("val" not in name, name))  # held-out values first
-        return ScriptOptions(style, unique, names, sources, [], notes)
-    return ScriptOptions(style, unique, metrics, [], [], notes)
+        return ScriptOptions(style, unique, names, sources, checkpoint, notes=notes)
+    return ScriptOptions(style, unique, metrics, [], checkpoint, notes=notes)
 
 
 def _parse(path: Path) -> ast.Module:

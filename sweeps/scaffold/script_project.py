@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from sweeps.scaffold.conf_text import flow, nested, scalar
+from sweeps.scaffold.hydra_options import HYDRA_FOLDER_OF_TRIAL
 from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.project import TEST_FILE, own_test, template
 from sweeps.scaffold.proposals import Distribution, propose
@@ -67,12 +68,13 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
     return Template(template(kind)).substitute(
         command="".join(f"\n    - {scalar(word)}" for word in _command(target, read, arguments)),
         read="".join(f"\n    - {flow(source)}" for source in read.read or [{"kind": "json"}]),
+        more="".join(f"\n  {line}" for line in _more_settings(read)),
         name=name,
         conf_folder=conf_folder,
         target=target,
         arguments=_block(nested(arguments), 4) if arguments else " {}",
         metrics=f"[{metric}]",
-        others="".join(f"\n  # {line}" for line in [*_other_lines(read.options, space, required), *read.notes]),
+        others="".join(f"\n  # {line}" for line in [*_other_lines(_untouched(read), space, required), *read.notes]),
         space="".join(f"\n  task.arguments.{path}: {flow(each)}" for path, each in space.items()) or " {}",
         metric=metric,
         mode=mode,
@@ -84,11 +86,27 @@ def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list
     """Return the words of the command of a program, each of which has its own place for files in the trial's folder."""
     words = ["python", target, *read.words]
     if read.style == "hydra":
-        # Hydra names its folder by the second, and trials may start in the same one.
-        return [*words, "hydra.run.dir={trial.folder}/hydra", *(f"{name}={{{name}}}" for name in arguments)]
+        return [*words, HYDRA_FOLDER_OF_TRIAL, *(f"{name}={{{name}}}" for name in arguments)]
     if any(option.name == "out_dir" for option in read.options):
         words.append("--out_dir={trial.folder}/out")
+    if read.checkpoint:
+        words.append("--init_from={checkpoint?resume:scratch}")
     return [*words, *(f"--{name}={{{name}}}" for name in arguments)]
+
+
+def _untouched(read: ScriptOptions) -> list[Option]:
+    """Return the options but for those that the command gives a program beside its arguments."""
+    given = {word.partition("=")[0] for word in _command("", read, ())} if read.is_program else set()
+    return [option for option in read.options if f"--{option.name}" not in given]
+
+
+def _more_settings(read: ScriptOptions) -> Iterator[str]:
+    """Yield the lines about the folders of a program."""
+    if read.style == "globals":
+        yield "working_folder: . # it executes a file there"
+    if read.checkpoint:
+        settings = {"folder": "{trial.folder}/out", "pattern": read.checkpoint, "put_back": True}
+        yield f"checkpoints: {flow(settings)}"
 
 
 def _metric(read: ScriptOptions) -> tuple[str, str]:

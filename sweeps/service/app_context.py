@@ -13,10 +13,12 @@ from sweeps.compose.service import VARIABLES
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError
+from sweeps.service.audit import Audit
 from sweeps.service.auth.auth import Authenticator
 from sweeps.service.clock import Clock, WallClock
 from sweeps.service.commands import Commands
 from sweeps.service.database.engine import open_database
+from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_at_most
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
@@ -79,6 +81,7 @@ class AppContext:
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
         self.past_sweeps = PastSweeps(self.records)
+        self.audit = Audit(self.output_dir, self.clock)
         self.commands = Commands(
             config,
             self.config_dirs,
@@ -88,6 +91,7 @@ class AppContext:
             self.records,
             self.planner,
             self.past_sweeps,
+            self.audit,
         )
         self.saved_schedules = SavedSchedules(self.output_dir / FOLDER)
         self.scheduler = Scheduler(
@@ -103,7 +107,7 @@ class AppContext:
             placed=with_output_dir(config, ()),
         )
         self.schedule_editor = ScheduleEditor(
-            self.saved_schedules, self.scheduler, self.commands, self.clock, config.access
+            self.database, self.saved_schedules, self.scheduler, self.commands, self.clock, config.access, self.audit
         )
         self.notifier = Notifier(
             self.database,
@@ -140,15 +144,16 @@ class AppContext:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
 
-    def _check_again(self, job: Job) -> None:
-        """Check a user's request again; the schedules in the folders of configs, and all nights, are the operator's
-        own."""
+    def _check_again(self, job: Job) -> dict[str, str]:
+        """Check a user's request again, and return environment variables for its process; the schedules in the folders
+        of configs, and all nights, are the operator's own."""
         if job.schedule is not None and self._is_operators(job):
-            return
+            return {}
         with self.database.connect() as connection:
-            repeats = isinstance(job.parsed_request, Run) and nights.find(connection, job.sweep) is not None
-        if not repeats:
-            self.commands.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
+            night = nights.find(connection, job.sweep) if isinstance(job.parsed_request, Run) else None
+        if night is not None and night.repeats == job.sweep and night.reported is None:
+            return {}
+        return self.commands.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
 
     def _is_operators(self, job: Job) -> bool:
         """Whether a schedule's job is as the operator's own file has it, and not as somebody has saved it."""
@@ -169,11 +174,16 @@ class AppContext:
 
     def start(self) -> None:
         """Start all background parts."""
+        process_waits_at_most(SERVICE_S)
         for part in self.parts:
             part.start()
 
     def stop(self) -> None:
         """Stop all background parts; running sweeps continue."""
+        process_waits_at_most(ENDING_S)
+        for part in self.parts:
+            if isinstance(part, Poller):
+                part.request_stop()  # so that their present calls end at the same time
         for part in reversed(self.parts):
             part.stop()
         self.commands.close()

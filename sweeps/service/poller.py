@@ -52,10 +52,14 @@ class Poller:
         """Call the function now; arguments are ignored, so that this can be a callback."""
         self._wake.set()
 
-    def stop(self) -> None:
-        """Stop polling, and wait for the present call."""
+    def request_stop(self) -> None:
+        """Stop polling, without waiting for the present call."""
         self._stopping.set()
         self._wake.set()
+
+    def stop(self) -> None:
+        """Stop polling, and wait for the present call."""
+        self.request_stop()
         self._thread.join(self._stop_within_s)
 
     def _run(self) -> None:

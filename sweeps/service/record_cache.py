@@ -17,6 +17,7 @@ from sweeps.errors import TrackingUnreachable, UnknownName
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
+from sweeps.service.shared_failure import SharedFailure
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord, SweepSummary
@@ -49,7 +50,7 @@ class CacheEntry(Generic[Content]):
 
     def __init__(self, read: Callable[[], Content], executor: ThreadPoolExecutor) -> None:
         self._read, self._executor = read, executor
-        self._reading = threading.Lock()
+        self._reading, self._failure = threading.Lock(), SharedFailure()
         self._last: Snapshot[Content] | None = None
         self._taken = self._took = 0.0
         """Time and duration of the last read, by the monotonic clock."""
@@ -64,10 +65,11 @@ class CacheEntry(Generic[Content]):
             if self._reading.acquire(blocking=False):
                 self._executor.submit(self._refresh)
             return last
+        asked = time.monotonic()
         with self._reading:
             if self._last is not None and time.monotonic() - self._taken < fresh:
                 return self._last  # another thread has just read it
-            return self._read_now()
+            return self._failure.call(self._read_now, asked)
 
     def _refresh(self) -> None:
         """Read anew, and release the lock that the submitting thread has acquired."""

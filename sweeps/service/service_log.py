@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import logging.handlers
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
+from types import MappingProxyType
 
 from sweeps.config.service import Service
 from sweeps.files import private_opener
+from sweeps.service.counters import CountingHandler
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_FILE = "service.log"
 """Default name of the log file, in the folder of the sweeps."""
+
+
+_about: ContextVar[Mapping[str, str | int | None]] = ContextVar("about", default=MappingProxyType({}))
+
+
+@contextmanager
+def logged_about(**ids: str | int | None) -> Iterator[None]:
+    """Give the log's messages within a ``with`` block the ids of what they are about; the format ``json`` has them."""
+    before = _about.set({**_about.get(), **ids})
+    try:
+        yield
+    finally:
+        _about.reset(before)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats messages as lines of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a message as a line of JSON."""
+        document = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: value for name, value in _about.get().items() if value is not None},
+        }
+        if record.exc_info:
+            document["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(document)
 
 
 class PrivateRotatingFileHandler(logging.handlers.RotatingFileHandler):
@@ -35,7 +72,9 @@ def log_service(config: Service) -> None:
         )
     except OSError as error:
         problem = str(error.strerror)
-    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=handlers)
+    for handler in handlers:
+        handler.setFormatter(JsonFormatter() if config.log.format == "json" else logging.Formatter(FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[*handlers, CountingHandler(logging.WARNING)])
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plugins; migrations are logged by us
     logging.raiseExceptions = False  # a full disk would print a traceback for every line
     if problem:

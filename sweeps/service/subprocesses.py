@@ -97,7 +97,7 @@ def start(
         write_json(folder / REQUEST_FILE, {"commands": commands, "sweep_folder": str(sweep_folder)})
         variables = (environment or os.environ).items()
         with open(folder / LOG_FILE, "ab", opener=private_opener) as log:
-            return spawn(
+            process = spawn(
                 ENTRY,
                 [str(folder), str(lock.fileno())],
                 lock,
@@ -106,6 +106,8 @@ def start(
                 stderr=log,
                 env={name: value for name, value in variables if name not in CLIENT_VARIABLES},
             )
+        (folder / LOCK_FILE).write_text(str(process.pid), encoding="ascii")  # for `send`, while it still imports
+        return process
 
 
 def is_running(folder: Path) -> bool:

@@ -63,14 +63,20 @@ class InitialPoints:
     @cached_property
     def num_trials(self) -> int:
         """Number of trials that the sweep can start: ``search.num_trials``, or all points of a small space."""
+        wanted = self.composition.config.search.num_trials
+        return wanted if self.num_points is None else min(wanted, self.num_points)
+
+    @cached_property
+    def num_points(self) -> int | None:
+        """Number of all points of a small space or grid, each of which is tried once; None of any other space."""
         search = self.composition.config.search
         if search.sampler.kind != "grid" and (search.duplicates or not self._is_small()):
-            return search.num_trials
+            return None
         try:
             grid = self.grid()
         except ConfigError:  # reported as a mistake
-            return search.num_trials
-        return min(search.num_trials, len(grid) + sum(point not in grid for point in self.first()))
+            return None
+        return len(grid) + sum(point not in grid for point in self.first())
 
     def _is_small(self) -> bool:
         """Whether the space has so few points that all of them can be listed and checked at once."""

@@ -22,7 +22,7 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
-from sweeps.tracking.retry import GaveUp, Refused, Retrier
+from sweeps.tracking.retry import GaveUp, Refused, Retrier, Superseded
 from sweeps.tracking.uris import local_path
 from sweeps.trial_files import LOGS
 
@@ -146,14 +146,20 @@ class ArtifactUploader:
                 return
             else:
                 self._warn(f"{_named(artifact)} was gone before it was copied to MLflow: {artifact.folder}")
+        except Superseded:
+            return
         except Refused as error:
             self._warn(f"MLflow refuses {_named(artifact)}: {error}")
         self._done(artifact, uri)
 
     def _attempt(self, run_id: str, artifact: Artifact) -> bool:
-        """Upload an artifact; return whether all of it was there and no newer one waits."""
+        """Upload an artifact; return whether all of it was there.
+
+        Raises:
+            Superseded: A newer one waits.
+        """
         if (artifact.key, artifact.name) in self._queue:
-            return False
+            raise Superseded
         if artifact.text is not None:
             self._client.log_text(run_id, artifact.text, artifact.name)
             return True

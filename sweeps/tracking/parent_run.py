@@ -53,6 +53,8 @@ class SweepInfo:
     """The composed config."""
     planned: int | None = None
     """Number of trials that it can start; default: the config's ``search.num_trials``."""
+    points: int | None = None
+    """Number of all points of a small space or grid."""
     command: str = ""
     """The command line that started it."""
     description: str = ""

@@ -91,6 +91,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         experiment=parent.experiment,
         command=tags.get(constants.TAG_COMMAND, ""),
         planned=_count(tags, constants.TAG_PLANNED),
+        points=_count(tags, constants.TAG_POINTS),
         tags=tags,
         repeats=[trial for trial in all_trials if trial.repeat_of is not None],
         staged=[trial for trial in all_trials if trial.stage is not None],
@@ -117,7 +118,7 @@ def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
 
 
 def _summary(parent: RawRun, now: float) -> SweepSummary:
-    tags = parent.tags
+    tags, time = parent.tags, _time(parent, now)
     counts = json.loads(tags.get(constants.TAG_COUNTS, "{}"))
     return SweepSummary(
         sweep=tags.get(constants.TAG_SWEEP, ""),
@@ -130,9 +131,11 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         best=next(iter(numbers(tags.get(constants.TAG_BEST_VALUE))), None),
         counts={state: int(counts.get(state, 0)) for state in STATES},
         started=parent.started / 1000,
-        wall_s=_time(parent, now).wall_s,
+        wall_s=time.wall_s,
         run_id=parent.run_id,
         planned=_count(tags, constants.TAG_PLANNED),
+        heartbeat=number(tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000,
+        account=time.account,
     )
 
 

@@ -194,6 +194,10 @@ class SweepSummary:
     """MLflow's id of its parent run."""
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
+    heartbeat: float = 0.0
+    """Unix time of its driver's last sign of life."""
+    account: TimeAccount | None = None
+    """Account of its workers' time; None in the record of an older version, and before its first trial."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line in the form of ``list --json``."""
@@ -244,6 +248,8 @@ class SweepRecord:
     """The command line that started it."""
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
+    points: int | None = None
+    """Number of all points of a small space or grid; None of any other space, and in the record of an older version."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
     repeats: list[TrialRecord] = field(default_factory=list)

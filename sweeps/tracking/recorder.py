@@ -110,7 +110,7 @@ class Recorder:
             if earlier:
                 recorder.restore(earlier)
             # Recorded again when a sweep is resumed, since it may have been extended.
-            recorder.record_config(sweep.config_yaml, sweep.planned)
+            recorder.record_config(sweep.config_yaml, sweep.planned, sweep.points)
             save_views(client, delivery.retrier, ids.experiment_id, sweep.name, sweep.objectives, sweep.parameters)
         except GaveUp as error:
             raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; try again") from error
@@ -119,17 +119,20 @@ class Recorder:
         delivery.start()
         return recorder
 
-    def record_config(self, config_yaml: str, planned: int | None = None) -> None:
+    def record_config(self, config_yaml: str, planned: int | None = None, points: int | None = None) -> None:
         """Record the sweep's config and the number of its trials, in place of earlier ones.
 
         Args:
             config_yaml: The composed config.
             planned: Number of trials that the sweep can start; default: the config's ``search.num_trials``.
+            points: Number of all points of a small space or grid; None of any other space.
         """
         self._delivery.upload(Artifact(PARENT, constants.CONFIG_ARTIFACT, text=config_yaml))
         planned = planned or find(yaml.safe_load(config_yaml), "search.num_trials")
         if isinstance(planned, int):
-            self._delivery.put(Tags(PARENT, {constants.TAG_PLANNED: str(planned)}))
+            self._delivery.put(
+                Tags(PARENT, {constants.TAG_PLANNED: str(planned), constants.TAG_POINTS: str(points or "")})
+            )
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
         """Record the sweep's status; may be called often.

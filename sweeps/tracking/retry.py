@@ -38,6 +38,10 @@ class GaveUp(Exception):
     """The time limit for calls has passed."""
 
 
+class Superseded(Exception):
+    """A call has nothing to do any more, which says nothing of whether MLflow answers."""
+
+
 class Retrier:
     """Repeats the calls of one kind until they succeed. Calls of another kind need another one, since they may succeed
     while these fail, as on a full disk."""
@@ -83,6 +87,7 @@ class Retrier:
         Raises:
             Refused: It would fail again.
             GaveUp: The time limit has passed.
+            Superseded: The function has raised it.
         """
         started, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
@@ -92,7 +97,7 @@ class Retrier:
             try:
                 with request_limits(max(1.0, min(timeout_s, left))):
                     result = function()
-            except GaveUp:
+            except (GaveUp, Superseded):
                 raise
             except Exception as error:  # of MLflow, the database, requests or boto
                 if self._is_refusal(error):

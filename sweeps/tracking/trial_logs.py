@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UnknownName
+from sweeps.printable import printable
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
@@ -27,9 +28,6 @@ LARGEST = 2**26
 """Maximum bytes that are read of a file; our logs are smaller."""
 _NAME = re.compile(r"worker-(\d{1,6})\.log")
 _TRACEBACK = re.compile(r"attempt-(\d{1,6})\.traceback\.txt")
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_OVERWRITTEN = re.compile(r"\n[^\n]*\x1b\[A")
-"""Line that was left upwards, to be written again: a progress bar below another one."""
 _OTHER_STACKS = re.compile(
     r"^(?:Thread|Current thread) 0x[^\n]*\n(?:  File (?!\"[^\n]*/sweeps/runtime/worker\.py\")[^\n]*\n)*(?:\n|\Z)"
     r"|^Extension modules: [^\n]*(?:\n|\Z)",
@@ -81,7 +79,7 @@ class TrialLogs:
         text = text[:AT_MOST]
         if more or self._trial.state == "running":
             text = text[: text.rfind(b"\n") + 1 or (len(text) if more else 0)]
-        return LogPart(printable(redacted_log(text.decode(errors="replace"))), start + len(text), more)
+        return LogPart(redacted_log(printable(text.decode(errors="replace"))), start + len(text), more)
 
     def read_all(self, worker: int) -> str:
         """Return a worker's whole log, except for what was left out of a long one."""
@@ -95,7 +93,7 @@ class TrialLogs:
     def last_lines(self, worker: int, lines: int) -> list[str]:
         """Return the last lines of a worker's log."""
         data = self._log(worker)[-END_BYTES:]
-        text = printable(redacted_log(data.decode(errors="replace")))
+        text = redacted_log(printable(data.decode(errors="replace")))
         return _OTHER_STACKS.sub("", text).rstrip().splitlines()[-lines:]
 
     def traceback(self) -> str | None:
@@ -134,15 +132,6 @@ class TrialLogs:
             return self._store.read(name)
         text = read_text(self._record.mlflow.tracking_uri, self._trial.run_id, f"{LOGS}/{name}")
         return None if text is None else text.encode()
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters. Of a line that was overwritten, such as a progress bar, the last state
-    remains."""
-    text = _OVERWRITTEN.sub("", text).replace("\r\n", "\n")
-    if "\r" in text:
-        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return _CONTROL.sub("", text)
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:

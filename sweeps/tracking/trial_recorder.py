@@ -265,6 +265,10 @@ class TrialRecorder:
             text = weights_to_text(weights)
             self._delivery.put(Tags(trial_id, {constants.WEIGHTS_TAGS[kind]: text for kind in kinds}))
 
+    def saved(self, trial_id: str, step: int) -> None:
+        """Take the step of a trial's newest checkpoint, for its description."""
+        self._trials[trial_id].saved_step = step
+
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all attempts of a trial so far that have failed or moved."""
         self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: failures_to_text(failures)}))

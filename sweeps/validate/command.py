@@ -167,7 +167,7 @@ def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str
             'task.options={--resume_from_checkpoint: "{checkpoint}"}; or, if it looks into its own folder, set '
             "task.checkpoints.put_back=true"
         )
-    if task.checkpoints is None and config.search.pauses_trials:
+    if task.checkpoints is None and config.search.must_pause:
         yield (
             f"search.scheduler.kind={config.search.scheduler.kind}: continues trials from checkpoints, and this "
             "program has none; set task.checkpoints, or use search/scheduler=asha, median or none"

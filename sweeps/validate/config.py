@@ -117,7 +117,7 @@ def check_training(config: SweepConfig) -> None:
     check_bitsandbytes(config)
     check_float8(config)
     every, kind = config.checkpoint.every, config.search.scheduler.kind
-    if config.search.pauses_trials and not config.checkpoint.includes_evaluations(config.loop.eval_every):
+    if config.search.must_pause and not config.checkpoint.includes_evaluations(config.loop.eval_every):
         raise ConfigError(
             f"checkpoint.every={every}: search.scheduler.kind={kind} pauses trials at evaluations, each of which needs "
             f"a checkpoint; use null, or a divisor of train.eval_every={config.loop.eval_every}"

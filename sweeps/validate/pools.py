@@ -18,7 +18,7 @@ def cost_metrics(config: SweepConfig) -> list[str]:
 def pool_mistakes(config: SweepConfig) -> Iterator[str]:
     """Yield one line for each mistake, with key, value and fix."""
     search = config.search
-    if config.scaling.pools and search.pauses_trials:
+    if config.scaling.pools and search.must_pause:
         yield (
             f"scaling.pools ({', '.join(config.scaling.pools)}): search.scheduler.kind={search.scheduler.kind} pauses "
             "trials and continues them wherever there is room, so it knows no pools; use search/scheduler=asha, median "

@@ -10,6 +10,7 @@ from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.samplers import NSGASampler
 from sweeps.config.schedulers import (
     AshaScheduler,
+    AutomaticScheduler,
     FreezeThawScheduler,
     HyperbandScheduler,
     MedianScheduler,
@@ -46,6 +47,8 @@ BEST = {
 """Modes of search for metrics that the built-in tasks compute."""
 OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
 """Tasks that compute their metrics, while those of a user's code mean what the user says."""
+OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler | MedianScheduler
+"""Schedulers that stop or pause no trial before ``grace``."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb", "predicted")
 SYSTEM_METRICS = (
     "system/cpu_percent",
@@ -97,14 +100,14 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
         )
     if sampler.kind in ("bohb", "predicted") and scheduler.kind == "none":
         yield f"search.sampler.kind={sampler.kind} learns from rungs; with search.scheduler.kind=none it acts as tpe"
-    if isinstance(scheduler, AshaScheduler | FreezeThawScheduler | MedianScheduler):
+    if isinstance(scheduler, OF_RUNGS):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
             yield (
                 f"search.scheduler.grace={scheduler.grace:g} is all that a trial has ({length:g} "
                 f"{scheduler.resource}), so none is stopped early"
             )
-    if scheduler.kind not in ("none", "freeze_thaw") and len(search.metrics) > 1:
+    if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:
         yield (
             f"search.scheduler.kind={scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
             f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
@@ -330,7 +333,7 @@ def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterato
                 "more often (train.eval_every), or lower eta or grace"
             )
         return
-    has_grace = isinstance(scheduler, AshaScheduler | FreezeThawScheduler | MedianScheduler)
+    has_grace = isinstance(scheduler, OF_RUNGS)
     name = "grace" if has_grace else "interval"
     first: float = getattr(scheduler, name)
     if length is not None and first > length:

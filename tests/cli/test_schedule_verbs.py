@@ -130,3 +130,5 @@ def test_a_schedule_is_paused_and_resumed_and_its_history_is_shown(typed: Any, t
     history = json.loads(typed("history", "mine", "--json", *mine))
     assert [(each["number"], each["action"]) for each in history] == [(2, "resumed"), (1, "paused")]
     assert "-enabled: false" in typed("history", "mine", *mine)
+    noted = [json.loads(line) for line in Path("outputs/audit.jsonl").read_text().splitlines()]
+    assert [each["action"] for each in noted] == ["schedule paused", "schedule resumed"]

@@ -89,27 +89,19 @@ def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) 
     )
     begin(serving.service.database, night)
     for arguments in (
-        ["list"],
         ["list", "--json"],
-        ["show", "digits-1"],
         ["show", "digits-1", "--json"],
         ["show", "digits-1", "--watch"],
         ["best", "digits-1"],
-        ["best", "digits-1", "--json"],
         ["best", "digits-1", "--trial", "3"],
         ["compare", "digits-1", "digits-2"],
-        ["compare", "digits-1", "digits-2", "--json"],
         ["clean", "digits-1", "--dry-run"],
-        ["clean", "digits-1", "--dry-run", "--json"],
         ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run"],
-        ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run", "--json"],
-        ["retrain", "digits-1", "--name=again", "--dry-run"],
         ["retrain", "digits-1", "--name=again", "--dry-run", "--json"],
         ["reproduce", "digits-1", "--trial", "0", "--dry-run", "--json"],
         ["conf", "search"],
         ["schedule", "list", "--json"],
         ["schedule", "nights", "nightly"],
-        ["schedule", "nights", "nightly", "--json"],
     ):
         here = printed(capsys, *arguments)
         assert here

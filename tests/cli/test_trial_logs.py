@@ -17,12 +17,13 @@ from waiting import wait_until
 
 import sweeps
 from sweeps.cli import run_command
+from sweeps.printable import printable
 from sweeps.runtime.log_writer import BoundedFile
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
-from sweeps.tracking.trial_logs import AT_MOST, TrialLogs, printable
+from sweeps.tracking.trial_logs import AT_MOST, TrialLogs
 from sweeps.trial_files import START_LINE, logs_folder
 
 Captured = pytest.CaptureFixture[str]
@@ -241,7 +242,7 @@ def test_a_link_in_place_of_a_log_is_not_followed(ended: str, tmp_path: Path) ->
 
 
 def test_what_a_terminal_would_obey_is_left_out() -> None:
-    assert printable("a\x1b]0;title\x07b\x1b[2Jc\td\r\ne\x9b3m\n") == "a]0;titlebc\td\ne3m\n"
+    assert printable("a\x1b]0;title\x07b\x1b[2Jc\td\r\ne\x9b3m\n") == "abc\td\ne\n"
     assert printable("1%\r50%\r100%\ndone") == "100%\ndone"
     below = "".join(f"\n\r{part}%\x1b[A" for part in (0, 50, 100))  # as tqdm writes a bar below another one
     assert printable(f"\rtrain{below}\r    \r\n\r    \r\x1b[A{{'loss': 1}}\n\rtrain\n") == "{'loss': 1}\ntrain\n"

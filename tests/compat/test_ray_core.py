@@ -120,3 +120,44 @@ def test_only_this_jobs_groups_count_as_waiting_also_those_that_its_actors_ask_f
     script.write_text(TWO_JOBS)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
+
+
+ORPHAN = """
+import time
+import ray
+from ray.util import placement_group
+from sweeps.compat.ray_core import remove_orphaned_groups
+
+@ray.remote(num_cpus=0)
+class Trial:
+    def reserve(self, cpus):
+        self.group = placement_group([{"CPU": cpus}])
+        ray.get(self.group.ready())
+
+    def remove_orphans(self):
+        remove_orphaned_groups()
+
+ray.init("local", num_cpus=3, include_dashboard=False)
+mine = placement_group([{"CPU": 1}])
+ray.get(mine.ready())
+dead, alive = Trial.remote(), Trial.remote()
+ray.get([dead.reserve.remote(1), alive.reserve.remote(1)])
+ray.kill(dead)
+time.sleep(3)
+assert "CPU" not in ray.available_resources(), "Ray removes it itself"
+until = time.monotonic() + 60
+while ray.available_resources().get("CPU") != 1:
+    assert time.monotonic() < until
+    ray.get(alive.remove_orphans.remote())
+    time.sleep(0.1)
+for _ in range(2):
+    remove_orphaned_groups()
+time.sleep(1)
+assert ray.available_resources().get("CPU") == 1, "those of the driver and of a living actor stay"
+"""
+
+
+@pytest.mark.slow
+def test_the_room_that_a_dead_actor_has_reserved_is_free_again_once_its_groups_are_removed(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr

@@ -88,10 +88,10 @@ def test_pb2s_process_chooses_values_in_their_range_and_adds_a_row_for_them() ->
 
 
 RETRIED = """
-import json, os, sys
+import json, os, sys, time
 import ray
 from ray import tune
-from sweeps.compat.ray_tune import retry_in_the_same_actor
+from sweeps.compat.ray_tune import let_actors_live
 
 class Known(Exception):
     pass
@@ -124,7 +124,12 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint):
         pass
 
-retry_in_the_same_actor(Known)
+    def cleanup(self):
+        if len(open(f"{sys_argv}/processes").readlines()) == 4:
+            time.sleep(11)
+            open(f"{sys_argv}/ended", "w").close()
+
+let_actors_live(Known, ends_within_s=60)
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 result = tune.Tuner(
     Trainable,
@@ -138,7 +143,9 @@ print(json.dumps(result.metrics["value"]))
 
 
 @pytest.mark.slow
-def test_only_a_trial_that_raised_the_known_error_is_retried_in_its_actor(tmp_path: Path) -> None:
+def test_only_the_known_error_is_retried_in_its_actor_and_the_last_actor_ends_by_itself(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "retried.py"
     script.write_text(RETRIED.replace("{sys_argv}", str(tmp_path)), encoding="utf-8")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
@@ -147,3 +154,4 @@ def test_only_a_trial_that_raised_the_known_error_is_retried_in_its_actor(tmp_pa
     first, second, third, fourth = (tmp_path / "processes").read_text().split()
     assert first == second, "the trainable had raised the known error"
     assert len({second, third, fourth}) == 3, "it had raised another error, and its process had died"
+    assert (tmp_path / "ended").exists(), "_actor_force_cleanup_timeout"

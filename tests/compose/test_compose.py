@@ -420,6 +420,55 @@ def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path
         composed("blanks", folders=(tmp_path,))
 
 
+@pytest.mark.parametrize(
+    ("space", "kind", "expected"),
+    [
+        ("train.lr: {type: ordinal, choices: [0.1, 0.2]}", "ordinal", [0.1, 0.2]),
+        ("train.optimizer: {type: constant, value: sgd}", "constant", "sgd"),
+        ("train: {lr: {type: categorical, choices: [0.3]}}", "categorical", [0.3]),
+        ("train.lr: {type: int, low: 1, high: 2, log: false}", "int", 1),
+    ],
+)
+def test_a_distribution_of_another_kind_replaces_the_one_of_the_config_below(
+    space: str, kind: str, expected: object, tmp_path: Path
+) -> None:
+    (tmp_path / "below.yaml").write_text("defaults: [digits, _self_]\n")
+    (tmp_path / "above.yaml").write_text(f"defaults: [below, _self_]\nspace:\n  {space}\n")
+    path = "train.optimizer" if "optimizer" in space else "train.lr"
+    found = composed("above", folders=(tmp_path,)).config.space[path]
+    assert found.type == kind
+    assert next(getattr(found, key) for key in ("choices", "value", "low") if hasattr(found, key)) == expected
+
+
+def test_the_kind_of_a_distribution_can_be_changed_on_the_command_line() -> None:
+    found = composed("digits", "space.train.lr.type=ordinal", "space.train.lr.choices=[0.1, 0.2]").config.space
+    assert found["train.lr"].choices == [0.1, 0.2]  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=r"space\.train\.lr\.low"):
+        composed("digits", "space.train.lr={type: ordinal, choices: [1, 2], low: 3}")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("null: 3", "line 4, column 3: the key null is null to YAML; write 'null' in quotes"),
+        ("on: 3", "line 4, column 3: the key on is a boolean to YAML; write 'on' in quotes"),
+        ("1.5: 3", "it is the name of a key: write it in quotes, as in '1.5': VALUE"),
+        ("1: 3", "it is the name of a key: write it in quotes, as in '1': VALUE"),
+    ],
+)
+def test_a_key_that_yaml_does_not_take_for_a_text_is_named(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text(f"defaults: [ray_train_function, _self_]\ntask:\n arguments:\n  {line}\n")
+    with pytest.raises(ConfigError) as raised:
+        composed("keys", folders=(tmp_path,))
+    assert message in str(raised.value)
+
+
+def test_a_wrong_value_that_is_called_like_its_key_is_not_taken_for_one() -> None:
+    with pytest.raises(ConfigError) as raised:
+        composed("digits", "train.precision=precision")
+    assert "name of a key" not in str(raised.value)
+
+
 def test_the_space_of_an_option_is_searched_in_the_trials_that_have_the_option(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "deep.yaml").write_text(

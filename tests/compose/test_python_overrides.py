@@ -59,12 +59,25 @@ def test_an_option_of_a_program_is_set_by_its_name_with_dashes(working_folder: P
         "+task.options.--bf16=true",
         "task.options.--name='a {seed}'",
         "task.options.-q=null",
+        "task.options.--steps==90",  # --steps=90 in the program's command line
+        "task.options.model.lr==0.1",
+        "task.options.+momentum==0.9",  # of a Hydra application
     ]
     plan = sweeps.dry_run("command", [*conf, "task.options.--name=b"])
     own = {"--resume": "{checkpoint}"}
-    assert plan.config.task.options == {**own, "--lr": 0.1, "--bf16": True, "--name": "b", "-q": None}  # type: ignore[union-attr]
-    mapped = sweeps.dry_run("command", {"task.options.--name": "a {seed}"})
-    assert mapped.config.task.options == {**own, "--name": "a {seed}"}  # type: ignore[union-attr]
+    joined = {"--steps=": 90, "model.lr=": 0.1, "+momentum=": 0.9}
+    assert plan.config.task.options == {**own, "--lr": 0.1, "--bf16": True, "--name": "b", "-q": None, **joined}  # type: ignore[union-attr]
+    mapped = sweeps.dry_run("command", {"task.options.--name": "a {seed}", "task.options.--steps=": 3})
+    assert mapped.config.task.options == {**own, "--name": "a {seed}", "--steps=": 3}  # type: ignore[union-attr]
+
+
+def test_all_overrides_that_cannot_be_read_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweeps.dry_run("digits", ["data.path=a b (2).csv", "train.lr==0.1", "train.epochs=1", "data.target=Käufer"])
+    first, second, third = str(caught.value).splitlines()
+    assert """'data.path="a b (2).csv"'""" in first
+    assert second.endswith("write one =: train.lr=0.1")
+    assert third.endswith("""'data.target="Käufer"'""")
 
 
 @pytest.mark.parametrize("overrides", ["search.num_trials=4", [3], [["a=b"]], 3.5])
@@ -124,6 +137,7 @@ def test_a_path_that_hydra_does_not_read_as_text_is_answered_with_its_written_fo
         (["task.arguments.größe=1"], "write this one in a YAML file"),
         (["task.arguments.names=[ü, b]"], """'task.arguments.names=["ü", b]'"""),
         (["train.lr=interval(1e-5,"], "close each bracket"),
+        (["train.lr = 0.1"], "write it without blanks around =: train.lr=0.1"),
         (["data.path=f(1)"], """Unknown function 'f'); the functions are choice, interval"""),
         (["data.path=f(1)"], """quote a text with such characters: 'data.path="f(1)"'"""),
         (["train.lr=loguniform(1, 2)"], "is the notation of another tool; write 'train.lr=tag(log, interval(1, 2))'"),

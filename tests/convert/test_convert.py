@@ -239,7 +239,7 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     assert isinstance(task, CommandTask)
     values = {**task.arguments, "trial.folder": "here", "model.width": 32, "solver": None}
     assert command_line(task, values.__getitem__) == [
-        *("python", "fit.py", "hydra.run.dir=here/hydra", "x=-5.5", "steps=1", "model.width=32", "rate=0.001"),
+        *("python", "fit.py", 'hydra.run.dir="here/hydra"', "x=-5.5", "steps=1", "model.width=32", "rate=0.001"),
         *("solver=null", "+extra=3"),
     ]
 
@@ -431,11 +431,17 @@ hydra:
     params:
       model: choice(small, large)
       model.lr: interval(0.001, 0.1)
+      model/encoder@model.coder: choice(deep, wide)
 """
     )
     composition = plan_of(conf, "task.arguments.application=app.py").composition
     task = composition.trial({"task.arguments.model": "large", "task.arguments.model.lr": 0.01}).task
-    assert task.arguments == {"application": "app.py", "model": "large", "model.lr": 0.01}  # type: ignore[union-attr]
+    assert isinstance(task, CommandTask)
+    assert task.arguments["model.lr"] == 0.01
+    values, unknown = config_values(task, {})
+    assert unknown == []
+    words = command_line(task, {**values, "trial.folder": "here"}.__getitem__)
+    assert words[3:] == ["model=large", "model.lr=0.01", "model/encoder@model.coder=deep"]
 
 
 def test_numbers_of_numpy_and_names_with_dots_of_ray_tune_stay_what_they_are() -> None:

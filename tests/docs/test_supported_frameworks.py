@@ -44,6 +44,7 @@ TESTS = {
             "test_huggingface.py::test_what_a_trainer_and_its_function_log_to_mlflow_is_the_trials_and_no_run_of_its_own"
         ],
         LIGHTNING: ["test_lightning.py::test_the_users_callbacks_early_stopping_and_loggers_work"],
+        SCRIPT: ["test_own_folder.py::test_two_trials_at_once_that_write_the_same_name_do_not_read_each_others_file"],
         PROGRAM: [
             "test_command_metrics.py::test_metrics_that_a_program_logs_to_mlflow_are_read_from_its_store",
             "test_command_metrics.py::test_tensorboards_events_are_read_by_step_from_any_depth",
@@ -56,6 +57,7 @@ TESTS = {
             "test_huggingface.py::test_transformers_reads_a_trainers_checkpoint",
         ],
         LIGHTNING: ["test_lightning.py::test_lightning_reads_a_modules_checkpoint"],
+        SCRIPT: ["test_script.py::test_a_script_that_fails_is_started_again_and_resumes_from_its_checkpoint"],
         PROGRAM: ["test_command.py::test_its_checkpoint_is_the_trials_and_is_in_mlflow"],
     },
     "multi-GPU": {
@@ -66,19 +68,21 @@ TESTS = {
         PROGRAM: ["test_command.py::test_every_worker_starts_its_own_process_in_torchruns_environment"],
     },
 }
-"""Tests by row and column; a cell without one says that the code is the user's own."""
+"""Tests by row and column; a cell without one says that the code is the user's own. The page names their files."""
 
 
 def test_each_row_is_tested(checkout: Path) -> None:
     text = (checkout / "docs/bring_your_own.md").read_text(encoding="utf-8")
     table = text.split("## What works in each framework", 1)[1].split("\n\n", 2)[1]
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
-    assert head[1:] == [FUNCTION, TRAINER, LIGHTNING, SCRIPT, PROGRAM]
+    assert head[1:] == [FUNCTION, TRAINER, LIGHTNING, SCRIPT, PROGRAM, "`tests/sweeps_train/test_...`"]
     assert [row[0] for row in rows] == list(TESTS)
     for row in rows:
-        for column, cell in zip(head[1:], row[1:], strict=True):
-            same = cell in ("the code is yours", "as in your code", "the same")
-            assert same or column in TESTS[row[0]], f"{row[0]}, {column}"
+        of_row = TESTS[row[0]]
+        for column, cell in zip(head[1:-1], row[1:-1], strict=True):
+            assert cell == "the code is yours" or column in of_row, f"{row[0]}, {column}"
+        files = {name.partition("::")[0] for names in of_row.values() for name in names}
+        assert {f"test_{each.strip('`')}.py" for each in row[-1].split(", ")} == files, row[0]
 
 
 def test_the_tests_of_the_rows_exist(checkout: Path) -> None:

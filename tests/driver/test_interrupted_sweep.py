@@ -1,4 +1,4 @@
-"""A whole sweep of a language model with LoRA: two trials learn, and Ctrl-C ends the third, and the sweep, cleanly."""
+"""A whole sweep of a language model with LoRA: a trial learns, and Ctrl-C ends the next, and the sweep, cleanly."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ pytestmark = pytest.mark.timeout(600)
 
 LORA = (
     "conf=llm_lora",
-    *("search=random", "search.num_trials=3", "checkpoint.trials=1"),
+    *("search=random", "search.num_trials=2", "checkpoint.trials=1"),
     *("train.lr=0.005", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8"),
     *("space=none", "model.lora.target_modules=choice(mlp,attention)", "train.max_steps=choice(16,1000000)"),
     points(
-        {"model.lora.target_modules": "mlp", "train.max_steps": 16},
         {"model.lora.target_modules": "attention", "train.max_steps": 16},
         {"model.lora.target_modules": "mlp", "train.max_steps": 1_000_000},  # endless, and still warming up: the worst
     ),
@@ -60,7 +59,7 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 
 
 def trains_the_last(store: str) -> bool:
-    """Whether the first two have finished and the third has been evaluated twice, by what is recorded; asked without
+    """Whether the first has finished and the second has been evaluated twice, by what is recorded; asked without
     loading MLflow while the sweep makes its database."""
     from sweeps.errors import SweepsError
 
@@ -69,7 +68,7 @@ def trains_the_last(store: str) -> bool:
     except SweepsError:
         return False
     finished = [trial for trial in trials.values() if trial.state == "finished"]
-    return len(finished) == 2 and "0002" in trials and trials["0002"].steps >= 16
+    return len(finished) == 1 and "0001" in trials and trials["0001"].steps >= 16
 
 
 def test_ctrl_c_stops_cleanly_and_loses_nothing(lora: Interrupted) -> None:
@@ -79,13 +78,13 @@ def test_ctrl_c_stops_cleanly_and_loses_nothing(lora: Interrupted) -> None:
     assert len(lora.family) > 3
     wait_until(lambda: not any(map(is_alive, lora.family)), 30)  # Ray ends them as the driver ends, and later
     assert lora.document["status"] == "interrupted"
-    assert (lora.document["counts"]["finished"], lora.document["counts"]["stopped"]) == (2, 1)
-    trial = lora.trials()[2]
+    assert (lora.document["counts"]["finished"], lora.document["counts"]["stopped"]) == (1, 1)
+    trial = lora.trials()[1]
     assert trial.info.status == "KILLED"
     steps = [point.step for point in lora.client.get_metric_history(trial.info.run_id, "eval/loss")]
     assert sorted(steps) == [8 * count for count in range(1, len(steps) + 1)]
     assert len(steps) >= 2
-    checkpoints = sorted((lora.folder / "outputs" / "lora" / "trials" / "0002").glob("step-*"))
+    checkpoints = sorted((lora.folder / "outputs" / "lora" / "trials" / "0001").glob("step-*"))
     assert int(checkpoints[-1].name.removeprefix("step-")) >= max(steps)
 
 
@@ -96,15 +95,15 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Interrupted) -> None:
+def test_a_lora_trial_learns_and_its_adapters_load_from_mlflow_alone(lora: Interrupted) -> None:
     import torch
 
-    for run_ in lora.trials()[:2]:
-        history = sorted(lora.client.get_metric_history(run_.info.run_id, "eval/loss"), key=lambda point: point.step)
-        assert history[-1].value < history[0].value < 1.9  # the base model's own is about 1.8
-        assert run_.data.metrics["eval/perplexity"] == pytest.approx(math.exp(history[-1].value))
-        assert run_.data.metrics["train/tokens_per_second"] > 0
-    assert lora.document["best"]["trial"] in {"0000", "0001"}
+    run_ = lora.trials()[0]
+    history = sorted(lora.client.get_metric_history(run_.info.run_id, "eval/loss"), key=lambda point: point.step)
+    assert history[-1].value < history[0].value < 1.9  # the base model's own is about 1.8
+    assert run_.data.metrics["eval/perplexity"] == pytest.approx(math.exp(history[-1].value))
+    assert run_.data.metrics["train/tokens_per_second"] > 0
+    assert lora.document["best"]["trial"] == "0000"
     folder = artifacts.download_artifacts(lora.document["best"]["checkpoint"], tracking_uri=lora.store)
     assert (Path(folder) / "adapter_model.safetensors").stat().st_size < 1_000_000
     for merge in (False, True):

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import ray
+from waiting import wait_until
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
@@ -84,12 +85,16 @@ def test_a_session_that_cannot_take_events_any_more_stops_its_trials_and_fails()
 
 
 class _FailingRecorder(_Told):
-    """Its journal cannot be written when a trial ends."""
+    """Its journal cannot be written when a trial ends, or only as often as is said."""
 
     def end(self, *arguments: Any, **_: Any) -> None:
-        raise self.error
+        self.failures -= 1
+        if self.failures >= 0:
+            raise self.error
+        self.named.append(("end", arguments, {}))
 
     error: Exception
+    failures = 10**9
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE])
@@ -105,6 +110,25 @@ def test_a_trials_end_that_cannot_be_written_ends_the_sweep_and_is_not_dropped(n
     assert session.state.shutdown.storage_failure is told.error
     assert os.strerror(number) in str(told.error)
     assert "python -m sweeps resume s" in str(told.error)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_ends_of_trials_are_recorded_when_the_disk_takes_them_again(failures: int) -> None:
+    told = _FailingRecorder()
+    told.error, told.failures = StorageFailed(Path("outputs/s")), failures
+    broker = MagicMock()
+    broker.drain.return_value = []
+    session = session_of(told, broker)
+    for trial in ("0000", "0001"):
+        session.lifecycle.ended({TRIAL: trial, PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
+    session.start()
+    wait_until(lambda: told.failures < 0, 30)
+    session.close()
+    assert [(arguments[0], arguments[1]) for name, arguments in told.calls if name == "end"] == [
+        ("0000", "failed"),
+        ("0001", "failed"),
+    ]
+    assert session.state.shutdown.storage_failure is told.error
 
 
 def test_an_unexpected_error_while_a_trials_end_is_recorded_ends_the_driver() -> None:
@@ -166,6 +190,18 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     session.worker_events.take([Ended("0000", 1, timestamp_ms=5000)])
     assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "record_spans"]
     assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
+
+
+def test_workers_say_at_their_end_what_they_have_saved_also_at_no_evaluation() -> None:
+    told = _Told()
+    session = session_of(told)
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take([Report("0000", 1, 10, {"eval/accuracy": 0.5}, 3, checkpoint="/t/step-00000010")])
+    session.worker_events.take([Log("0000", 1, 15, {"train/loss": 2.0}, 4)])
+    assert session.state.trials["0000"].kept(is_lost=False) == "lost its work since its checkpoint of step 10"
+    session.worker_events.take([Ended("0000", 1, saved_step=17, timestamp_ms=5000)])
+    assert session.state.trials["0000"].kept(is_lost=False) == "saved its state"
+    assert ("saved", ("0000", 17)) in told.calls
 
 
 def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> None:

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,16 +23,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from checker import Verdict, check
 from disk import Disk
 from fault_kinds import RESTING, RUNNING, NothingToHit
+from postgres import Postgres, name_folder, program, remove_server
 from recording import Server
 from stores import SHARED, make_store
-from victim import SEARCHES, Victim
+from victim import SEARCHES, TRIALS, Record, Victim
 
-PER_SWEEP = 8
+PER_SWEEP = 12
 """Faults of each sweep."""
 WHOLE_WITHIN_S = 180.0
 """Seconds in which a sweep must end when no more faults come."""
+STARTS = 6
+"""Times that a sweep is resumed in which it does not train before it counts as one that cannot go on."""
+HAS_POSTGRES = program("initdb") is not None
 STEPS = list(range(20, 201, 20))
-TRIALS = 6
 
 
 @dataclass
@@ -42,7 +47,9 @@ class Outcome:
     verdict: Verdict = field(default_factory=Verdict)
     left: list[str] = field(default_factory=list)
     """Processes that outlived their driver."""
-    folder: Path | None = None
+    seconds: float = 0.0
+    load: float = 0.0
+    """Processes that wanted a processor of the machine, on average of its last five minutes."""
 
 
 class Round:
@@ -55,14 +62,17 @@ class Round:
     def play(self) -> Outcome:
         victim = self._victim
         victim.run()
+        starts = 0
         while len(self.outcome.faults) < PER_SWEEP and self._deck and time.monotonic() < self._until:
             if not victim.wait_for_trials(120):
                 if victim.runs:
                     self.outcome.verdict.stuck.append("no trial begins to train")
                     break
-                if not self._go_on():
+                starts += 1
+                if starts == STARTS or not self._go_on():
                     break
                 continue
+            starts = 0
             time.sleep(self._chance.uniform(0.2, 2.0))
             self._disturb(RUNNING)
             if not victim.runs and not self._go_on():
@@ -87,7 +97,7 @@ class Round:
         self.outcome.left += victim.reap(15)
         if victim.is_over:
             return False
-        for _ in range(self._chance.randint(1, 2)):
+        for _ in range(self._chance.randint(2, 3)):
             self._disturb(RESTING)
         victim.resume()
         return True
@@ -95,7 +105,7 @@ class Round:
     def _end(self) -> None:
         """Let the sweep end, and check it."""
         victim, verdict = self._victim, self.outcome.verdict
-        for _ in range(6):
+        for _ in range(STARTS):
             status = victim.wait(WHOLE_WITHIN_S)
             if status is None:
                 verdict.stuck.append(f"the sweep did not end within {WHOLE_WITHIN_S:.0f} s")
@@ -108,42 +118,65 @@ class Round:
         else:
             verdict.stuck.append(f"resume ends with status {status}")
             return
-        found = check(victim.folder, victim.name, victim.database, victim.uri, trials=TRIALS, steps=STEPS)
+        record, lost_lines = victim.record, float("inf") if "disk read-only" in self.outcome.faults else 0
+        of_sweep = (victim.folder, victim.name, record.database, record.uri)
+        found = check(*of_sweep, trials=TRIALS, steps=STEPS, lost_lines=lost_lines)
         for kind, texts in vars(found).items():
             getattr(verdict, kind).extend(texts)
 
 
+@contextmanager
+def servers(folder: Path) -> Iterator[list[Record]]:
+    """Start MLflow's servers: one with an SQLite file, and one with PostgreSQL where that is installed."""
+    with ExitStack() as running:
+
+        def start(name: str, database: str) -> Server:
+            server = Server(folder / name, store=database)
+            running.callback(server.kill)
+            return server
+
+        for name in ("server", "server-postgresql"):
+            (folder / name).mkdir()
+        make_store(folder / "server" / "mlflow.db")
+        database = f"sqlite:///{folder}/server/mlflow.db"
+        records = [Record.on_server(start("server", database), database)]
+        if HAS_POSTGRES:
+            name_folder()
+            running.callback(remove_server)
+            postgres = Postgres()
+            database = postgres.database()
+            records.append(Record.on_server(start("server-postgresql", database), database, postgres))
+        yield records
+
+
 def campaign(folder: Path, seed: int, minutes: float, faults: int, kinds: list[str]) -> list[Outcome]:
     """Play rounds until the time is over or all faults were injected."""
-    chance, until = random.Random(seed), time.monotonic() + 60 * minutes
+    chance = random.Random(seed)
     deck: list[str] = []
     while len(deck) < faults:
         deck += chance.sample(kinds, len(kinds))
     del deck[faults:]
-    (folder / "server").mkdir()
-    make_store(folder / "server" / "mlflow.db")
-    server = Server(folder / "server")
     outcomes: list[Outcome] = []
-    try:
+    with servers(folder) as records:
+        until = time.monotonic() + 60 * minutes
         while deck and time.monotonic() < until and _hit_anything(outcomes):
+            begun = time.monotonic()
             search = list(SEARCHES)[len(outcomes) % len(SEARCHES)]
             own = folder / f"{len(outcomes):03}-{search}"
             own.mkdir()
             make_store(own / "mlflow.db")
+            possible = [*records, Record.in_file(own / "mlflow.db")]
             disk = Disk(own / "outputs") if Disk.is_possible() else None
-            on_server = len(outcomes) // len(SEARCHES) % 2 == 0
-            victim = Victim(own, own.name, search, server if on_server else None, disk)
+            victim = Victim(own, search, possible[len(outcomes) % len(possible)], disk)
             try:
                 outcome = Round(victim, deck, chance, until).play()
             finally:
                 victim.kill()
                 if disk is not None:
                     disk.unmount()
-            outcome.folder = own
+            outcome.seconds, outcome.load = time.monotonic() - begun, os.getloadavg()[1]
             outcomes.append(outcome)
             print_outcome(outcome, outcomes)
-    finally:
-        server.kill()
     return outcomes
 
 
@@ -156,7 +189,8 @@ def _hit_anything(outcomes: list[Outcome]) -> bool:
 def print_outcome(outcome: Outcome, outcomes: list[Outcome]) -> None:
     """Print a sweep's faults and what was wrong."""
     number = sum(len(each.faults) for each in outcomes)
-    print(f"{len(outcomes)}. {outcome.search}: {', '.join(outcome.faults)} ({number} in all)", flush=True)
+    faults = ", ".join(outcome.faults)
+    print(f"{len(outcomes)}. {outcome.search}, {outcome.seconds:.0f} s: {faults} ({number} in all)", flush=True)
     for line in outcome.verdict.lines():
         print(f"   {line}", flush=True)
     if outcome.left:
@@ -169,9 +203,12 @@ def table(outcomes: list[Outcome], seed: int) -> str:
     rows = ["| kind of fault | injected |", "|---|---|", *(f"| {name} | {kinds[name]} |" for name in sorted(kinds))]
     total = {kind: sum(len(getattr(each.verdict, kind)) for each in outcomes) for kind in vars(Verdict())}
     words = ", ".join(f"{number} {kind}" for kind, number in total.items())
+    minutes = sum(each.seconds for each in outcomes) / 60
+    load = sum(each.load for each in outcomes) / len(outcomes)
     return "\n".join(
         [
             f"Seed {seed}: {sum(kinds.values())} faults of {len(kinds)} kinds in {len(outcomes)} sweeps: {words}.",
+            f"It took {minutes:.0f} minutes on {os.cpu_count()} cores, at a mean load of {load:.0f}.",
             "",
             *rows,
         ]
@@ -192,8 +229,8 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="sweeps-faults-"))
     print(folder, flush=True)
     os.environ[SHARED] = str(folder)
-    possible = [each for each in (*RUNNING, *RESTING) if Disk.is_possible() or not each.startswith("disk")]
-    kinds = options.kind or possible
+    missing = ("disk",) * (not Disk.is_possible()) + ("PostgreSQL",) * (not HAS_POSTGRES)
+    kinds = options.kind or [each for each in (*RUNNING, *RESTING) if not each.startswith(missing)]
     outcomes = campaign(folder, options.seed, options.minutes, options.faults, kinds)
     numbers = table(outcomes, options.seed)
     print(numbers)

@@ -4,12 +4,11 @@ are compared with each other, by code that shares nothing with the product's own
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from typing import Any
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy import NullPool, create_engine, text
 
 METRIC = "eval/accuracy"
+CHECKSUM_LENGTH = len(',"crc":"00000000"}')
 Points = dict[int, list[float]]
 """Values by step; one that was recorded twice has two."""
 
@@ -37,7 +38,7 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         for kind, texts in vars(self).items():
-            yield from (f"{kind}: {text}" for text in texts)
+            yield from (f"{kind}: {each}" for each in texts)
 
 
 @dataclass
@@ -51,16 +52,30 @@ class Recorded:
     points: Points
 
 
-def check(folder: Path, sweep: str, database: Path, uri: str, *, trials: int, steps: list[int]) -> Verdict:
+@dataclass
+class Measured:
+    """Values of a trial in its report logs."""
+
+    points: Points
+    damaged: float = 0
+    """Number of lines that are damaged or lost: one value each may be missing."""
+    lineages: int = 0
+    """How often it has taken over another trial's state."""
+
+
+def check(
+    folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int], lost_lines: float = 0
+) -> Verdict:
     """Check a sweep that has ended.
 
     Args:
         folder: Where it was started.
         sweep: Its name.
-        database: MLflow's SQLite file.
+        database: Address of MLflow's database.
         uri: MLflow's address.
         trials: Number of trials that it must have.
         steps: Steps at which a finished trial has reported.
+        lost_lines: Largest number of lines that each report log may miss, as when its disk has broken down.
     """
     verdict = Verdict()
     document = _shown(folder, sweep, uri)
@@ -73,7 +88,7 @@ def check(folder: Path, sweep: str, database: Path, uri: str, *, trials: int, st
         verdict.wrong += [f"{source} has a trial {name}" for name in found if name not in names]
     for name in names:
         if name in shown and name in recorded and name in studied:
-            measured = _measured(folder / "outputs" / sweep / "trials" / name)
+            measured = _measured(folder / "outputs" / sweep / "trials" / name, lost_lines)
             _check_trial(name, verdict, shown[name], recorded[name], studied[name], measured, steps)
     _check_whole(document, recorded, verdict)
     return verdict
@@ -85,7 +100,7 @@ def _check_trial(
     shown: dict[str, Any],
     recorded: Recorded,
     studied: optuna.trial.FrozenTrial,
-    measured: Points,
+    measured: Measured,
     steps: list[int],
 ) -> None:
     if shown["state"] not in ("finished", "pruned"):
@@ -95,7 +110,7 @@ def _check_trial(
     states = shown["state"], recorded.tags["sweeps.state"], in_study
     if len(set(states)) > 1 or recorded.status != "FINISHED":
         verdict.wrong.append(f"trial {name}: its state is {states} in show, MLflow and the study; {recorded.status}")
-    has_gone_back = any(len(values) > 1 for values in measured.values())  # took over another trial's state
+    has_gone_back = measured.lineages > 0
     for path, value in shown["params"].items():
         found = float(recorded.parameters.get(path, "nan")), studied.params.get(path)
         if value != found[0] or (value != found[1] and not has_gone_back):
@@ -111,29 +126,33 @@ def _check_trial(
         verdict.wrong.append(f"trial {name}: its value is {shown['value']}, the best in MLflow {best}")
 
 
-def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Points, *, is_finished: bool) -> None:
+def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Measured, *, is_finished: bool) -> None:
     """Compare what MLflow has with what the workers measured; those of a pruned trial may have measured more."""
-    for step in sorted(recorded.keys() | measured.keys()):
-        in_mlflow, in_folder = sorted(recorded.get(step, [])), sorted(measured.get(step, []))
-        text = f"trial {name}, step {step}: MLflow has {in_mlflow}, the workers measured {in_folder}"
-        if in_mlflow == in_folder:
-            continue
-        if len(in_mlflow) > len(set(in_mlflow)):
-            verdict.twice.append(text)
-        elif not set(in_mlflow) < set(in_folder):
-            verdict.wrong.append(text)
-        elif is_finished or step <= max(recorded, default=0):
-            verdict.lost.append(text)
+    damaged = measured.damaged
+    for step in sorted(recorded.keys() | measured.points.keys()):
+        in_mlflow, in_folder = sorted(recorded.get(step, [])), sorted(measured.points.get(step, []))
+        said = f"trial {name}, step {step}: MLflow has {in_mlflow}, the workers measured {in_folder}"
+        more, less = Counter(in_mlflow) - Counter(in_folder), Counter(in_folder) - Counter(in_mlflow)
+        if any(value in in_folder or number > 1 for value, number in more.items()):
+            verdict.twice.append(said)
+        elif more.total() > damaged:
+            verdict.wrong.append(said)
+        else:
+            damaged -= more.total()
+        if less and (is_finished or step <= max(recorded, default=0)):
+            verdict.lost.append(said)
 
 
 def _check_whole(document: dict[str, Any], recorded: dict[str, Recorded], verdict: Verdict) -> None:
     counts = Counter(trial["state"] for trial in document["trials"])
     if {state: number for state, number in document["counts"].items() if number} != counts:
         verdict.wrong.append(f"counts are {document['counts']}, the trials {dict(counts)}")
-    values = {name: max(each.points[step][0] for step in each.points) for name, each in recorded.items() if each.points}
+    highest = max(
+        (value for each in recorded.values() for values in each.points.values() for value in values), default=None
+    )
     best = document["best"]
-    if best is None or best["value"] != max(values.values(), default=None):
-        verdict.wrong.append(f"the best is {best and best['value']}, and MLflow has {values}")
+    if best is None or best["value"] != highest:
+        verdict.wrong.append(f"the best is {best and best['value']}, and MLflow has {highest}")
 
 
 def _shown(folder: Path, sweep: str, uri: str) -> dict[str, Any]:
@@ -143,14 +162,15 @@ def _shown(folder: Path, sweep: str, uri: str) -> dict[str, Any]:
     return document
 
 
-def _in_mlflow(database: Path, sweep: str, verdict: Verdict) -> dict[str, Recorded]:
+def _in_mlflow(database: str, sweep: str, verdict: Verdict) -> dict[str, Recorded]:
     """The trials' runs, read with SQL."""
     found: dict[str, Recorded] = {}
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as rows:
+    with create_engine(database, poolclass=NullPool).connect() as rows:
         tags: dict[str, dict[str, str]] = {}
-        for run, key, value in rows.execute("SELECT run_uuid, key, value FROM tags"):
+        for run, key, value in rows.execute(text("SELECT run_uuid, key, value FROM tags")):
             tags.setdefault(run, {})[key] = value
-        for run, status in rows.execute("SELECT run_uuid, status FROM runs WHERE lifecycle_stage = 'active'"):
+        active = text("SELECT run_uuid, status FROM runs WHERE lifecycle_stage = 'active'")
+        for run, status in rows.execute(active).all():
             of_run = tags.get(run, {})
             if of_run.get("sweeps.sweep") != sweep or of_run.get("sweeps.kind") != "trial":
                 continue
@@ -158,10 +178,11 @@ def _in_mlflow(database: Path, sweep: str, verdict: Verdict) -> dict[str, Record
             if trial in found:
                 verdict.twice.append(f"trial {trial} has two runs in MLflow")
             points: Points = {}
-            query = "SELECT step, value FROM metrics WHERE run_uuid = ? AND key = ?"
-            for step, value in rows.execute(query, (run, METRIC)):
+            query = text("SELECT step, value FROM metrics WHERE run_uuid = :run AND key = :key")
+            for step, value in rows.execute(query, {"run": run, "key": METRIC}):
                 points.setdefault(step, []).append(value)
-            parameters = dict(rows.execute("SELECT key, value FROM params WHERE run_uuid = ?", (run,)))
+            query = text("SELECT key, value FROM params WHERE run_uuid = :run")
+            parameters = {row.key: row.value for row in rows.execute(query, {"run": run})}
             found[trial] = Recorded(run, status, of_run, parameters, points)
     return found
 
@@ -175,19 +196,25 @@ def _in_study(file: Path, sweep: str) -> dict[str, optuna.trial.FrozenTrial]:
     }
 
 
-def _measured(folder: Path) -> Points:
-    """Values that a trial's workers have written down themselves: those that were first at a step of each lineage."""
-    found: Points = {}
-    for place in [folder, *sorted(folder.glob("lineage-*"))]:
+def _measured(folder: Path, lost_lines: float) -> Measured:
+    """Values that a trial's workers have written down themselves: those that were first at a step of each lineage.
+
+    A trial that goes on from another one's state repeats that one's report first, which is not its own.
+    """
+    found = Measured({}, lost_lines)
+    for place in [folder, *folder.glob("lineage-*")]:
         first: dict[int, float] = {}
         file = place / "reports.jsonl"
         for line in file.read_bytes().split(b"\n") if file.is_file() else ():
-            try:
-                event = json.loads(line)
-            except ValueError:  # half a line of a killed worker, or a damaged one
+            if not line.endswith(b',"crc":"%08x"}' % zlib.crc32(line[:-CHECKSUM_LENGTH])):
+                found.damaged += bool(line)
                 continue
+            event = json.loads(line)
             if event["kind"] == "Report" and METRIC in event["metrics"]:
                 first.setdefault(event["step"], event["metrics"][METRIC])
+        if place != folder:
+            found.lineages += 1
+            first.pop(min(first, default=0), None)
         for step, value in first.items():
-            found.setdefault(step, []).append(value)
+            found.points.setdefault(step, []).append(value)
     return found

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
-from disk import Disk
 from victim import WORKER, Victim
 
+Thing = TypeVar("Thing")
 Fault = Callable[[Victim, random.Random], object]
 SECONDS = 3.0
 """Duration of a fault that passes."""
@@ -92,25 +93,44 @@ def everything_killed(victim: Victim, _: random.Random) -> None:
 
 def server_killed(victim: Victim, _: random.Random) -> None:
     """Kill MLflow's server, and start it again after seconds."""
-    if victim.server is None:
-        raise NothingToHit
-    victim.server.kill()
+    server = _there(victim.record.server)
+    server.kill()
     time.sleep(SECONDS)
-    victim.server.start()
+    server.start()
 
 
 def server_paused(victim: Victim, _: random.Random) -> None:
     """Stop MLflow's server for seconds."""
-    if victim.server is None:
-        raise NothingToHit
-    victim.server.signal(signal.SIGSTOP)
+    server = _there(victim.record.server)
+    server.signal(signal.SIGSTOP)
     time.sleep(SECONDS)
-    victim.server.signal(signal.SIGCONT)
+    server.signal(signal.SIGCONT)
+
+
+def postgres_killed(victim: Victim, _: random.Random) -> None:
+    """Stop the PostgreSQL of MLflow's server at once, and start it again after seconds."""
+    postgres = _there(victim.record.postgres)
+    postgres.stop()
+    time.sleep(SECONDS)
+    postgres.start()
+
+
+def postgres_paused(victim: Victim, _: random.Random) -> None:
+    """Stop all processes of the PostgreSQL of MLflow's server for seconds."""
+    processes = _there(victim.record.postgres).processes()
+    for each in processes:
+        _signal(each, signal.SIGSTOP)
+    time.sleep(SECONDS)
+    for each in processes:
+        _signal(each, signal.SIGCONT)
 
 
 def database_locked(victim: Victim, _: random.Random) -> None:
-    """Lock MLflow's database for seconds."""
-    database = sqlite3.connect(victim.database, timeout=10, isolation_level=None)
+    """Lock MLflow's SQLite file for seconds."""
+    if victim.record.postgres is not None:
+        raise NothingToHit
+    file = victim.record.database.removeprefix("sqlite:///")
+    database = sqlite3.connect(file, timeout=10, isolation_level=None)
     with closing(database), suppress(sqlite3.OperationalError):  # others hold it for as long
         database.execute("BEGIN EXCLUSIVE")
         time.sleep(SECONDS)
@@ -120,20 +140,9 @@ def database_locked(victim: Victim, _: random.Random) -> None:
 # --- disks and clocks ------------------------------------------------------------------------------------------------
 
 
-def _disk(victim: Victim) -> Disk:
-    """The disk of the sweep's folder.
-
-    Raises:
-        NothingToHit: It has none of its own.
-    """
-    if victim.disk is None:
-        raise NothingToHit
-    return victim.disk
-
-
 def disk_full(victim: Victim, _: random.Random) -> None:
     """Fill the disk of the sweep's folder for seconds."""
-    disk = _disk(victim)
+    disk = _there(victim.disk)
     disk.fill()
     time.sleep(SECONDS)
     disk.free()
@@ -141,7 +150,7 @@ def disk_full(victim: Victim, _: random.Random) -> None:
 
 def disk_full_until_the_end(victim: Victim, _: random.Random) -> None:
     """Fill the disk of the sweep's folder until the driver has ended."""
-    disk = _disk(victim)
+    disk = _there(victim.disk)
     disk.fill()
     victim.wait(60)
     disk.free()
@@ -149,7 +158,7 @@ def disk_full_until_the_end(victim: Victim, _: random.Random) -> None:
 
 def disk_slow(victim: Victim, _: random.Random) -> None:
     """Let the disk of the sweep's folder answer no write for seconds."""
-    disk = _disk(victim)
+    disk = _there(victim.disk)
     disk.freeze()
     time.sleep(SECONDS)
     disk.thaw()
@@ -157,7 +166,7 @@ def disk_slow(victim: Victim, _: random.Random) -> None:
 
 def disk_read_only(victim: Victim, _: random.Random) -> None:
     """Let the disk of the sweep's folder break down, and repair it when the driver has ended."""
-    disk = _disk(victim)
+    disk = _there(victim.disk)
     disk.break_down()
     if victim.wait(120) is None:
         victim.kill()
@@ -219,6 +228,17 @@ def locks_left(victim: Victim, _: random.Random) -> None:
     (victim.sweep / "sweep.json.unfinished").write_bytes(b'{"name"')
 
 
+def _there(thing: Thing | None) -> Thing:
+    """A thing of the sweep's surroundings.
+
+    Raises:
+        NothingToHit: It has none.
+    """
+    if thing is None:
+        raise NothingToHit
+    return thing
+
+
 def _found(victim: Victim, kind: str) -> list[psutil.Process]:
     if not (found := victim.processes(*PROCESSES[kind])):
         raise NothingToHit
@@ -257,6 +277,8 @@ RUNNING: dict[str, Fault] = {
     "everything killed": everything_killed,
     "server killed": server_killed,
     "server paused": server_paused,
+    "PostgreSQL killed": postgres_killed,
+    "PostgreSQL paused": postgres_paused,
     "database locked": database_locked,
     "disk full": disk_full,
     "disk full until the end": disk_full_until_the_end,

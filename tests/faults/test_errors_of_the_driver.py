@@ -50,6 +50,7 @@ CASES = [(place, CHOSEN.randint(1, 3)) for place in CHOSEN.sample(PLACES, min(NU
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # up to two sweeps, and `show`
 @pytest.mark.parametrize(("place", "call"), CASES)
 def test_after_an_error_that_nobody_foresaw_every_trial_goes_on(tmp_path: Path, place: str, call: int) -> None:
     make_store(tmp_path / "mlflow.db")

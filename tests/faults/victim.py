@@ -8,13 +8,17 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from disk import Disk
+from lost_broker import NET, SLOW_NET
+from postgres import Postgres
 from recording import Server
 from running import NO_PREFLIGHT
 
+TRIALS = 6
 SEARCHES: dict[str, tuple[str, ...]] = {
     "sweeps": ("search=sweeps",),
     "asha": ("search=asha",),
@@ -23,45 +27,62 @@ SEARCHES: dict[str, tuple[str, ...]] = {
 }
 SWEEP = (
     *("conf=digits", "train.max_steps=200", "train.eval_every=20", "train.log_every=10"),
-    *("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "model.dropout=interval(0, 0.3)"),
-    *("search.num_trials=6", "search.max_retries=50", "scaling.num_workers=1", "cluster.num_cpus=2"),
+    *(*SLOW_NET, "train.lr=tag(log, interval(1e-3, 1e-1))"),
+    *(f"search.num_trials={TRIALS}", "search.max_retries=50", "scaling.num_workers=1", "cluster.num_cpus=2"),
     *(NO_PREFLIGHT, "tracking.report=false"),
 )
-"""Two trials at a time, with ten reports each."""
+"""Two trials at a time, with ten reports each, one a second."""
 WORKER = "ray::RayTrainWorker"
 """Beginning of the title of a worker's process."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where a sweep is recorded."""
+
+    uri: str
+    """MLflow's address."""
+    database: str
+    """Address of MLflow's database."""
+    server: Server | None = None
+    postgres: Postgres | None = None
+
+    @classmethod
+    def in_file(cls, file: Path) -> Record:
+        return cls(f"sqlite:///{file}", f"sqlite:///{file}")
+
+    @classmethod
+    def on_server(cls, server: Server, database: str, postgres: Postgres | None = None) -> Record:
+        return cls(server.uri, database, server, postgres)
 
 
 class Victim:
     """A sweep, its driver and the processes of its Ray."""
 
-    def __init__(self, folder: Path, name: str, search: str, server: Server | None, disk: Disk | None) -> None:
-        self.folder, self.name, self.search, self.server, self.disk = folder, name, search, server, disk
-        self.sweep = folder / "outputs" / name
+    def __init__(self, folder: Path, search: str, record: Record, disk: Disk | None) -> None:
+        self.folder, self.name, self.search, self.record, self.disk = folder, folder.name, search, record, disk
+        self.sweep = folder / "outputs" / self.name
         self._clock = folder / "clock"
         self.process: subprocess.Popen[bytes] | None = None
         self._family: set[psutil.Process] = set()
 
-    @property
-    def uri(self) -> str:
-        return self.server.uri if self.server is not None else f"sqlite:///{self.folder}/mlflow.db"
-
-    @property
-    def database(self) -> Path:
-        """MLflow's SQLite file."""
-        return (self.server.folder if self.server is not None else self.folder) / "mlflow.db"
-
     def run(self) -> None:
-        self._start("run", *SWEEP, *SEARCHES[self.search], f"tracking.uri={self.uri}", f"--name={self.name}")
+        (self.folder / "nets.py").write_text(NET, encoding="utf-8")
+        self._start("run", *SWEEP, *SEARCHES[self.search], f"tracking.uri={self.record.uri}", f"--name={self.name}")
 
     def resume(self) -> None:
-        self._start("resume", self.name)
+        """Go on with the sweep; one that ended before it was recorded and had a trial is run again."""
+        is_unknown = f"there is no sweep '{self.name}'" in self.last_said
+        if is_unknown and not any(self.sweep.glob("trials/*")):
+            self.run()
+        else:
+            self._start("resume", self.name)
 
     def _start(self, *arguments: str) -> None:
         environment = {
             **os.environ,
             "SWEEPS_CACHE": str(self.folder / "cache"),
-            "MLFLOW_TRACKING_URI": self.uri,
+            "MLFLOW_TRACKING_URI": self.record.uri,
             "SWEEPS_TEST_CLOCK": str(self._clock),
             "PYTHONPATH": str(Path(__file__).with_name("clock")),
         }
@@ -123,7 +144,7 @@ class Victim:
     def is_over(self) -> bool:
         """Whether nothing is left to resume, as the last driver said by its exit status or in words."""
         assert self.process is not None
-        return self.process.poll() == 0 or "Nothing is left to resume" in self.said().rpartition("\n$ ")[2]
+        return self.process.poll() == 0 or "Nothing is left to resume" in self.last_said
 
     def reap(self, within_s: float) -> list[str]:
         """Wait for the end of what a driver has started, and kill what is left; returns its names."""
@@ -152,5 +173,8 @@ class Victim:
         """Let the clocks of all its processes differ from the true one."""
         self._clock.write_text(str(seconds), encoding="ascii")
 
-    def said(self) -> str:
-        return (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+    @property
+    def last_said(self) -> str:
+        """Output of the last driver."""
+        said = (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+        return said.rpartition("\n$ ")[2]

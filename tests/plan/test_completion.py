@@ -17,7 +17,7 @@ from recording import CONFIG, POINT, open_recorder
 import sweeps
 from sweeps.constants import DURATION_METRIC, TAG_ENDED
 from sweeps.errors import ConfigError
-from sweeps.plan.completion import ALL_STARTED, describe_completion, is_complete
+from sweeps.plan.completion import ALL_STARTED, describe_completion, extension, is_complete
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.comparison import compare_sweeps
@@ -101,6 +101,16 @@ def test_a_sweep_that_a_rule_ended_names_the_rule_and_how_to_go_on(uri: str) -> 
         text = describe_completion(record, plan)
         assert f"1 finished of 9 trials ({ended})" in text
         assert f"`python -m sweeps extend ruled {change}`" in text
+
+
+def test_a_sweep_of_every_point_is_extended_by_a_wider_range_and_its_points_are_recorded(uri: str) -> None:
+    recorder = open_recorder(uri, "grid")
+    recorder.record_config("search: {num_trials: 16}", 3, 3)
+    assert not recorder.close("finished")
+    found = load_sweep(uri, "grid")
+    assert (found.planned, found.points) == (3, 3)
+    assert extension("3 trials were started", 3, found.points)[0] == "space.PATH.high=VALUE"
+    assert extension("2 trials were started", 2, found.points) == ("search.num_trials=3", "starts 1 more trial")
 
 
 def test_a_sweep_with_something_left_to_do_is_not_complete(uri: str) -> None:

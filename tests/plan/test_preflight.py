@@ -244,17 +244,17 @@ def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> Non
         list(examine(training))
 
 
+@pytest.mark.parametrize("more", [[], pytest.param(["--dry-run"], marks=pytest.mark.slow)], ids=str)
 def test_a_dry_run_looks_too_and_a_run_refuses_before_a_trial_starts(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
+    more: list[str], working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_store(working_folder / "mlflow.db")
     tokens = ("run", "conf=mine.yaml", "data.arguments.what='NaN labels'", "--name=refused")
-    for more in (["--dry-run"], []):
-        status, _ = run_command([*tokens, *more])
-        told = capsys.readouterr().err
-        assert status == 2, told
-        assert "training labels are NaN or infinite in 1 of 200 samples" in told
-        assert "Traceback" not in told
+    status, _ = run_command([*tokens, *more])
+    told = capsys.readouterr().err
+    assert status == 2, told
+    assert "training labels are NaN or infinite in 1 of 200 samples" in told
+    assert "Traceback" not in told
     assert not (working_folder / "outputs" / "refused").exists()
 
 

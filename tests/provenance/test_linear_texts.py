@@ -22,7 +22,7 @@ from sweeps.redact import redact_uri
 from sweeps.service.auth.middleware import check_json
 from sweeps.suggestions import did_you_mean
 
-SHORTEST, LONGEST = 250, 32_000
+SHORTEST, LONGEST = 250, 16_000
 USES = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer"}
 TELLING_S = 0.02
 """Minimum seconds: a shorter time says nothing about growth."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -207,6 +208,18 @@ def test_adapters_of_a_users_own_training_are_merged_and_the_merged_model_is_reg
     assert type(complete["transformers_model"]["model"]).__name__ == "LlamaForCausalLM"
 
 
+def test_a_model_in_a_folder_of_the_checkpoint_is_found_as_rays_callback_for_a_trainer_writes_it(users: Path) -> None:
+    from sweeps.registry.flavours import flavour_of
+
+    nested = scratch(users, "of_callback")
+    shutil.copytree(users / "base", nested / "checkpoint")
+    (nested / "checkpoint" / "trainer_state.json").write_text("{}")
+    (nested / "checkpoint" / "optimizer.pt").write_text("")
+    folder = written(nested, users / "alone", merged=False)
+    assert {each.name for each in folder.iterdir()} == {each.name for each in (users / "base").iterdir()}
+    assert flavour_of(nested, scratch(users, "one"), merged=False).arguments["task"] == "text-generation"
+
+
 def test_what_cannot_be_merged_or_registered_says_why(users: Path) -> None:
     from sweeps.registry.flavours import flavour_of
 
@@ -217,7 +230,7 @@ def test_what_cannot_be_merged_or_registered_says_why(users: Path) -> None:
         write_model(users / "adapters", scratch(users, "two"), merged=True)
     own = scratch(users, "own")
     (own / "weights.pt").write_text("")
-    with pytest.raises(UserError, match="only the training itself knows how to load this checkpoint"):
+    with pytest.raises(UserError, match="its checkpoint: only the training itself knows how to load it"):
         flavour_of(own, scratch(users, "three"), merged=False)
 
 

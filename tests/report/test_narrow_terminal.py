@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from sweeps.report.tables import print_best, print_sweeps
-from sweeps.report.terminal import plain_console, plain_table
+from sweeps.report.terminal import plain_console, plain_table, print_facts
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 
 NAME = "classification_of_all_pictures-20261120-021500"
@@ -18,6 +18,21 @@ def shown(show: Callable[[Console], object]) -> str:
     console = plain_console(width=80, record=True)
     show(console)
     return console.export_text()
+
+
+def test_texts_of_users_do_not_control_the_terminal() -> None:
+    hostile = "a\x1b]0;t\x07\x1b[2J\u202eb\x9b31mc"
+
+    def show(console: Console) -> None:
+        table = plain_table("sweep")
+        table.add_row(hostile)
+        for each in (hostile, table):
+            console.print(each)
+        console.out(hostile)
+        print_facts([("conf", hostile)], console)
+
+    text = shown(show)
+    assert (text.count("a"), text.count("bc"), text.replace("\n", "").isprintable()) == (4, 4, True)
 
 
 def test_an_address_is_on_one_line() -> None:

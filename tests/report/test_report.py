@@ -3,6 +3,7 @@ has to show."""
 
 from __future__ import annotations
 
+import html
 import math
 import random
 import re
@@ -191,7 +192,9 @@ def test_histories_are_the_same_from_the_database_and_through_mlflow(
 
 @pytest.mark.slow
 def test_a_browser_draws_every_figure_without_a_complaint(page: Path) -> None:
-    script = "setTimeout(() => document.title = 'drawn ' + document.querySelectorAll('.main-svg').length, 5000)"
+    cells = """["=1+1+cmd()", "@a", "-b", "-1.5e-3", -5, null, 'a "b", c'].map(quoted).join("|")"""
+    title = "'drawn ' + document.querySelectorAll('.main-svg').length + ' CSV ' + " + cells
+    script = f"setTimeout(() => document.title = {title}, 5000)"
     (page.parent / "probe.html").write_text(
         page.read_text(encoding="utf-8").replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8"
     )
@@ -211,3 +214,5 @@ def test_a_browser_draws_every_figure_without_a_complaint(page: Path) -> None:
     drawn = re.search(r"<title>drawn (\d+)", done.stdout)
     assert drawn is not None
     assert int(drawn[1]) >= len(Page(page.read_text(encoding="utf-8")).data["figures"])
+    # No cell is a formula for a spreadsheet.
+    assert """ CSV '=1+1+cmd()|'@a|'-b|-1.5e-3|-5||"a ""b"", c"</title>""" in html.unescape(done.stdout)

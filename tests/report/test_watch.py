@@ -82,7 +82,7 @@ def test_without_a_terminal_there_is_a_line_for_each_change(running: Recorder, w
     lines = pipe.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.partition(" ")[2] for line in lines] == [
         "trial 0000 finished at step 10, eval/loss 0.1",
-        "trial 0001 running at step 10, eval/loss 0.2",
+        "trial 0001 interrupted at step 10, eval/loss 0.2",  # it had not ended when its sweep did
     ]
 
 

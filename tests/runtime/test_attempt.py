@@ -26,14 +26,14 @@ def test_an_attempt_starts_trains_and_ends_when_all_its_workers_have_finished() 
     assert made.phase is Phase.TRAINING
     made.worker_finished(1, 2, 20.0)
     assert made.phase is Phase.TRAINING
-    made.worker_finished(0, 2, 10.0)
+    made.worker_finished(0, 2, 10.0, 35)
     assert made.phase is Phase.ENDED
     started, ended = published
     assert isinstance(started, Started)
     assert started.workers == ("a", "b")
     assert started.assigned_ms > 0
     assert isinstance(ended, Ended)
-    assert (ended.error, ended.memory_mib) == (None, (10.0, 20.0))
+    assert (ended.error, ended.saved_step, ended.memory_mib) == (None, 35, (10.0, 20.0))
     assert asyncio.run(made.wait_for_end(1)) == ended
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -107,6 +108,16 @@ def test_the_first_report_must_have_every_metric_that_the_search_reads(begun: tu
     assert step(Report("0000", 1, 20, {"eval/accuracy": 0.6}, 0))["step"] == 20
     with pytest.raises(TrialFailed, match=r"search.metric=eval/accuracy is not among"):
         step(Report("0000", 1, 30, {"eval/loss": 0.6}, 0))
+
+
+def test_a_trial_that_goes_on_may_first_report_what_it_does_not_measure_each_time(
+    begun: tuple[Any, list[Any]],
+) -> None:
+    trial, _ = begun
+    trial._context = replace(trial._context, broker=answering(nodes_to_avoid=(), begin=Begun(2, 10)))
+    trial._begin({TRIAL: "0000", PARAMETERS: {}})
+    trial._next_report = lambda: Report("0000", 2, 20, {"eval/accuracy": 0.6}, 0)
+    assert trial.step()["step"] == 20
 
 
 def test_a_metric_with_the_name_of_something_else_is_refused(begun: tuple[Any, list[Any]]) -> None:

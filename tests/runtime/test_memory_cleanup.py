@@ -69,6 +69,7 @@ def test_garbage_that_was_frozen_is_freed_when_memory_has_grown(monkeypatch: pyt
     assert gc.get_freeze_count() > 0
 
 
+@pytest.mark.slow
 def test_memory_that_cannot_be_freed_is_told() -> None:
     worker = MemoryCleanup()
     before = worker.run()
@@ -77,6 +78,7 @@ def test_memory_that_cannot_be_freed_is_told() -> None:
     assert hoard.content
 
 
+@pytest.mark.slow
 def test_memory_in_reserve_is_given_back_to_other_processes_and_the_peak_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,7 +92,9 @@ def test_memory_in_reserve_is_given_back_to_other_processes_and_the_peak_is_forg
     assert given_back == forgotten == [True]
 
 
-def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     trials: Any = [SimpleNamespace(sweep="s", trial=name, attempt=1, log_folder="") for name in ("0000", "0001")]
     told: list[tuple[Any, ...]] = []
     broker = SimpleNamespace(
@@ -104,8 +108,8 @@ def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(monkeypat
         "MemoryCleanup": lambda: SimpleNamespace(run=lambda: 12.5),
         "WorkerLog": lambda *_: SimpleNamespace(of_trial=lambda _: nullcontext()),
         "in_store": lambda assignment, _: nullcontext((assignment, None)),
-        "_train": lambda *_, **__: None,
+        "_train": lambda *_, **__: 40,
     }.items():
         monkeypatch.setattr(worker_loop, name, instead)
     worker_loop.train_assignments({"slot": "slot", "broker": broker})
-    assert told == [("0000", 1, 0, 1, 12.5), ("0001", 1, 0, 1, 12.5)]
+    assert told == [("0000", 1, 0, 1, 12.5, 40), ("0001", 1, 0, 1, 12.5, 40)]

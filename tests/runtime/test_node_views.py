@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,4 +73,14 @@ def test_a_worker_on_a_node_with_another_folder_of_the_same_path_is_refused(tmp_
     shared.check()
     (tmp_path / MARK).write_text("of another machine")
     with pytest.raises(NotShared, match=f"does not see the sweep's folder {tmp_path}"):
+        shared.check()
+    (tmp_path / MARK).unlink()
+    with pytest.raises(NotShared, match="does not see"):
+        replace(shared, node="of-the-driver").check()
+
+
+def test_a_folder_that_was_removed_under_its_sweep_is_not_said_to_be_elsewhere(tmp_path: Path) -> None:
+    shared = SharedFolder.marked(tmp_path)
+    shutil.rmtree(tmp_path)
+    with pytest.raises(NotShared, match=f"{tmp_path} was removed while the sweep ran"):
         shared.check()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ASKED = """
 import json, sys
 import psutil
@@ -67,6 +69,7 @@ print(json.dumps(found))
 FOUND = {"broker": [], "actor": ["ray.tune"], "named actors": [], "left out": []}
 
 
+@pytest.mark.slow
 def test_only_workers_load_torch_and_ray_starts_no_process_of_no_use(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ASKED, str(tmp_path)]
     done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=250, check=False)

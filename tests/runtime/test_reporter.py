@@ -15,6 +15,7 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.events import Log, Report, Started
+from sweeps.runtime.report_log import read_report_log
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps_train.progress import Progress
 
@@ -71,6 +72,9 @@ def test_the_logs_before_a_report_reach_the_broker_before_it(
     for step in range(1, 13):
         reporter.log(Progress(step=step), {"train/loss": 1.0})
         if step % 4 == 0:
-            reporter.report(Progress(step=step), {"eval/loss": 1.0}, None, step == 12)
+            checkpoint = str(tmp_path / "step-8") if step == 8 else None
+            reporter.report(Progress(step=step), {"eval/loss": 1.0}, checkpoint, step == 12)
     reporter.flush()
     assert ray.get(broker.steps.remote()) == sorted([*range(1, 13), 4, 8, 12])
+    reports = [event for event in read_report_log(str(tmp_path)) if isinstance(event, Report)]
+    assert [each.saved for each in reports] == [False, True, False]

@@ -174,6 +174,7 @@ def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
     monkeypatch: pytest.MonkeyPatch, now: tuple[str, ...], expected: str | None
 ) -> None:
     monkeypatch.setattr(worker_group, "ray", SimpleNamespace(get=lambda answer: answer))
+    monkeypatch.setattr(worker_group, "remove_orphaned_groups", lambda: None)  # asks Ray
     asked: list[Any] = []
 
     def remote(*of: Any) -> tuple[str, ...]:

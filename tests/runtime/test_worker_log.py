@@ -216,7 +216,7 @@ def test_a_crash_leaves_its_native_stacks_and_the_line_of_the_users_code(tmp_pat
     code = "sys.path.insert(0, sys.argv[1])\nimport users\nwith log.of_trial(sys.argv[1]):\n    users.train()"
     with worker(code, tmp_path) as process:
         assert process.wait(60) == -signal.SIGSEGV
-    wait_until(lambda: "users.py" in logged(tmp_path))
+    wait_until(lambda: (tmp_path / "worker-1.log").exists() and "users.py" in logged(tmp_path))
     error = explained(lost(), str(tmp_path))
     place = f"{tmp_path}/users.py:3 in train: ctypes.string_at(0)"
     assert error.described == f"worker 1 on vm crashed: Segmentation fault (at {place})"

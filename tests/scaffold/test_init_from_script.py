@@ -194,8 +194,85 @@ def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it(
     }
     assert make_plan(["conf=app"], [Path("sweep_conf")], None, "").space
     assert conf["defaults"][0] == {"task": "command"}
-    assert conf["task"]["command"][:3] == ["python", "app.py", "hydra.run.dir={trial.folder}/hydra"]
+    assert conf["task"]["command"][:3] == ["python", "app.py", 'hydra.run.dir="{trial.folder}/hydra"']
     assert "model.hidden={model.hidden}" in conf["task"]["command"]
+
+
+CONFIG_STORE = """
+from dataclasses import dataclass, field
+from typing import Any
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+@dataclass
+class Adam:
+    lr: float = 1e-2
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+
+@dataclass
+class Model:
+    width: int = 8
+    dropout: float = 0.1
+
+@dataclass
+class Config:
+    steps: int = 10
+    weight_decay: float = 0.01
+    model: Model = MISSING
+    optimizer: Any = MISSING
+
+store = ConfigStore.instance()
+store.store(name="base_config", node=Config)
+store.store(group="optimizer", name="adam", node=Adam(lr=0.02))
+store.store(group="optimizer", name="sgd", node={"lr": 0.1, "momentum": 0.5})
+store.store(name="other", group="optimizer", node=elsewhere)
+
+@hydra.main(version_base=None, config_path="conf", config_name="config")
+def main(cfg):
+    print(f"val_loss={cfg.optimizer.lr + cfg.model.width:.4f}")
+
+main()
+"""
+
+
+def test_entries_of_hydras_config_store_are_read_from_the_source() -> None:
+    Path("conf/model").mkdir(parents=True)
+    Path("conf/config.yaml").write_text(
+        "defaults: [base_config, {optimizer: adam}, {model: small}, _self_]\nsteps: 20\n"
+    )
+    Path("conf/model/small.yaml").write_text("width: 4\n")
+    Path("app.py").write_text(CONFIG_STORE)
+    assert run_command(["init", "--from=app.py"]) == (0, None)
+    conf = conf_of("sweep_conf/app.yaml")
+    assert conf["task"]["arguments"] == {
+        "weight_decay": 0.01,
+        "model": {"width": 4, "dropout": 0.1},
+        "optimizer": {"lr": 0.02},
+    }
+    text = Path("sweep_conf/app.yaml").read_text()
+    assert "# optimizer: default adam, one of adam, sgd;" in text
+    assert "# steps: default 20" in text
+    assert make_plan(["conf=app"], [Path("sweep_conf")], None, "").space
+
+
+def test_groups_of_hydra_are_read_at_their_packages() -> None:
+    for name, text in {
+        "conf/config.yaml": "defaults: [base, {model/optimizer: adam}, {optimizer@critic: adam}, {exp: one}, _self_]\n",
+        "conf/base.yaml": "dropout: 0.5\n",
+        "conf/model/optimizer/adam.yaml": "lr: 0.1\n",
+        "conf/optimizer/adam.yaml": "lr: 0.2\n",
+        "conf/exp/one.yaml": "# @package _global_\nweight_decay: 0.1\n",
+        "app.py": HYDRA,
+    }.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    assert {each.name: each.default for each in read_script(Path("app.py")).options} == {
+        "dropout": 0.5,
+        "model.optimizer.lr": 0.1,
+        "critic.lr": 0.2,
+        "weight_decay": 0.1,
+    }
 
 
 TEMPLATE = {
@@ -229,6 +306,7 @@ seed: null
 NANOGPT = """
 import torch
 out_dir = 'out'
+init_from = 'scratch' # 'scratch' or 'resume' or 'gpt2*'
 eval_interval = 2000
 batch_size = 12
 n_head = 12
@@ -241,6 +319,9 @@ exec(open('configurator.py').read()) # overrides from the command line
 later = 3
 print(f"step {iter_num}: train loss {losses['train']:.4f}, val loss {losses['val']:.4f}")
 print(f"saving to {out_dir}")
+if init_from == 'resume':
+    checkpoint = torch.load(os.path.join(out_dir, 'ckpt.pt'), map_location=device)
+torch.save(checkpoint, os.path.join(out_dir, 'ckpt.pt'))
 """
 
 
@@ -252,8 +333,8 @@ def test_a_project_of_the_lightning_hydra_template_becomes_a_command() -> None:
     conf = conf_of("sweep_conf/train.yaml")
     assert set(conf["space"]) == {"task.arguments.model.optimizer.lr", "task.arguments.data.batch_size"}
     assert conf["task"]["command"] == [
-        *("python", "src/train.py", "logger=csv", "hydra.run.dir={trial.folder}/hydra"),
-        *("model.optimizer.lr={model.optimizer.lr}", "data.batch_size={data.batch_size}"),
+        *("python", "src/train.py", "logger=csv", 'hydra.run.dir="{trial.folder}/hydra"'),
+        *("data.batch_size={data.batch_size}", "model.optimizer.lr={model.optimizer.lr}"),
     ]
     assert conf["task"]["read"] == [{"kind": "csv", "path": "{trial.folder}/hydra/csv/version_0/metrics.csv"}]
     assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val/acc", "max")
@@ -267,9 +348,11 @@ def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
     conf = conf_of("conf/train.yaml")
     assert set(conf["space"]) == {f"task.arguments.{name}" for name in ("batch_size", "learning_rate", "dropout")}
     assert conf["task"]["command"] == [
-        *("python", "train.py", "--out_dir={trial.folder}/out", "--batch_size={batch_size}"),
-        *("--learning_rate={learning_rate}", "--dropout={dropout}"),
+        *("python", "train.py", "--out_dir={trial.folder}/out", "--init_from={checkpoint?resume:scratch}"),
+        *("--batch_size={batch_size}", "--learning_rate={learning_rate}", "--dropout={dropout}"),
     ]
+    assert conf["task"]["working_folder"] == "."  # where configurator.py is, and data/
+    assert conf["task"]["checkpoints"] == {"folder": "{trial.folder}/out", "pattern": "ckpt.pt", "put_back": True}
     (source,) = conf["task"]["read"]
     found = re.search(source["pattern"], "step 20: train loss 4.2500, val loss 4.3125")
     assert found is not None

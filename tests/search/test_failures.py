@@ -112,7 +112,7 @@ def runs_out(point: Point) -> str | None:
     ("why", "at_most"),
     [
         pytest.param(diverges, 0.5, id="diverged", marks=pytest.mark.slow),
-        pytest.param(runs_out, 0.7, id="out of memory"),
+        pytest.param(runs_out, 0.7, id="out of memory", marks=pytest.mark.slow),
     ],
 )
 def test_far_fewer_trials_are_wasted_where_they_failed_before(

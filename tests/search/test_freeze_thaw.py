@@ -149,7 +149,7 @@ def test_new_trials_start_in_a_budget_in_which_no_training_could_end() -> None:
     assert any(report.step == 3 for report in search.outcome.reports)
 
 
-def after(*events: dict[str, Any]) -> FreezeThaw:
+def after(*events: dict[str, Any], longest: float = 27) -> FreezeThaw:
     """A scheduler that starts again after these decisions about the trials 0000, 0001, ... of which one paused."""
     study = optuna.create_study()
     for number, event in enumerate(events):
@@ -160,7 +160,7 @@ def after(*events: dict[str, Any]) -> FreezeThaw:
             f"{DECISION_PREFIX}{2 * number + 1}": event,
         }
         study.add_trial(optuna.create_trial(value=0.0, user_attrs=attributes))
-    return FreezeThaw("steps", 1, 27, 3, SPACE, DecisionLog(study))
+    return FreezeThaw("steps", 1, longest, 3, SPACE, DecisionLog(study))
 
 
 def arrival(**known: float) -> dict[str, Any]:
@@ -183,6 +183,14 @@ def test_the_most_promising_trial_goes_on_while_most_steps_were_made_before_firs
 def test_a_trial_that_paused_before_there_was_a_budget_takes_the_usual_time() -> None:
     assert not after(arrival(), arrival(seconds=1.0, left_s=20.0))._fits("0000")
     assert after(arrival(), arrival(seconds=1.0, left_s=30.0))._fits("0000")
+
+
+def test_a_trial_that_was_done_waits_at_its_old_end_when_its_sweep_is_extended_to_longer_ones() -> None:
+    done = {"event": "done", "rung": 27.0, "value": -0.9}
+    assert after(done)._is_done("0000")
+    longer = after(done, longest=81)
+    assert not longer._is_done("0000")
+    assert longer._model.rungs() == [1, 3, 9, 27, 81]
 
 
 def test_after_a_budget_was_taken_away_every_trial_fits_again() -> None:

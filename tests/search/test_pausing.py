@@ -101,9 +101,10 @@ def test_train_time_leaves_out_what_a_trial_waited(hyperband: Done) -> None:
 
 
 @pytest.mark.slow
-def test_our_own_search_runs_two_trials_at_once_pauses_some_and_finishes_the_best(tmp_path: Path) -> None:
+@pytest.mark.parametrize("search", ["sweeps", "auto"])
+def test_our_own_search_runs_two_trials_at_once_and_finishes_the_best(search: str, tmp_path: Path) -> None:
     tokens = [token for token in SMALL if not token.startswith(("search/sampler", "train.max_steps"))]
-    two = ("search=sweeps", "search.num_trials=8", "scaling.num_workers=1", "train.max_steps=27", "--name=own")
+    two = (f"search={search}", "search.num_trials=8", "scaling.num_workers=1", "train.max_steps=27", "--name=own")
     done = run(tmp_path, "conf=digits", *tokens, *two)
     assert done.status == 0, done.err
     trials, counts = done.document["trials"], done.document["counts"]
@@ -112,6 +113,9 @@ def test_our_own_search_runs_two_trials_at_once_pauses_some_and_finishes_the_bes
     assert {trial["attempts"] for trial in trials} == {1}
     events = [event for _, event in DecisionLog(study(done)).events]
     assert any(event.get("pauses") for event in events)
+    chosen = [event["reason"] for event in events if event["event"] == "chosen"]
+    assert len(chosen) == (search == "auto")
+    assert all(f"search.scheduler.kind=auto: {reason}" in done.err for reason in chosen)
     for number, trial in enumerate(trials):
         assert set(history(done, number, "eval/loss")) == set(range(3, trial["steps"] + 1, 3))
     best = min(trials, key=lambda trial: trial["value"])

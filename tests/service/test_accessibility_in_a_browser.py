@@ -44,6 +44,7 @@ PAGES = {
     "/sweeps/{name}/report": [f"{SWEEP}/report"],
     "/compare": ["/compare?sweep=searched&sweep=alive"],
     "/queue": ["/queue"],
+    "/audit": ["/audit", "/audit?q=none-such"],
     "/schedules": ["/schedules"],
     "/schedules/{name}": ["/schedules/evening", "/schedules/gone"],
     "/schedules/{name}/edit": ["/schedules/evening/edit"],

@@ -99,6 +99,19 @@ def test_what_must_have_ended_by_now_starts_no_more(engine: Engine) -> None:
         assert jobs.find(connection, early.id).state == "running"
 
 
+def test_a_job_must_end_after_the_least_of_its_limits_counted_from_its_start(engine: Engine) -> None:
+    def ends(operator: float | None, own: float | None, window: float | None) -> float | None:
+        job = submit(engine, "a", request=Run(conf="digits", max_hours=own), end_by=window)
+        claim(engine, Queue(running=100, max_hours=operator), now=1000.0)
+        with engine.connect() as connection:
+            return jobs.find(connection, job.id).end_by
+
+    assert ends(None, None, None) is None
+    assert ends(2.0, None, None) == 1000.0 + 7200
+    assert ends(2.0, 1.0, None) == ends(1.0, 2.0, 9000.0) == 1000.0 + 3600
+    assert ends(2.0, 1.0, 2000.0) == 2000.0
+
+
 @on_both_databases
 def test_many_who_claim_at_once_get_each_job_once(engine: Engine, service_database: str) -> None:
     for number in range(20):

@@ -17,14 +17,16 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from serving import API, Api, serving
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
-from sweeps.errors import Conflict, UserError
+from sweeps.errors import ConfigError, Conflict, UserError
 from sweeps.service.auth.principal import Role
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
+from sweeps.service.schedules import saved as saved_schedules
 from sweeps.service.schedules.firing import fire_now
-from sweeps.service.schedules.saved import SavedSchedules, has_more_comments
+from sweeps.service.schedules.saved import Owner, SavedSchedules
+from sweeps.service.schedules.schedule_file import has_more_comments
 
 MINE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
 OPERATORS = "name: theirs\ncron: 0 3 * * *\nconf: digits\nproject: ada\n"
@@ -149,6 +151,71 @@ def test_a_user_has_only_so_many(asking: Asking) -> None:
     save(asking("eve", "admin"), name="c")
 
 
+def test_what_is_kept_of_removed_schedules_has_a_bound(
+    api: Api, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who makes and removes schedules without end fills no disk and slows down nobody's page."""
+    monkeypatch.setattr(saved_schedules, "KEPT_REMOVED", 2)
+    bob, saved = asking("bob"), api.service.saved_schedules
+    for name in ("one", "two", "three"):
+        save(bob, name=name, enabled=False)
+        with writing(api.service.database) as connection:
+            row = {
+                "schedule": name,
+                "due": 1.0,
+                "outcome": "skipped",
+                "decided": 1.0,
+                "reason": "bobs-sweep still runs",
+            }
+            connection.execute(insert(tables.firings).values(row))
+        bob.delete(f"{API}/schedules/{name}")
+    assert saved.removed() == ["three", "two"]
+    save(bob, name="four", enabled=False)
+    save(bob, name="five", enabled=False)
+    assert bob.post(f"{API}/schedules/two/versions/1/bring-back").status_code == 422  # access.max_schedules
+    ada = asking("ada")
+    save(ada, name="one", enabled=False)
+    assert "bobs-sweep" not in ada.get("/schedules/one").text
+    assert "there was one" in save(ada, 409, name="two")["detail"]
+
+
+def test_the_operators_schedules_do_not_count_as_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was paused and fires again has versions, and no file here."""
+    monkeypatch.setattr(saved_schedules, "KEPT_REMOVED", 1)
+    saved, owner = SavedSchedules(tmp_path), Owner("ada", "ada")
+    for name in ("nightly", "weekly", "gone", "gone-too"):
+        named: dict[str, Any] = {
+            "tag": None,
+            "user": "ada",
+            "now": 1.0,
+            "owner": owner,
+            "operators": ("nightly", "weekly"),
+        }
+        saved.write(name, f"name: {name}\nenabled: false\n", action="paused", **named)
+        forgotten = saved.write(name, None, action="resumed", **named)
+    assert forgotten == ["gone"]
+    assert len(saved.versions("nightly")) == 2
+
+
+def test_versions_have_a_bound_in_bytes(tmp_path: Path) -> None:
+    saved = SavedSchedules(tmp_path)
+    large = "#" * (saved_schedules.LARGEST - 10)
+    for number in range(40):
+        saved.write("a", f"{large}{number}", tag=None, user="u", now=1.0, action="saved")
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.json")) < 1.01 * saved_schedules.KEPT_BYTES
+    assert saved.versions("a")[0].number == 40
+    with pytest.raises(ConfigError, match="has more than 64 KiB"):
+        saved.write("a", f"{large}{'#' * 11}", tag=None, user="u", now=1.0, action="saved")
+
+
+def test_the_page_reads_no_yaml_of_removed_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, owner = SavedSchedules(tmp_path), saved_schedules.Owner("bob", "chat")
+    for text in (FIRST, None):
+        saved.write("a", text, tag=None, user="u", now=1.0, action="saved", owner=owner)
+    monkeypatch.setattr(saved_schedules, "read_schedule", None)
+    assert saved.last_owner("a") == owner
+
+
 def test_two_who_edit_at_once_are_told(asking: Asking) -> None:
     bob, eve = asking("bob"), asking("eve", "admin")
     tag = save(bob)["tag"]
@@ -199,6 +266,27 @@ def test_the_operators_own_schedule_is_replaced_and_not_written(api: Api, asking
 
 OWN = {"name": "own_code", "cron": "0 7 * * *", "conf": "ray_train_function"}
 OWN_OVERRIDES = ["tracking.experiment=a/../b", "cluster.env=[OUR_KEY]"]
+
+
+def test_a_paused_schedule_of_the_operators_follows_its_file(api: Api, asking: Asking, folder: Path) -> None:
+    eve, file = asking("eve", "admin"), folder / "conf" / "schedule" / "theirs.yaml"
+    scheduler, text = api.service.scheduler, "# theirs\nname: theirs\nenabled: false\n"
+    assert eve.post(f"{API}/schedules/theirs/pause").status_code == 200
+    assert api.service.saved_schedules.text("theirs") == text
+    try:
+        file.write_text(OPERATORS.replace("0 3", "0 5"))
+        scheduler.refresh()
+        paused = scheduler.definitions["theirs"].schedule
+        assert (paused.cron, paused.enabled) == ("0 5 * * *", False)
+        assert eve.post(f"{API}/schedules/theirs/resume").json()["is_saved"] is False
+        assert scheduler.definitions["theirs"].schedule.cron == "0 5 * * *"
+        assert eve.post(f"{API}/schedules/theirs/versions/1/bring-back").json()["schedule"]["enabled"] is False
+        file.unlink()
+        scheduler.refresh()
+        assert ("theirs" in scheduler.definitions, scheduler.trouble) == (False, None)
+    finally:
+        file.write_text(OPERATORS)
+        scheduler.refresh()
 
 
 def test_an_operators_schedule_with_its_own_code_can_be_changed_and_fires(api: Api, asking: Asking) -> None:

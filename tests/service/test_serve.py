@@ -25,8 +25,8 @@ LONG = ("train.max_steps=400", "train.eval_every=20", "train.log_every=5", "trac
 class Service:
     """``python -m sweeps serve`` in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.folder, self.arguments, self.environment = folder, arguments, environment
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
         self._log = (folder / "serve.log").open("a+")
@@ -35,7 +35,14 @@ class Service:
         self._log.seek(0, os.SEEK_END)
         begins = self._log.tell()
         command = [sys.executable, "-m", "sweeps", "serve", "port=0", "queue.dead_after_s=3", "schedules=[]"]
-        self.process = subprocess.Popen(command, cwd=self.folder, stderr=self._log, stdout=self._log, text=True)
+        self.process = subprocess.Popen(
+            [*command, *self.arguments],
+            cwd=self.folder,
+            env={**os.environ, **self.environment},
+            stderr=self._log,
+            stdout=self._log,
+            text=True,
+        )
 
         def found() -> bool:
             self._log.seek(begins)
@@ -43,7 +50,7 @@ class Service:
             self.url = match[1] if match else ""
             return match is not None
 
-        wait_until(found, 60)
+        wait_until(found, 180)
 
     def end(self, number: signal.Signals) -> int:
         assert self.process is not None

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from stores import make_store
 
 from sweeps.config.service import Log, Service
 from sweeps.service.clock import WallClock
-from sweeps.service.database import engine, storage_errors
+from sweeps.service.database import storage_errors, timeouts
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.database.storage_errors import StorageOutage, is_unavailable
 from sweeps.service.poller import Poller
@@ -29,7 +28,7 @@ from sweeps.service.service_log import PrivateRotatingFileHandler
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("sweeps.service.auth.middleware.REQUESTS_WAIT_S", 0.1)
+    monkeypatch.setattr("sweeps.service.auth.middleware.SERVICE_S", 0.1)
     yield
     storage_errors.outage.clear()
 
@@ -115,7 +114,7 @@ def test_a_part_that_fails_again_and_again_says_so_once_until_it_is_well(caplog:
 def test_many_threads_that_meet_a_locked_database_say_so_once(
     api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_busy_timeout_s", ContextVar("soon", default=0.01))
+    monkeypatch.setattr(timeouts._Process, "most_s", 0.01)
     monkeypatch.setattr("sweeps.service.poller.Poller.is_stopping", False)
     runner: JobRunner = api.service.runner
     with locked(tmp_path):

@@ -46,7 +46,7 @@ def check(client: TestClient, **fields: Any) -> str:
 def test_groups_are_lists_with_the_configs_own_options_and_their_descriptions(client: TestClient) -> None:
     page = client.get("/submit").text
     assert selected(page, "model") == "conv_net (the config's)"
-    assert selected(page, "search/sampler") == "tpe (the config's)"
+    assert selected(page, "search/sampler") == "curves (the config's)"
     assert "A small convolutional network for images." in page
     assert "Image classification on scikit-learn&#39;s digits" in page
 

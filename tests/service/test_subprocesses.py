@@ -9,15 +9,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from recording import record_small_sweep
 from sqlalchemy import Engine
 from waiting import wait_until
 
 from sweeps.cli import run_command
 from sweeps.config.service import Queue
 from sweeps.errors import SweepsError, TrackingUnreachable
+from sweeps.files import write_json
 from sweeps.service import subprocesses
 from sweeps.service.clock import WallClock
 from sweeps.service.database.engine import open_database, writing
@@ -121,6 +124,20 @@ def test_a_mistake_that_only_the_driver_finds_is_the_jobs_error(running: Running
     assert heard[0].state == "failed"
 
 
+def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running: Running, uri: str) -> None:
+    """Whether it waited or ran when the backup was made."""
+    for sweep in ("waited", "ran"):
+        record_small_sweep(uri, sweep)
+    waited, ran = running.submit("waited"), running.submit("ran")
+    running.heartbeat.beat()
+    with writing(running.engine) as connection:
+        own = running.heartbeat.service
+        jobs.set_values(connection, ran, state="running", attempts=1, service=own, host=running.heartbeat.host)
+    for number, attempts in ((waited, 0), (ran, 1)):
+        job = running.until(number, *jobs.ENDED)
+        assert (job.state, job.error, job.attempts) == ("finished", None, attempts)
+
+
 def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:
     def prepare(job: Job) -> list[str]:
         if job.sweep == "refused":
@@ -138,9 +155,10 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
 
 
 def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
-    def judge(job: Job) -> None:
+    def judge(job: Job) -> dict[str, str]:
         if forbidden:
             raise SweepsError("model._target_=mine.build: is not among the import paths that the service allows")
+        return {}
 
     forbidden = True
     running.runner.listeners.checks.append(judge)
@@ -203,6 +221,82 @@ def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(u
     dead.runner.close()
     new.runner.close()
     engine.dispose()
+
+
+def _started(running: Running, *, is_stopped: bool = True, **request: Any) -> int:
+    """Start a sweep; its driver does not get far."""
+    with writing(running.engine) as connection:
+        asked = Run(conf="digits", name="mine", **request)
+        number = jobs.submit(connection, asked, "mine", user="ada", project="ada", now=1.0).id
+    wait_until(lambda: (running.runner.poll(), running.find(number).pid)[1] is not None)
+    if is_stopped:
+        os.kill(running.find(number).pid or 0, signal.SIGSTOP)
+    return number
+
+
+def _ask_to_stop(running: Running, number: int) -> None:
+    with writing(running.engine) as connection:
+        jobs.request_stop(connection, number, running.clock.now())
+
+
+def test_who_cancels_a_sweep_while_it_starts_gets_that_and_its_name(running: Running) -> None:
+    number = _started(running, is_stopped=False)
+    _ask_to_stop(running, number)
+    job = running.until(number, *jobs.ENDED)
+    assert (job.state, job.error) == ("cancelled", None)
+    again = running.submit("mine", "search.num_trials=none")
+    assert running.until(again, *jobs.ENDED).sweep == "mine"
+
+
+@pytest.mark.parametrize(("status", "error"), [(15, None), (2, "Ray did not start on this machine"), (1, "died")])
+def test_what_a_driver_says_that_is_stopped_while_it_starts_is_no_failure(
+    running: Running, status: int, error: str | None
+) -> None:
+    number = _started(running)
+    folder = running.runner.control_folder(running.find(number))
+    write_json(folder / subprocesses.OUTCOME_FILE, {"status": status, "error": error, "document": None})
+    _ask_to_stop(running, number)
+    subprocesses.send(folder, signal.SIGKILL)
+    job = running.until(number, *jobs.ENDED)
+    assert (job.state, job.error) == ("cancelled", None)
+
+
+def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "TERMINATE_AFTER_S", 0.2)
+    monkeypatch.setattr(runner, "KILL_AFTER_S", 0.5)  # it is stopped, and does not hear SIGTERM
+    number = _started(running, max_hours=2)
+    running.clock.ahead_s = 7000
+    running.runner.poll()
+    assert running.find(number).stop_asked is None
+    running.clock.ahead_s = 7300
+    job = running.until(number, *jobs.ENDED)
+    assert job.state == "cancelled"  # nothing was recorded yet
+    assert "its time was over, 2 h after its start (queue.max_hours, max_hours" in str(job.error)
+
+
+def test_a_driver_that_lives_and_does_not_go_on_is_killed_and_started_again(
+    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = [1000.0]
+    monkeypatch.setattr(Ahead, "steady", lambda _: steady[0])
+    folder = tmp_path / "outputs" / "mine"
+    number = _started(running)
+
+    def look(beat: int) -> int:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "driver.json").write_text(json.dumps({"id": "a", "machine": "here/1", "beat": beat}))
+        steady[0] += 400
+        running.clock.ahead_s += 400 * 86400  # a clock that is set forward does not count
+        running.runner.poll()
+        return running.find(number).attempts
+
+    assert [look(beat) for beat in (1, 2, 2, 3, 3)] == [1] * 5
+    look(3)
+    wait_until(lambda: (running.runner.poll(), running.find(number).attempts == 2)[1])
+    _ask_to_stop(running, number)
+    running.until(number, *jobs.ENDED)
 
 
 class Elsewhere:

@@ -32,6 +32,14 @@ def service_database(tmp_path: Path) -> str:
     return make_service_database(f"sqlite:///{tmp_path / 'service.db'}")
 
 
+def test_rights_at_a_later_time_are_those_of_the_tokens_that_open_sweeps(engine: Engine) -> None:
+    with writing(engine) as connection:
+        tokens.create(connection, "ada", "run", 100.0, projects=["vision"], lasts_s=50.0)
+        tokens.create(connection, "ada", "metrics", 100.0)
+        assert tokens.rights_of(connection, "ada", "text", 120.0) == Principal("ada", "run", ("vision",))
+        assert tokens.rights_of(connection, "ada", "text", 160.0) == Principal("ada", "run", ("text",))
+
+
 def test_a_token_is_known_by_its_digest_and_kept_nowhere(engine: Engine, tmp_path: Path) -> None:
     with writing(engine) as connection:
         token, secret = tokens.create(connection, "ada", "run", 100.0, projects=["vision"], label="laptop")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from recording import record_small_sweep
 
+from sweeps.constants import TAG_ENDED
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.figures.learning_curves import learning_curves
 from sweeps.report.figures.nights import NightsRecord, nights_section
@@ -26,6 +27,7 @@ from sweeps.service.web.figures import NOTHING, Choices, as_json, read_choices
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
 from sweeps.service.web.rows import rows_of
+from sweeps.service.web.sweep_view import further_change
 from sweeps.service.web.trials_table import TrialsTable, trials_table
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
@@ -200,6 +202,22 @@ def test_progress_counts_trials_that_have_ended() -> None:
     (row,) = rows_of([line("s", "running")], [])
     assert row.trials == "4 of 10"
     assert row.bar_text == "3 finished, 1 pruned, 2 running"
+
+
+@pytest.mark.parametrize(
+    ("changed", "proposed"),
+    [
+        ({"planned": 20}, "search.num_trials=40"),
+        ({"planned": None}, "search.num_trials=4"),
+        ({"planned": 20, "points": 30}, "search.num_trials=30"),
+        ({"planned": 3, "points": 3}, ""),  # a grid of 3 of 16 trials: `search.num_trials=6` would be refused
+        ({"planned": 16, "tags": {TAG_ENDED: "no point of the space is left that can be trained"}}, ""),
+        ({"planned": 16, "tags": {TAG_ENDED: "search.stop.wall_hours=1.5 is used up"}}, "search.stop.wall_hours=3"),
+        ({"planned": 16, "tags": {TAG_ENDED: "16 trials were started"}}, "search.num_trials=32"),
+    ],
+)
+def test_what_is_proposed_to_extend_a_sweep_has_something_to_try(changed: dict[str, Any], proposed: str) -> None:
+    assert further_change(dataclasses.replace(record(trial(0, 1.0), trial(1, 2.0)), **changed)) == proposed
 
 
 def test_search_words_must_all_occur() -> None:

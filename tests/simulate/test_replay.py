@@ -93,11 +93,11 @@ def test_a_search_that_knows_what_trials_cost_makes_the_same_decisions_again() -
 
 
 def test_what_is_different_now_is_told() -> None:
-    plan = searched()
+    plan = searched("search=optuna_asha")
     stop_the_first(plan)
     (difference,) = replay(plan).differences
     assert "was stopped, and is now not stopped" in difference
-    other = make_plan(["conf=digits", "search.num_trials=14", "seed=5"], [], "other", "")
+    other = make_plan(["conf=digits", "search=optuna_asha", "search.num_trials=14", "seed=5"], [], "other", "")
     other.folder.mkdir(parents=True)
     text = without_checksums(plan.folder / STUDY_FILE).replace('"recorded"', '"other"')
     (other.folder / STUDY_FILE).write_text(text)
@@ -105,7 +105,7 @@ def test_what_is_different_now_is_told() -> None:
 
 
 def test_the_reasons_for_a_trial_are_told_with_what_was_known_then() -> None:
-    plan = searched()
+    plan = searched("search=optuna_asha")
     first = why(plan, "0000")
     assert first[0].startswith("given first")
     assert "no other trial" in first[0]

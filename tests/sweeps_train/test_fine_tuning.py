@@ -82,6 +82,7 @@ def test_8_bits_are_those_of_bitsandbytes() -> None:
     assert model.get_base_model().model.layers[0].mlp.up_proj.weight.dtype == torch.int8
 
 
+@pytest.mark.slow
 def test_a_warm_worker_keeps_a_quantized_base_for_trials_of_the_same_and_frees_it_for_others(
     working_folder: Path,
 ) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import checkpoint_evaluation, load_model, trainer
+from sweeps_train import checkpoint_evaluation, lane, load_model
 from sweeps_train.models import float8
 from sweeps_train.models.float8 import check_float8, convert_to_float8
 
@@ -97,8 +97,8 @@ def test_amd_gpus_are_known_by_their_architecture_and_other_devices_cannot(monke
 
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let trainings on this CPU round to 8 bits."""
-    monkeypatch.setattr(trainer, "check_float8", lambda device: None)
-    monkeypatch.setattr(trainer, "convert_to_float8", lambda model: float8.convert_to_float8(model, emulate=True))
+    monkeypatch.setattr(lane, "check_float8", lambda device: None)
+    monkeypatch.setattr(lane, "convert_to_float8", lambda model: float8.convert_to_float8(model, emulate=True))
 
 
 WHOLE: dict[str, Any] = {"model": {"lora": None}, "train": {"lr": 1e-3, "precision": "fp8"}}
@@ -126,8 +126,8 @@ def test_a_checkpoint_is_evaluated_as_its_training_would_where_the_device_can(
 ) -> None:
     converted: list[nn.Module] = []
     trained: list[Any] = []
-    monkeypatch.setattr(trainer, "check_float8", trained.append)
-    monkeypatch.setattr(trainer, "convert_to_float8", trained.append)
+    monkeypatch.setattr(lane, "check_float8", trained.append)
+    monkeypatch.setattr(lane, "convert_to_float8", trained.append)
     monkeypatch.setattr(checkpoint_evaluation, "multiplies_float8", lambda device: able)
     monkeypatch.setattr(checkpoint_evaluation, "convert_to_float8", converted.append)
     write_prompts(working_folder)

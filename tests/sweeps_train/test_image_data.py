@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sweeps_train.config import CustomData
-from sweeps_train.data.images import ImageSamples, build_image_samples
+from sweeps_train.data.images import ImageSamples, build_image_samples, image_shape
 
 
 class Picture:
@@ -35,6 +35,8 @@ def built(monkeypatch: pytest.MonkeyPatch, train: list[Any], held_out: list[Any]
         ((Picture(), 1), r"has a Picture as its input; return a tensor, as torchvision's ToTensor makes it"),
         ((torch.zeros(3), "cat"), r"has the label 'cat'; return the number of its class, from 0"),
         ((torch.zeros(3), None), r"has the label None; return the number"),
+        ((torch.zeros(3), torch.tensor([1])), r"has a label of shape \(1,\); return one number"),
+        ((*PAIR, {}), r"is a tuple of 3; return pairs"),
     ],
 )
 @pytest.mark.parametrize("which", ["training", "held-out"])
@@ -44,6 +46,20 @@ def test_an_item_that_is_no_pair_names_the_function_and_the_fix(
     train, held_out = ([item], [PAIR]) if which == "training" else ([PAIR], [item])
     with pytest.raises(ValueError, match=rf"data\._target_=pictures\.make: an item of the {which} data {message}"):
         built(monkeypatch, train, held_out)
+
+
+def test_data_sets_by_name_say_how_to_return_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("pictures")
+    module.make = lambda: {"train": [PAIR], "test": [PAIR]}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pictures", module)
+    with pytest.raises(ValueError, match=r"returned dict of train, test; it must return two data sets"):
+        build_image_samples(CustomData(kind="custom", _target_="pictures.make"))  # type: ignore[call-arg]
+
+
+def test_images_with_their_channels_last_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = built(monkeypatch, [(torch.zeros(8, 9, 3), 1)], [PAIR])
+    with pytest.raises(ValueError, match=r"shape \(8, 9, 3\), whose channels seem to be last"):
+        image_shape(samples)
 
 
 def test_images_of_different_sizes_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

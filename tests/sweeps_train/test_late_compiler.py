@@ -89,6 +89,7 @@ def trained() -> dict[str, tuple[list[float], list[str]]]:
     }
 
 
+@pytest.mark.slow
 def test_a_training_imports_neither_compiler_nor_sharded_tensors(
     trained: dict[str, tuple[list[float], list[str]]],
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_training_imports_neither_compiler_nor_sharded_tensors(
     assert "torch._dynamo" in trained["loaded"][1]
 
 
+@pytest.mark.slow
 def test_the_losses_are_those_with_the_compiler_loaded(trained: dict[str, tuple[list[float], list[str]]]) -> None:
     late, loaded = trained["late"][0], trained["loaded"][0]
     assert len(late) == 9

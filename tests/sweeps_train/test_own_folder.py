@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -110,11 +111,75 @@ def test_a_file_that_only_the_start_folder_has_is_named_with_what_to_write(
     assert "start_folder" not in str(nowhere.value)
 
 
+CALLS = """
+def library(name, text):
+    raise OSError(text)
+
+def users_own(which, here):
+    others = "other.csv"
+    if which == 0:
+        library("rows.csv", f"Unable to find '{here}/rows.csv'")  # datasets
+    elif which == 1:
+        library("my data", "Directory my data not found")
+    elif which == 2:
+        library("tiny model", "Repo id must use alphanumeric chars, '-', '_' or '.': 'tiny model'.")  # transformers
+    library(
+        "tiny_model",
+        "We couldn't connect to the hub to load the files, and couldn't find them in the cache.",
+    )
+"""
+
+
+@pytest.mark.parametrize(("which", "name"), [*enumerate(["rows.csv", "my data", "tiny model", "tiny_model"])])
+def test_a_library_that_does_not_find_what_the_start_folder_has_is_answered_the_same(
+    which: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = tmp_path / "my 50% project"
+    for each in ("tiny model", "tiny_model", "my data"):
+        (start / each).mkdir(parents=True)
+    for each in ("rows.csv", "other.csv"):
+        (start / each).touch()
+    (start / "users.py").write_text(CALLS)
+    monkeypatch.chdir(start)
+    monkeypatch.setenv(START_FOLDER, str(start))
+    module = runpy.run_path(str(start / "users.py"))
+    own = own_folder("0003")
+    with pytest.raises(FileNotFoundError, match=rf"start_folder\(\) / '{name}'"), working_in(own):
+        module["users_own"](which, own)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("rows.csv"),
+        OSError(28, "No space left: rows.csv"),
+        ValueError("rows.csv"),
+        TimeoutError("the server does not answer"),
+        ConnectionError("the server is gone"),
+    ],
+)
+def test_an_error_about_something_else_stays_as_it_is(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(START_FOLDER, str(tmp_path))
+    (tmp_path / "rows.csv").touch()
+
+    def raised(name: str) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught, working_in(own_folder("0003")):
+        raised("rows.csv")
+    assert caught.value is error
+
+
 def test_a_program_that_misses_a_file_of_the_start_folder_is_told_what_to_write(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").touch()
     lines = ["reading 'rows.csv'", "FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"]
     assert "{start_folder}/rows.csv" in hint(lines, tmp_path)
     assert hint(lines[:1], tmp_path) == ""
+    absolute = f"FileNotFoundError: Unable to find '{tmp_path}/outputs/s/trials/0003/program/rows.csv'"
+    assert "{start_folder}/rows.csv" in hint([absolute], tmp_path)
     assert hint([lines[1].replace("rows", "other"), "not found: '\0'"], tmp_path) == ""
 
 

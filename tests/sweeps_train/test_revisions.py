@@ -56,12 +56,11 @@ def embeddings(hub_cache: Path, commit: str) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("revision", "lora"),
     [
-        (None, None),
         ("v2", {"r": 4}),
         (COMMITS["v2"], None),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
-            for each in [(None, {"r": 4}), ("v2", None), (COMMITS["v2"], {"r": 4})]
+            for each in [(None, None), (None, {"r": 4}), ("v2", None), (COMMITS["v2"], {"r": 4})]
         ),
     ],
 )

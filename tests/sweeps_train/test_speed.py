@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from training_runs import TEXT, Recorder, configured, on_two_workers, run, write
 
 from sweeps_train.communication import CommunicationMeter, covered
 from sweeps_train.distributed import Workers
+from sweeps_train.exchange import exchange_together
 from sweeps_train.flops import FlopMeter
 from sweeps_train.step_clock import StepClock
 from sweeps_train.train_metrics import TrainMetrics
@@ -123,18 +125,30 @@ def test_one_worker_has_no_communication(working_folder: Path) -> None:
     assert not any("worker_" in name for name in metrics)
 
 
+class TwoAlike(Workers):
+    """Two workers with the same numbers, of which this process is one; counts the exchanges."""
+
+    exchanges: ClassVar[list[int]] = []
+
+    def all_gather(self, values: Sequence[float]) -> list[list[float]]:
+        self.exchanges.append(len(values))
+        return [[*values], [*values]]
+
+
 def test_a_log_is_one_exchange_between_the_workers() -> None:
-    workers = Workers(0, 2, torch.device("cpu"))  # any other exchange would fail, since there is no process group
+    workers = TwoAlike(0, 2, torch.device("cpu"))  # any other exchange would fail, since there is no process group
+    TwoAlike.exchanges.clear()
     measured = TrainMetrics(workers, StepClock(), print)
     measured.start()
     measured.add_step(torch.tensor(3.0), 4, 8, 0.0)
     task: Any = SimpleNamespace(unit="samples")
     meters = CommunicationMeter(workers, None, print), FlopMeter(None, print)
     taking = measured.take(task, [1.0, 0.0], 0, *meters, per_worker=True)
-    own = list(next(taking))
+    numbers = next(taking)
     with pytest.raises(StopIteration) as taken:
-        taking.send([own, own])  # of two workers that are alike
+        taking.send(exchange_together(workers, [numbers])[0])
     metrics, _, votes = taken.value.value
+    assert len(TwoAlike.exchanges) == 1
     assert (metrics["train/loss"], votes) == (1.5, [2.0, 0.0])
     assert metrics["system/total_memory_mib"] == 2 * metrics["system/memory_mib"]
     assert metrics["system/worker_1/memory_mib"] == metrics["system/memory_mib"]

@@ -44,6 +44,7 @@ def test_a_package_is_in_one_split_as_a_whole() -> None:
     assert len({split_of(path) for path in source_files() if "asyncio" in path.parts}) == 1
 
 
+@pytest.mark.slow
 def test_no_docstring_is_in_both_splits_or_twice_in_one() -> None:
     texts = docstrings("train") + docstrings("eval")
     assert len(texts) == len(set(texts))

@@ -7,6 +7,7 @@ import datetime
 import gzip
 import json
 import random
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from sweeps.compose.overrides import parse_overrides
 from sweeps_train.config import TableData
 from sweeps_train.tables.encoding import ENCODING, Amount, Classes, learn_encoding
 from sweeps_train.tables.files import read_table
@@ -134,6 +136,43 @@ def test_a_table_of_another_separator_or_encoding_names_the_key(
         read_table(data(path="other.csv", drop=[], **changes))
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "changes", "key"),
+    [
+        (["1,5", "2,25", "-", "k. A.", "3,5", "4,75", "7"], {}, "'data.decimal=\",\"'"),
+        (["1,5", "2,25", "-", "k. A.", "3,5", "4,75", "7"], {"decimal": ","}, '"-", "k. A."]'),
+        (["1.300", "2.500", "10.000", "1.250.000,5"], {"decimal": ","}, "marks between their thousands (1.300)"),
+        (["1,300,000", "2,500,000"], {}, "marks between their thousands (1,300,000)"),
+        (["1 300", "2 500", "12 000"], {}, "marks between their thousands (1 300)"),
+    ],
+)
+def test_numbers_of_another_country_never_become_categories_without_a_word(
+    cells: list[str], changes: dict[str, Any], key: str, files: Path
+) -> None:
+    (files / "other.csv").write_text("x;label\n" + "".join(f"{each};{'ab'[n % 2]}\n" for n, each in enumerate(cells)))
+    config = data(path="other.csv", drop=[], separator=";", **changes)
+    with pytest.raises(ValueError, match=re.escape(key)):
+        learn_encoding(config, "classification", read_table(config))
+
+
+def test_a_tab_is_written_as_the_message_says(files: Path) -> None:
+    (files / "other.csv").write_text("a\tlabel\n1\tx\n")
+    with pytest.raises(ValueError, match=r"""'data\.separator="\\t"'""") as raised:
+        read_table(data(path="other.csv", drop=[]))
+    token = shlex.split(str(raised.value))[-1]
+    (override,) = parse_overrides([token])
+    assert read_table(data(path="other.csv", separator=override.value())).column_names == ["a", "label"]
+
+
+def test_a_question_mark_in_the_name_of_a_folder_ends_no_file_name(files: Path) -> None:
+    folder = files / "a?b=c #d"
+    folder.mkdir()
+    (folder / "rows.tsv").write_text("a\tlabel\n1\tx\n")
+    (folder / "rows.csv.gz").write_bytes(gzip.compress(b"a,label\n1,x\n"))
+    for name in ("rows.tsv", "rows.csv.gz"):
+        assert read_table(data(path=str(folder / name))).column_names == ["a", "label"]
 
 
 def test_an_encoding_that_python_does_not_have_is_refused() -> None:

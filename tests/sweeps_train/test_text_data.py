@@ -229,6 +229,16 @@ def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str
         build_text_samples(config, BYTES, max_positions=100)
 
 
+def test_a_question_mark_in_the_name_of_a_folder_ends_no_file_name(working_folder: Path) -> None:
+    folder = working_folder / "a?b=c #d"
+    folder.mkdir()
+    write(folder / "a.jsonl", *({"text": f"text {number}"} for number in range(30)))
+    assert build_text_samples(TextData(kind="text", path=str(folder / "a.jsonl"), sequence_length=8), BYTES, 100)
+    (folder / "latin.txt").write_text("größer", encoding="latin-1")
+    with pytest.raises(ValueError, match=r"iconv -f ISO-8859-1 -t UTF-8 latin\.txt -o utf8-latin\.txt"):
+        build_text_samples(TextData(kind="text", path=str(folder / "latin.txt"), sequence_length=8), BYTES, 100)
+
+
 def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:
     with pytest.raises(ValueError, match="packing=true is for plain text only"):
         TextData(kind="text", path="a.jsonl", prompt_field="q", completion_field="a", packing=True)

@@ -12,7 +12,9 @@ from training_runs import IMAGES, TEXT, configured, on_two_workers, run, write_p
 from sweeps_train import system, worker_cache
 
 
-@pytest.mark.parametrize("changed", [{"model": {"lora": None}}, {"strategy": {"kind": "fsdp"}}])
+@pytest.mark.parametrize(
+    "changed", [{"model": {"lora": None}}, pytest.param({"strategy": {"kind": "fsdp"}}, marks=pytest.mark.slow)]
+)
 def test_a_trial_that_cannot_use_the_cached_base_model_frees_it(changed: Any, working_folder: Path) -> None:
     write_prompts(working_folder)
     run(configured(TEXT, train={"max_steps": 1}))

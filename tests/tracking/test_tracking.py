@@ -30,8 +30,11 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.errors import UserError
 from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
-from sweeps.report.tables import print_best
+from sweeps.report.notebook import sweep_html, sweep_text
+from sweeps.report.tables import print_best, print_outcome, print_sweep
 from sweeps.report.trial import print_trial, trial_document
+from sweeps.report.watch import changes
+from sweeps.service.notify.message import of_sweep
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import Journal, NewRun, Points
 from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
@@ -136,7 +139,7 @@ def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: P
     assert (data.params, data.metrics) == ({**dict.fromkeys("abcde", "1"), "b": "another"}, {"loss": 0.5})
 
 
-@pytest.mark.parametrize("place", ["file", "server", "removed from the file"])
+@pytest.mark.parametrize("place", ["file", pytest.param("server", marks=pytest.mark.slow), "removed from the file"])
 def test_the_best_trial_is_known_after_its_run_is_deleted_in_mlflow(
     uri: str, place: str, request: pytest.FixtureRequest
 ) -> None:
@@ -415,6 +418,22 @@ def test_a_trial_that_resume_continues_is_shown_as_interrupted_and_one_that_a_pe
     shown = record.settled()
     assert [trial.state for trial in shown.trials] == ["interrupted", "stopped", "interrupted"]
     assert {state: count for state, count in shown.counts.items() if count} == {"stopped": 1, "interrupted": 2}
+
+
+def test_every_face_calls_a_trial_that_resume_continues_interrupted(uri: str) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.log("0", 5, {"eval/loss": 1.0})
+    recorder.trials.end("0", "stopped", 5, 1)
+    recorder.update({"stopped": 1}, [("0", (1.0,), POINT)], {})
+    recorder.close("interrupted")
+    record = load_sweep(uri, "digits-1")
+    texts = [sweep_text(record), str(sweep_html(record)), "".join(changes(record, {})), str(of_sweep(record).as_json())]
+    for print_it in (print_best, print_sweep, print_outcome):
+        console = Console(file=io.StringIO(), width=200)
+        print_it(record, console)
+        texts.append(console.file.getvalue())  # type: ignore[attr-defined]
+    assert ["interrupted" in each and "stopped" not in each for each in texts] == [True] * len(texts)
 
 
 def test_a_trial_that_a_budget_has_ended_is_stopped(uri: str) -> None:

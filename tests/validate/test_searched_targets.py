@@ -44,5 +44,14 @@ def test_a_choice_that_does_not_exist_is_refused_before_anything_starts(
         make_plan([*tokens, f"space.{path}={{type: categorical, choices: [net.A, {wrong}]}}"], [], None, "")
 
 
+def test_a_value_that_must_be_given_is_given_by_its_choices() -> None:
+    plan = make_plan(
+        ["conf=digits", "space=none", "model=custom", "model._target_=choice(net.A, net.Another)"], [], None, ""
+    )
+    assert plan.first_points() == [{"model._target_": "net.A"}]
+    with pytest.raises(ConfigError, match=r"^model\._target_=net\.B: the module net has no 'B'"):
+        make_plan(["conf=digits", "space=none", "model=custom", "model._target_=choice(net.A, net.B)"], [], None, "")
+
+
 def test_choices_that_exist_pass() -> None:
     assert len(make_plan([*MODEL, "model._target_=choice(net.A, net.Another)"], [], None, "").space) == 1

@@ -31,7 +31,7 @@ PROCESS_NAMES = ("node_rank", "workers_per_node", "master_address", "master_port
 ONLY_PER_WORKER = ("rank", "local_rank")
 FILES = "files."
 """Beginning of the placeholders of config files."""
-_NAME = re.compile(r"[A-Za-z_][\w./-]*(\?[^?{}]*)?")
+_NAME = re.compile(r"[^\W\d][\w./@-]*(\?[^?{}]*)?")
 """Name of a placeholder, and the word that stands for any value: ``checkpoint?resume``."""
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, PositiveInt
@@ -15,6 +15,10 @@ PositiveClass = Annotated[bool | int | str | None, Reach.NOTHING]
 """A value of the target column."""
 BUILTIN_TABLES = ("breast_cancer", "diabetes", "wine")
 """Tables that ship with scikit-learn, as ``builtin:NAME``; their target column is ``target``."""
+
+
+def _tab(separator: Any) -> Any:
+    return "\t" if separator == "\\t" else separator  # Hydra's grammar has no escape for it
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -40,8 +44,8 @@ class TableData:
         default_factory=lambda: ["NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A"]
     )
     """Texts in a CSV file that stand for a missing value, as an empty cell always does."""
-    separator: Annotated[str | None, Field(min_length=1, max_length=1), Reach.NOTHING] = None
-    """Character between the cells of a CSV file; default: a comma, and a tab in ``.tsv`` files."""
+    separator: Annotated[str | None, Field(min_length=1, max_length=1), BeforeValidator(_tab), Reach.NOTHING] = None
+    """Character between the cells of a CSV file, ``\\t`` for a tab; default: a comma, and a tab in ``.tsv`` files."""
     encoding: Text = "utf-8"
     """Encoding of a CSV file, such as ``latin-1``, ``cp1252`` or ``utf-16``."""
     decimal: Literal[".", ","] = "."

@@ -177,7 +177,16 @@ def _has_type(name: str, types: tuple[str, ...]) -> bool:
 
 
 def _suffix(location: str) -> str:
-    return Path(location.partition("?")[0]).suffix.lower()
+    return Path(without_options(location)).suffix.lower()
+
+
+def without_options(location: str) -> str:
+    """Return an absolute path, or a URI without the options of its store.
+
+    >>> without_options("/data/a?b/c.csv"), without_options("s3://bucket/c.csv?region=eu-west-1")
+    ('/data/a?b/c.csv', 's3://bucket/c.csv')
+    """
+    return location.partition("?")[0] if "://" in location else location
 
 
 # --- pieces --------------------------------------------------------------------------------------------------
@@ -251,7 +260,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
 
 def _converted(piece: Piece) -> str:
     """Command that converts a file from latin-1."""
-    name = Path(piece.location.partition("?")[0]).name
+    name = Path(without_options(piece.location)).name
     return f"iconv -f ISO-8859-1 -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
 
 

@@ -67,6 +67,10 @@ class ImageSamples:
         return len(indices)
 
 
+COLOURS = (1, 3, 4)
+"""Usual numbers of channels."""
+
+
 @dataclass(frozen=True)
 class ImageShape:
     """Sizes of images and number of classes, which a classifier is built for."""
@@ -89,6 +93,11 @@ def image_shape(samples: ImageSamples) -> ImageShape:
             f"data: an input has shape {shape}, and this model takes (channels, height, width); "
             "give such images, or a model.kind=custom that takes these"
         )
+    if shape[0] not in COLOURS and shape[-1] in COLOURS:
+        raise ValueError(
+            f"data: an input has shape {shape}, whose channels seem to be last; this model takes (channels, height, "
+            "width): use torchvision's ToTensor, or inputs.permute(2, 0, 1)"
+        )
     return ImageShape(*shape, samples.num_classes())
 
 
@@ -107,9 +116,10 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
         return _digits(config)
     pair = call_target("data", config.target, config.arguments)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
+        of = f" of {', '.join(map(str, pair))}" if isinstance(pair, Mapping) else ""
         raise ValueError(
-            f"data._target_={config.target} returned {type(pair).__name__}; "
-            "it must return two data sets: training and held-out"
+            f"data._target_={config.target} returned {type(pair).__name__}{of}; "
+            "it must return two data sets: training and held-out, as in return sets['train'], sets['test']"
         )
     for name, data_set in zip(("training", "held-out"), pair, strict=True):
         if not hasattr(data_set, "__len__") or not hasattr(data_set, "__getitem__"):
@@ -134,7 +144,8 @@ def _check_item(what: str, item: Any) -> None:
             "__getitem__ returns (to_tensor(row['image']), row['label'])"
         )
     if not isinstance(item, tuple | list) or len(item) != 2:
-        raise ValueError(f"{what} is a {type(item).__name__}; return pairs (input, label)")
+        of = f" of {len(item)}" if isinstance(item, tuple | list) else ""
+        raise ValueError(f"{what} is a {type(item).__name__}{of}; return pairs (input, label)")
     try:
         default_collate([item[0]])
     except TypeError:  # such as an image of PIL
@@ -143,6 +154,8 @@ def _check_item(what: str, item: Any) -> None:
         ) from None
     if isinstance(item[1], str | Mapping) or item[1] is None:
         raise ValueError(f"{what} has the label {item[1]!r}; return the number of its class, from 0")
+    if shape := tuple(getattr(item[1], "shape", ())):
+        raise ValueError(f"{what} has a label of shape {shape}; return one number, the class, as by int(label)")
 
 
 def _digits(config: DigitsData) -> tuple[ImageSamples, ImageSamples]:

@@ -59,7 +59,7 @@ class JointLinear(nn.Module):
         if x.dim() != 3 or x.shape[0] != self._parts[-1].rows.stop:
             raise ValueError(
                 "model.lora.target_modules: a layer gets its inputs in another shape than (samples, tokens, width), so "
-                "that those of several lanes cannot be told apart; train such adapters with trials_per_group=1"
+                "that those of several lanes cannot be told apart; train such adapters alone"
             )
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

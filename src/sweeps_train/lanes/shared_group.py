@@ -29,8 +29,8 @@ class SharedGroup(Group):
     def build_strategy(self, config: TrainingConfig, precision: Precision) -> LaneStrategy:
         if precision.scaler.is_enabled():
             raise ValueError(
-                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time; use "
-                "trials_per_group=1, or train.precision=fp32"
+                "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time; "
+                "train this alone, or use train.precision=fp32"
             )
         return LaneStrategy(self.workers, precision)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ColumnKind = Literal["number", "boolean", "date", "category", "empty"]
+THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
+"""Number with marks between its thousands, such as 1.250.000,5."""
 MOSTLY = 0.5
 """Part of the different texts of a column that are numbers, from which on the others are taken for mistakes."""
 
@@ -91,11 +94,17 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     """Raise ``ValueError`` for texts that were meant as numbers: with a decimal comma, or with a few texts, such as
     ``?``, among them that stand for missing values."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
-    others = [each for each in texts if not _is_number(each)]
-    if others and all(_is_number(each.replace(",", ".", 1)) for each in texts):
+    others = [each for each in texts if not _is_number(each, config.decimal)]
+    with_comma = [each for each in others if "," in each and _is_number(each, ",")]
+    if with_comma and sum(not _is_number(each, ",") for each in texts) < MOSTLY * len(texts):
         raise ValueError(
-            f"data.decimal={config.decimal}: the column {name!r} has numbers with a decimal comma ({others[0]}); set "
-            f"'data.decimal=\",\"', or name the column in data.categories"
+            f"data.decimal={config.decimal}: the column {name!r} has numbers with a decimal comma ({with_comma[0]}); "
+            f"set 'data.decimal=\",\"', or name the column in data.categories"
+        )
+    if others and all(THOUSANDS.fullmatch(each) for each in others):
+        raise ValueError(
+            f"data: the column {name!r} has numbers with marks between their thousands ({others[0]}); write them "
+            "without, or name the column in data.categories"
         )
     if others and len(others) < MOSTLY * len(texts):
         shown = ", ".join(repr(each) for each in others[:3]) + (", ..." if len(others) > 3 else "")
@@ -106,9 +115,9 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
         )
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str, decimal: str) -> bool:
     try:
-        float(text)
+        float(text if decimal == "." else text.replace(".", "x").replace(decimal, ".", 1))
     except ValueError:
         return False
     return True

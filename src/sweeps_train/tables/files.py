@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps_train.config.table import TableData
 from sweeps_train.csv_header import other_separator
-from sweeps_train.data.files import File, find_files, open_file
+from sweeps_train.data.files import File, find_files, open_file, without_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,7 +172,7 @@ def _csv(config: TableData, location: str, opened: Any, first_block: bool) -> pa
 
 
 def _name(location: str) -> str:
-    return location.partition("?")[0].lower()
+    return without_options(location).lower()
 
 
 def _is_compressed(location: str) -> bool:

@@ -11,6 +11,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from sweeps.compose import Composition
 from sweeps.config.schedulers import (
     AshaScheduler,
+    AutomaticScheduler,
     FreezeThawScheduler,
     HyperbandScheduler,
     MedianScheduler,
@@ -43,9 +44,10 @@ def build_scheduler(
     decisions: DecisionLog,
     num_trials: Callable[[], int],
     remaining_s: Callable[[], float],
+    announce: Callable[[str], None] = lambda text: None,
 ) -> TrialScheduler:
     """Build the scheduler of a sweep. Tune sets its metric and mode; with several objectives these are the first, and
-    only ``freeze_thaw`` uses the others.
+    only ``freeze_thaw`` and ``auto`` use the others.
 
     Args:
         composition: The sweep's config, checked.
@@ -57,6 +59,7 @@ def build_scheduler(
         decisions: Decisions of earlier sessions, and where this session's are recorded.
         num_trials: Number of trials that there will be, which may be raised.
         remaining_s: Returns the seconds that are left of the search's budgets; infinity if it has none.
+        announce: Tells people in a line what ``auto`` has chosen.
     """
     config, search = composition.config, composition.config.search
     match search.scheduler:
@@ -66,13 +69,8 @@ def build_scheduler(
             grace, longest = hyperband_range(composition, space, lookup)
             assert grace is not None and longest is not None
             return Hyperband(hyperband.resource, grace, longest, hyperband.eta, decisions)
-        case FreezeThawScheduler() as thawing:
-            longest = thawing.longest or longest_trial(composition, space, thawing.resource, lookup)
-            further = dict(zip(search.metrics[1:], search.modes[1:], strict=True))
-            asked: dict[str, Any] = {"further": further, "lookup": lookup, "remaining_s": remaining_s}
-            from sweeps.search.schedulers.freeze_thaw import FreezeThaw  # loads much of SciPy
-
-            return FreezeThaw(thawing.resource, thawing.grace, longest, thawing.eta, space, decisions, **asked)
+        case AutomaticScheduler() | FreezeThawScheduler():
+            return _freeze_thaw(composition, space, lookup, decisions, remaining_s, announce)
         case MedianScheduler() as median:
             return MedianStopping(median.resource, median.grace, median.min_trials, decisions)
         case NoScheduler():
@@ -83,6 +81,30 @@ def build_scheduler(
             mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
             named: dict[str, Any] = {"population": num_trials, "trials": trials, "exploited": exploited}
             return _population(population, space, changing, mutation, seed=config.seed, decisions=decisions, **named)
+
+
+def _freeze_thaw(
+    composition: Composition,
+    space: Space,
+    lookup: Lookup,
+    decisions: DecisionLog,
+    remaining_s: Callable[[], float],
+    announce: Callable[[str], None],
+) -> TrialScheduler:
+    from sweeps.search.schedulers.automatic import Automatic  # it and FreezeThaw load much of SciPy
+    from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+
+    search = composition.config.search
+    config = cast("AutomaticScheduler | FreezeThawScheduler", search.scheduler)
+    longest = config.longest or longest_trial(composition, space, config.resource, lookup)
+    arguments = config.resource, config.grace, longest, config.eta, space, decisions
+    further = dict(zip(search.metrics[1:], search.modes[1:], strict=True))
+    named: dict[str, Any] = {"further": further, "lookup": lookup, "remaining_s": remaining_s}
+    if isinstance(config, FreezeThawScheduler):
+        return FreezeThaw(*arguments, **named)
+    in_evaluations = config.resource == "evaluations"
+    evaluations = longest if in_evaluations else longest_trial(composition, space, "evaluations", lookup)
+    return Automatic(*arguments, evaluations=evaluations, announce=announce, **named)
 
 
 def _population(

@@ -74,6 +74,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
         self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in (further or {}).items()}
         self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
         self._live: set[str] = set()
+        self._pauses = True
+        """Whether trials pause; otherwise they are stopped, as in asynchronous successive halving."""
         self._left_s = math.inf
         """Seconds that were left of the budget when the last decision was made."""
         for name, event in self._decisions.events:
@@ -90,10 +92,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if number is None or PAUSES not in event:
             return bool(event.get(STOPS))
         self._paused.discard(number)
-        pauses = not self._goes_on(number)
+        halts = not self._goes_on(number)
         if event[PAUSES]:
             self._paused.add(number)
-        return pauses
+        return halts
 
     def _apply(self, trial: str | None, event: Mapping[str, Any]) -> None:
         assert trial is not None
@@ -106,9 +108,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 rung, values = float(event["rung"]), (float(event["value"]), *map(float, event.get("further", ())))
                 self._model.arrive(trial, rung, values, event.get(SECONDS))
                 self._left_s = float(event.get("left_s", math.inf))
-                if event["event"] == "done" or rung == self._given_longest:
+                # A trial that was done is not when its sweep was extended to longer ones.
+                if self._is_end(rung) or (event["event"] == "done" and self._given_longest is None):
                     self._model.finish(trial, rung, values)
-                elif event[PAUSES]:
+                elif event.get(PAUSES):
                     self._paused.add(trial)
             case "bad":
                 self._model.spoil(trial)
@@ -132,7 +135,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
         return None
 
     def _why(self, arrived: Mapping[str, Any]) -> str:
-        """The reason for which a trial that came to a rung went on or paused."""
+        """The reason for which a trial that came to a rung went on, paused or was stopped."""
+        if STOPS in arrived:
+            least = "not " if arrived[STOPS] else ""
+            return f"it was {least}among the best 1/{self._eta:g} of those that had come there"
         if not arrived.get("new_fits", True):
             told = "another one that could promised more" if arrived[PAUSES] else "this one promised most"
             return f"no new trial could end within the budget, and of those that had begun {told}"
@@ -179,6 +185,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
 
     def _goes_on(self, trial: str) -> bool:
         """Whether a trial at a rung goes on at once."""
+        if not self._pauses:
+            return self._model.curves.is_among_best(trial, self._eta)
         if self._fits(None):
             if self._worth_of(trial) >= self._least():
                 return True
@@ -214,6 +222,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
             return TrialScheduler.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
         self._apply(name, event)
+        if not self._pauses:
+            event[STOPS] = not self._goes_on(name)
+            self._decisions.record(name, event)
+            return TrialScheduler.STOP if event[STOPS] else TrialScheduler.CONTINUE
         if not self._goes_on(name):
             event[PAUSES] = True
             self._paused.add(name)
@@ -301,6 +313,8 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def _worth_going_on(self) -> list[str]:
         """Paused trials that are to go on, the most promising first."""
         chosen: Iterable[str] = self._paused
+        if not self._pauses:
+            return sorted(filter(self._goes_on, chosen))
         if self._fits(None):
             least = self._least()
             chosen = [name for name in self._paused if self._worth_of(name) > least]
@@ -320,7 +334,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
-        kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent
+        kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent if self._pauses else 0
         if complete and waiting and not chosen and len(paused) == len(self._live):
             # Before the others are stopped, the best one has to be finished.
             leaders = self._leaders()

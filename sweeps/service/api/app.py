@@ -6,16 +6,17 @@ import logging
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from sweeps.errors import Conflict, SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.api import health, operations, queue, results, schedules, sweeps, trials
 from sweeps.service.api.depends import Problem
-from sweeps.service.auth.auth import reader
+from sweeps.service.auth.auth import reader, scraper
 from sweeps.service.auth.middleware import SecurityMiddleware
 from sweeps.service.database.storage_errors import RETRY_AFTER_S
+from sweeps.service.metrics import CONTENT_TYPE, ServiceCollector, exposition
 from sweeps.service.web.app import add_pages
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ def make_app(service: AppContext) -> FastAPI:
     def document() -> dict[str, Any]:
         """The OpenAPI document of the API."""
         return app.openapi()
+
+    collector = ServiceCollector(service.database, service.clock, service.heartbeat, service.records)
+
+    @app.get("/metrics", include_in_schema=False, dependencies=[Depends(scraper)])
+    def metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(exposition(collector), media_type=CONTENT_TYPE)
 
     return app
 

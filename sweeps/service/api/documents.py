@@ -9,7 +9,7 @@ from pydantic import Field
 from sweeps.provenance.secrets import redacted
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import SweepName
+from sweeps.service.queue.requests import Hours, SweepName
 from sweeps.service.record_cache import SweepLine
 from sweeps.tracking.record import TrialRecord
 
@@ -22,6 +22,8 @@ class Prioritised(Body):
 
     priority: Priority = 0
     """Higher starts first."""
+    max_hours: Hours | None = None
+    """Hours from the start until the service ends it, also if it hangs; the operator may allow fewer."""
 
 
 class Queued(Prioritised):

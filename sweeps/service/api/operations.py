@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
 from sweeps.report.choices import choices_document
 from sweeps.report.terminal import plain_console
-from sweeps.service.api.depends import Serving
+from sweeps.service.api.depends import Limit, Serving
 from sweeps.service.api.schema import Body, Document
+from sweeps.service.audit import Entry
 from sweeps.service.auth import tokens
-from sweeps.service.auth.auth import admin, reader
+from sweeps.service.auth.auth import Admin, Reader, admin
+from sweeps.service.auth.principal import Principal, Role
+from sweeps.service.auth.request_validation import OPERATORS
 from sweeps.service.auth.tokens import Token
 from sweeps.service.database.engine import writing
 from sweeps.service.queue.requests import SweepName
@@ -23,6 +26,8 @@ WIDTH = 200
 router = APIRouter(tags=["operations"])
 
 Group = Annotated[str, Path(description="Name of a group of configs, or conf.", pattern=r"^[A-Za-z0-9_/-]{1,100}$")]
+AuditWords = Annotated[str, Query(description="Only entries in which all these words occur.", max_length=200)]
+AuditPosition = Annotated[int | None, Query(description="`next` of the previous page.", ge=0, lt=2**60)]
 Person = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
@@ -61,8 +66,8 @@ class TokenBody(Body):
 
     user: Person
     """Name of the user."""
-    role: Literal["read", "run", "admin"]
-    """read: look; run: also start and change sweeps; admin: everything."""
+    role: Role
+    """metrics: only numbers for Prometheus; read: look; run: also start and change sweeps; admin: everything."""
     projects: Annotated[list[Person], Field(max_length=100)] = Field(default_factory=list)
     """Projects that the user may see and use."""
     label: Annotated[str, Field(max_length=200)] = ""
@@ -78,20 +83,25 @@ class NewToken(Token):
     """The token itself."""
 
 
-@router.get("/confs", dependencies=[Depends(reader)])
-def confs(service: Serving) -> dict[str, dict[str, str]]:
-    """Configs of sweeps and options of groups, with a line about each."""
-    return choices_document(service.config_dirs, None)
+@router.get("/confs")
+def confs(service: Serving, principal: Reader) -> dict[str, dict[str, str]]:
+    """Configs of sweeps and options of groups, with a line about each; only admins see those of the operator's own
+    groups."""
+    return choices_document(service.config_dirs, None, _hidden(principal))
 
 
-@router.get("/confs/{group:path}", dependencies=[Depends(reader)])
-def conf(service: Serving, group: Group) -> dict[str, dict[str, str]]:
+@router.get("/confs/{group:path}")
+def conf(service: Serving, principal: Reader, group: Group) -> dict[str, dict[str, str]]:
     """Options of one group, with a line about each."""
-    return choices_document(service.config_dirs, group)
+    return choices_document(service.config_dirs, group, _hidden(principal))
 
 
-@router.post("/clean", dependencies=[Depends(admin)])
-def clean(service: Serving, body: CleanBody) -> Cleaned:
+def _hidden(principal: Principal) -> tuple[str, ...]:
+    return () if principal.may("admin") else OPERATORS
+
+
+@router.post("/clean")
+def clean(service: Serving, principal: Admin, body: CleanBody) -> Cleaned:
     """Remove checkpoints of ended trials, except those of the best ones."""
     from dataclasses import replace
 
@@ -104,6 +114,7 @@ def clean(service: Serving, body: CleanBody) -> Cleaned:
     cleaning = plan_cleaning(uri, body.sweeps, read_policy(body.sweeps, **options))
     if not body.dry_run:
         cleaning = replace(cleaning, removals=remove(uri, cleaning))
+        service.audit.note(principal, "cleaned", sweeps=", ".join(body.sweeps) or "all")
     console = plain_console(file=io.StringIO(), width=WIDTH)
     with console.capture() as printed:
         print_cleaning(cleaning, cleaning.removals, console)
@@ -117,19 +128,38 @@ def list_tokens(service: Serving) -> list[Token]:
         return tokens.list_tokens(connection)
 
 
-@router.post("/tokens", status_code=201, dependencies=[Depends(admin)])
-def create_token(service: Serving, body: TokenBody) -> NewToken:
+@router.post("/tokens", status_code=201)
+def create_token(service: Serving, principal: Admin, body: TokenBody) -> NewToken:
     """Create a token, which is shown only once."""
     with writing(service.database) as connection:
         options = body.model_dump(exclude={"user", "role"})
         token, secret = tokens.create(connection, body.user, body.role, service.clock.now(), **options)
+    service.audit.note(principal, "token made", **token.told())
     return NewToken(**vars(token), token=secret)
 
 
-@router.delete("/tokens/{number}", dependencies=[Depends(admin)])
+@router.delete("/tokens/{number}")
 def revoke_token(
-    service: Serving, number: Annotated[int, Path(description="Number of a token.", ge=1, lt=2**31)]
+    service: Serving, principal: Admin, number: Annotated[int, Path(description="Number of a token.", ge=1, lt=2**31)]
 ) -> Token:
     """Revoke a token at once."""
     with writing(service.database) as connection:
-        return tokens.revoke(connection, number, service.clock.now())
+        token = tokens.revoke(connection, number, service.clock.now())
+    service.audit.note(principal, "token revoked", **token.told())
+    return token
+
+
+class AuditPage(Document):
+    """A page of the audit log."""
+
+    entries: list[Entry]
+    """The entries, the newest first."""
+    next: int | None
+    """Value of ``before`` for the next page; null on the last one."""
+
+
+@router.get("/audit", dependencies=[Depends(admin)])
+def audit(service: Serving, q: AuditWords = "", before: AuditPosition = None, limit: Limit = 100) -> AuditPage:
+    """Changes that users have made, as this machine's services have noted them: who, what, when and from where."""
+    entries, following = service.audit.read(limit, before, q)
+    return AuditPage(entries=entries, next=following)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 
+from sweeps.printable import printable
 from sweeps.provenance.secrets import redacted
 from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Serving, User
@@ -108,4 +109,4 @@ def log(service: Serving, principal: Reader, number: Number) -> PlainTextRespons
             text = file.read().decode(errors="replace")
     except OSError:
         text = ""
-    return PlainTextResponse(redacted(text))
+    return PlainTextResponse(redacted(printable(text)))

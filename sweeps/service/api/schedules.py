@@ -96,7 +96,7 @@ class CheckedSchedule(Document):
 def schedules(service: Serving, principal: Reader) -> list[dict[str, Any]]:
     """Schedules with their last and next firing: the document of ``schedule list --json``."""
     with service.database.connect() as connection:
-        found = states(service.scheduler.visible_to(principal), service.clock.now(), connection)
+        found = states(service.scheduler.visible_to(principal), service.clock.now(), connection, principal)
     return [each.as_json() for each in found]
 
 

@@ -54,7 +54,7 @@ class RunBody(Queued):
 
     def to_request(self) -> Run:
         """Return the request of the queue."""
-        return Run(conf=self.conf, overrides=self.overrides, name=self.name)
+        return Run(conf=self.conf, overrides=self.overrides, name=self.name, max_hours=self.max_hours)
 
 
 class ExtendBody(Prioritised):
@@ -105,7 +105,7 @@ class ReproduceBody(Queued):
 
     def to_request(self, sweep: str) -> Reproduce:
         """Return the request of the queue."""
-        return Reproduce(sweep=sweep, trial=self.trial, name=self.name)
+        return Reproduce(sweep=sweep, trial=self.trial, name=self.name, max_hours=self.max_hours)
 
 
 class PlanDocument(Document):
@@ -218,13 +218,16 @@ def stop(service: Serving, principal: Runner, name: Name, body: StopBody | None 
 @router.post("/sweeps/{name}/resume", status_code=202)
 def resume(service: Serving, principal: Runner, name: Name, body: Prioritised | None = None) -> JobDocument:
     """Resume a sweep that was interrupted or stopped."""
-    return JobDocument.of(service.commands.resume(principal, Resume(sweep=name), priority=body.priority if body else 0))
+    body = body or Prioritised()
+    request = Resume(sweep=name, max_hours=body.max_hours)
+    return JobDocument.of(service.commands.resume(principal, request, priority=body.priority))
 
 
 @router.post("/sweeps/{name}/extend", status_code=202)
 def extend(service: Serving, principal: Runner, name: Name, body: ExtendBody) -> Extended:
     """Extend a sweep."""
-    done = service.commands.extend(principal, Extend(sweep=name, changes=body.changes), priority=body.priority)
+    request = Extend(sweep=name, changes=body.changes, max_hours=body.max_hours)
+    done = service.commands.extend(principal, request, priority=body.priority)
     if isinstance(done, str):
         return Extended(answer=done, job=None)
     return Extended(answer=None, job=JobDocument.of(done))

@@ -13,9 +13,12 @@ Forms of a signed-in page must include ``form_token(request)``, in the field ``f
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, HTTPException, Request, Response, Security
@@ -32,6 +35,8 @@ from sweeps.service.auth.tokens import Token
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
+from sweeps.service.database.timeouts import waiting_at_most
+from sweeps.service.shared_failure import SharedFailure
 
 NOT_SIGNED_IN = "send a valid token as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
 NOT_OUR_FORM = "this form is not from a page of the service, or the page was opened before signing in; reload it"
@@ -41,6 +46,8 @@ FORM_HEADER = "x-form-token"
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 LOOKUP_THREADS = 4
 """Number of threads that look up tokens, separate from those of the routes, so that slow routes do not delay them."""
+NOTE_USE_S = 0.5
+"""Maximum seconds to wait for the database to note the use of a token, which the request does not need."""
 
 T = TypeVar("T")
 
@@ -61,7 +68,7 @@ class Authenticator:
         self._database = database
         self._clock = clock
         self._requires_tokens = not loopback
-        self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "authenticator")
+        self._threads, self._failure = ThreadPoolExecutor(LOOKUP_THREADS, "authenticator"), SharedFailure()
 
     async def requires_tokens(self) -> bool:
         """Whether a request without a token is refused; does not block the event loop."""
@@ -82,7 +89,8 @@ class Authenticator:
         return not await self.requires_tokens() or await self.token_of(request) is not None
 
     async def _in_thread(self, do: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, do)
+        call = partial(copy_context().run, self._failure.call, do, time.monotonic())
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     @property
     def requires_tokens_now(self) -> bool:
@@ -115,7 +123,7 @@ class Authenticator:
     def _note_use(self, token: Token, now: float) -> None:
         """Note the time of use; a storage outage is ignored, since the token is valid all the same."""
         try:
-            with writing(self._database) as connection:
+            with waiting_at_most(NOTE_USE_S), writing(self._database) as connection:
                 tokens.note_use(connection, token, now)
         except DBAPIError as error:
             if not is_unavailable(error):
@@ -202,7 +210,7 @@ async def authenticated(
     changes = request.method not in SAFE_METHODS
     if not await authenticator.requires_tokens():
         authenticator.rate_limits.count_request(address_of(request), changes=changes)
-        return LOCAL
+        return replace(LOCAL, address=address_of(request))
     token = await authenticator.token_of(request)
     if token is None:
         authenticator.rate_limits.count_refusal(address_of(request))
@@ -211,7 +219,7 @@ async def authenticated(
     cookie = request.cookies.get(COOKIE) if _secret_of(request) is None else None
     if changes and cookie is not None and not sessions.is_form_token(await _sent_form_token(request), cookie):
         raise HTTPException(403, NOT_OUR_FORM)
-    return token.principal
+    return replace(token.principal, address=address_of(request))
 
 
 def _secret_of(request: Request) -> str | None:
@@ -243,6 +251,16 @@ Runner = Annotated[Principal, Depends(runner)]
 """Principal that may also start, stop and change sweeps."""
 Admin = Annotated[Principal, Depends(admin)]
 """Principal that may do everything, to all sweeps."""
+
+
+def scraper(principal: Annotated[Principal, Depends(authenticated)]) -> None:
+    """Dependency of the metrics, which are about all users: for tokens of the role ``metrics``, and admins.
+
+    Raises:
+        HTTPException: Status 403 for others.
+    """
+    if principal.role not in ("metrics", "admin"):
+        raise HTTPException(403, f"this requires a token with the role metrics; yours has {principal.role}")
 
 
 def expensive(request: Request) -> Iterator[None]:

@@ -11,6 +11,7 @@ import logging
 import re
 import secrets
 import sys
+import time
 import traceback
 from collections.abc import Collection
 from typing import NoReturn
@@ -23,8 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.auth import FORMS, Authenticator
 from sweeps.service.auth.csrf import SAFE_METHODS, refusal_of_host, refusal_of_site
-from sweeps.service.database.engine import REQUESTS_WAIT_S, wait_at_most
+from sweeps.service.counters import REQUEST_SECONDS, REQUESTS
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
+from sweeps.service.database.timeouts import SERVICE_S, waiting_at_most
 
 API = "/api/"
 HEALTH_PATHS = {"/api/v1/health", "/api/v1/ready"}
@@ -45,6 +47,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """Default headers of every response."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """Pattern of a JSON string, closed or not; possessive, so that it takes linear time."""
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -80,12 +83,12 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        response = _Response(send)
-        wait_at_most(REQUESTS_WAIT_S)
+        response = _Response(send, scope["method"])
         try:
-            await self._check_origin(scope)
-            body = await self._body(scope, receive, is_kept=await self._keeps_body(scope))
-            await self._app(scope, _replay(body, receive), response.send)
+            with waiting_at_most(SERVICE_S):
+                await self._check_origin(scope)
+                body = await self._body(scope, receive, is_kept=await self._keeps_body(scope))
+                await self._app(scope, _replay(body, receive), response.send)
         except _Refused as refused:
             await JSONResponse({"detail": refused.detail}, refused.status)(scope, receive, response.send)
         except ClientDisconnect:
@@ -153,8 +156,8 @@ class SecurityMiddleware:
 class _Response:
     """A response being sent."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, method: str) -> None:
+        self._send, self._method, self._since = send, method, time.monotonic()
         self.has_begun = False
 
     async def send(self, message: Message) -> None:
@@ -164,6 +167,9 @@ class _Response:
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
+            method = self._method if self._method in METHODS else "other"
+            REQUESTS.labels(method, message["status"]).inc()
+            REQUEST_SECONDS.observe(time.monotonic() - self._since)
         await self._send(message)
 
 

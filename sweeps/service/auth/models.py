@@ -1,33 +1,43 @@
-"""Ownership of registered models: nobody adds a version to a model that comes from sweeps they may not see."""
+"""Check before a model is registered: nobody adds a version to a model that belongs to somebody else."""
 
 from __future__ import annotations
 
-from sweeps.constants import TAG_SWEEP
+from sweeps.constants import TAG_SWEEP, TAG_USER
 from sweeps.errors import UserError
+from sweeps.registry.ownership import ModelRights, not_yours
 from sweeps.service.auth.config_policy import SweepExists
 from sweeps.tracking.client import connect
 
 
-def check_model(tracking_uri: str, model: str, sweep_exists: SweepExists) -> None:
-    """Check that a user may register a model version.
+def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists: SweepExists, *, adopt: bool) -> None:
+    """Check that a user may register a model version. A name that nobody has registered yet is decided by the registry,
+    when it is registered (``sweeps.registry.ownership``).
 
     Args:
         tracking_uri: Tracking URI of the registry.
         model: Name of the registered model.
-        sweep_exists: Tells which sweeps are visible to the user.
+        rights: Rights of the user.
+        sweep_exists: Tells which sweeps are visible to the user. A model without an owner, such as one of an earlier
+            release, belongs to everybody who sees the sweeps of all its versions.
+        adopt: Whether such a model belongs to the user from now on.
 
     Raises:
-        UserError: The model exists, and has versions from sweeps that are not visible to the user.
+        UserError: The model belongs to somebody else.
     """
     client = connect(tracking_uri)
     from mlflow.exceptions import MlflowException
 
     try:
-        client.get_registered_model(model)
+        tags = client.get_registered_model(model).tags
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return
         raise UserError(f"register={model}: MLflow's registry does not answer; try again") from error
-    versions = client.search_model_versions(f"name = '{model}'")
+    if rights.include(tags):
+        return
+    versions = [] if TAG_USER in tags else client.search_model_versions(f"name = '{model}'")
     if not versions or not all(sweep_exists(each.tags.get(TAG_SWEEP, "")) for each in versions):
-        raise UserError(f"register={model}: the registry has a model of this name that is not yours; choose another")
+        raise not_yours(model)
+    if adopt:
+        for tag, value in rights.tags.items():
+            client.set_registered_model_tag(model, tag, value)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from sweeps.errors import UnknownName
 
-Role = Literal["read", "run", "admin"]
-ROLES: tuple[Role, ...] = ("read", "run", "admin")
-"""Roles in ascending order; each includes the rights of those before it."""
+Role = Literal["metrics", "read", "run", "admin"]
+ROLES: tuple[Role, ...] = ("metrics", "read", "run", "admin")
+"""Roles in ascending order; each includes the rights of those before it, except that ``metrics``, which reads numbers
+about all users, is included by ``admin`` alone."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class Principal:
     role: Role
     projects: tuple[str, ...] = ()
     """Projects whose sweeps the user may access besides their own."""
+    token: int | None = field(default=None, compare=False)
+    """Number of the token, for the audit log."""
+    address: str = field(default="", compare=False)
+    """Address that the request came from, for the audit log."""
 
     def may(self, role: Role) -> bool:
         """Whether the principal has this role or a higher one."""

@@ -18,6 +18,8 @@ CONF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 KEY = re.compile(r"[A-Za-z_][\w-]*([./][\w-]+)*", re.ASCII)
 """Pattern of a dotted path or group; `@`, which would move a group elsewhere, does not match."""
 OPENING, CLOSING = "[{(", "]})"
+OPERATORS = ("schedule", "service")
+"""Groups of configs that only the operator's files use: messages about them would tell names and values."""
 
 
 def check_conf(conf: str) -> None:
@@ -48,8 +50,11 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
         shown = (override.input_line or key)[:100]
         if override.package is not None or not KEY.fullmatch(key):
             raise ConfigError(f"{shown}: through the service a key is a dotted path or a group")
-        if key.partition(".")[0].partition("/")[0] in ("hydra", "defaults"):
+        section = key.partition(".")[0].partition("/")[0]
+        if section in ("hydra", "defaults"):
             raise ConfigError(f"{shown}: Hydra itself cannot be configured through the service; leave it out")
+        if section in OPERATORS:
+            raise ConfigError(f"{shown}: is for the operator's files, not for a sweep; leave it out")
         value = _plain(override)
         for text in _texts(value):
             _check_value(shown, text)

@@ -38,7 +38,7 @@ class Token(BaseModel):
     user: str
     """Name of the user."""
     role: Role
-    """read, run or admin."""
+    """metrics, read, run or admin."""
     projects: tuple[str, ...]
     """Projects that the user may see and use."""
     created: float
@@ -53,11 +53,15 @@ class Token(BaseModel):
     @property
     def principal(self) -> Principal:
         """Principal of requests with this token."""
-        return Principal(self.user, self.role, self.projects)
+        return Principal(self.user, self.role, self.projects, self.id)
 
     def is_valid(self, now: float) -> bool:
         """Whether the token is neither revoked nor expired."""
         return self.revoked is None and (self.expires is None or now < self.expires)
+
+    def told(self) -> dict[str, str | int]:
+        """Return what the audit log tells about the token."""
+        return {"token": self.id, "of": self.user, "role": self.role, "projects": ", ".join(self.projects)}
 
     def as_json(self) -> dict[str, Any]:
         """Return the document for ``--json``."""
@@ -84,7 +88,7 @@ def create(
     Args:
         connection: A writing transaction.
         user: User of the token.
-        role: ``read``, ``run`` or ``admin``.
+        role: ``metrics``, ``read``, ``run`` or ``admin``.
         now: Present time.
         projects: Projects whose sweeps the user may access besides their own.
         label: Purpose of the token.
@@ -140,6 +144,28 @@ def find_valid_by_id(connection: Connection, number: int, now: float) -> Token |
     """Return the valid token with this id; None if there is none."""
     statement = select(tables.tokens).where(tables.tokens.c.id == number)
     return _if_valid(connection.execute(statement).mappings().one_or_none(), now)
+
+
+def rights_of(connection: Connection, user: str, project: str, now: float) -> Principal:
+    """Return what a user may do now, for what happens later than it was requested: the start of a job, the firing of
+    a schedule.
+
+    Args:
+        connection: Any connection.
+        user: The user.
+        project: Project of what happens. If the user has no valid token any more, the user's own sweeps and those of
+            this project can be read.
+        now: Present time.
+    """
+    if not any_made(connection):
+        return Principal(user, "admin")  # as LOCAL
+    own = (tables.tokens.c.user == user) & (tables.tokens.c.role != "metrics")  # which opens no sweep
+    found = connection.execute(select(tables.tokens).where(own)).mappings()
+    valid = [token for row in found if (token := _token(row)).is_valid(now)]
+    if not valid:
+        return Principal(user, "run", (project,))
+    role = max((token.role for token in valid), key=ROLES.index)
+    return Principal(user, role, tuple(dict.fromkeys(each for token in valid for each in token.projects)))
 
 
 def note_use(connection: Connection, token: Token, now: float) -> None:

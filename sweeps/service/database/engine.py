@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sweeps.errors import ConfigError
 from sweeps.files import make_private
 from sweeps.redact import redact_uri
+from sweeps.service.database.postgresql import postgresql_engine
 from sweeps.service.database.schema_version import is_current, upgrade
 from sweeps.service.database.tables import metadata
-
-BUSY_S = 30.0
-"""Seconds that a writer to SQLite waits for another writer."""
-REQUESTS_WAIT_S = 5.0
-"""Seconds that it waits while it answers a request."""
-_busy_timeout_s: ContextVar[float] = ContextVar("busy_timeout_s", default=BUSY_S)
+from sweeps.service.database.timeouts import DEFAULT_S, UPGRADE_S, timeout_s, waiting_at_most
 
 MAKING_TABLES, CLAIMING = 0x53574545, 0x53574546
 """Keys of PostgreSQL's advisory locks: arbitrary numbers, the same in every service."""
@@ -55,20 +50,22 @@ def database_exists(url: str) -> bool:
 def _open(url: str) -> Engine:
     parts = make_url(url)
     if parts.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": BUSY_S, "check_same_thread": False})
+        engine = create_engine(url, connect_args={"timeout": DEFAULT_S, "check_same_thread": False})
         if parts.database not in {None, "", ":memory:"}:
             file = Path(str(parts.database))
             file.parent.mkdir(parents=True, exist_ok=True)
             make_private(file)  # SQLite gives its journals the same mode
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+    elif parts.get_driver_name() == "psycopg":
+        engine = postgresql_engine(parts)
     else:
         engine = create_engine(url, pool_pre_ping=True)
     try:
         with engine.connect() as connection:
             current = is_current(connection, metadata, url)
         if not current:
-            with writing(engine) as connection:
+            with waiting_at_most(UPGRADE_S), writing(engine) as connection:
                 lock(connection, MAKING_TABLES)  # otherwise two services could both create a missing table
                 upgrade(connection, metadata, url)
     except BaseException:
@@ -84,15 +81,17 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def wait_at_most(seconds: float) -> None:
-    """Set how long this context's transactions wait for another writer to SQLite."""
-    _busy_timeout_s.set(seconds)
-
-
 def lock(connection: Connection, key: int) -> None:
     """Hold an advisory lock until the transaction ends. SQLite needs none: it has one writer at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(key)))
+
+
+def check_writable(connection: Connection) -> None:
+    """Check that no table is locked against writers. An SQLite file is locked as a whole."""
+    if connection.dialect.name == "postgresql":
+        names = ", ".join(connection.dialect.identifier_preparer.quote(name) for name in metadata.tables)
+        connection.exec_driver_sql(f"LOCK TABLE {names} IN ROW EXCLUSIVE MODE")
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -105,7 +104,7 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 def _set_wal_mode(connection: Any) -> None:
     # Changing the journal mode of a new file fails at once while another process uses the file, instead of waiting
     # as other statements do.
-    deadline = time.monotonic() + BUSY_S
+    deadline = time.monotonic() + timeout_s()
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -120,5 +119,5 @@ def _set_wal_mode(connection: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A writer takes the lock before it reads; otherwise two writers could decide by the same state.
     writes = connection.get_execution_options().get("sweeps_writes", False)
-    connection.exec_driver_sql(f"PRAGMA busy_timeout={1000 * _busy_timeout_s.get():.0f}")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={1000 * timeout_s():.0f}")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -24,6 +24,9 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_PROTOCOL,
 }
 """SQLite's codes for a file that cannot be read or written now; other codes are programming errors."""
+_UNAVAILABLE_STATES = {"25006", "25P03"}
+"""SQLSTATEs of PostgreSQL that psycopg takes for internal errors: the server has become a standby, or has ended a
+transaction in which nothing happened for too long."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +36,8 @@ def is_unavailable(error: BaseException) -> bool:
     if isinstance(error, DBAPIError):
         if isinstance(error.orig, sqlite3.Error):
             return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE
-        return isinstance(error, OperationalError | InterfaceError)
+        state = getattr(error.orig, "sqlstate", None)
+        return isinstance(error, OperationalError | InterfaceError) or state in _UNAVAILABLE_STATES
     return isinstance(error, PoolTimeoutError) or is_storage_failure(error)
 
 

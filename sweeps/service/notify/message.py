@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.formatting import duration
-from sweeps.tracking.record import STATES, SweepRecord, SweepSummary
+from sweeps.tracking.record import INTERRUPTED, STATES, SweepRecord, SweepSummary
 from sweeps.tracking.summary import describe, describe_no_best
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def of_sweep(
     *,
     night: Night | None = None,
     error: str | None = None,
+    limit: str | None = None,
     page: str | None = None,
 ) -> Message:
     """Return the message about a recorded sweep.
@@ -57,13 +58,14 @@ def of_sweep(
         earlier: Other sweeps, to compare the best value with.
         night: Result of the night, if the sweep is one of a schedule's nights.
         error: Reason why the job failed, if it is not in the record.
+        limit: The limit of time that has ended the job, in words.
         page: Address of the sweep's page, if readers can reach it.
     """
-    event = "failed" if error is not None else _event(record, night)
+    event: Event = "failed" if error is not None else "budget" if limit is not None else _event(record, night)
     lines = [_best(record), night.reason if night is not None else _comparison(record, earlier), _trials(record)]
     ended = record.tags.get(TAG_ENDED, "")
-    if error is not None:
-        lines.append(_shorten(error))
+    if (reason := error or limit) is not None:
+        lines.append(_shorten(reason))
     if record.status not in ("finished", "failed"):
         lines.append(f"It was {record.status}.")
     elif ended.startswith("search.") or "(search." in ended:
@@ -123,7 +125,8 @@ def _comparison(record: SweepRecord, earlier: Iterable[SweepSummary]) -> str:
 
 
 def _trials(record: SweepRecord) -> str:
-    counts = ", ".join(f"{record.counts[state]} {state}" for state in STATES if record.counts.get(state))
+    states = record.settled().counts
+    counts = ", ".join(f"{states[state]} {state}" for state in (*STATES, INTERRUPTED) if states.get(state))
     return f"Trials: {counts or 'none'}, in {duration(record.time.wall_s)}"
 
 

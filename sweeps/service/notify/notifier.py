@@ -30,7 +30,7 @@ STOP_TIMEOUT_S = 5.0
 MAX_WAIT_S = 600.0
 """Maximum seconds to wait for the record of an ended sweep, and for the verdict of a night."""
 SILENT = ("cancelled",)
-"""Final states without a message: the job was cancelled before it started."""
+"""Final states without a message, unless a limit of time has ended a job that had started."""
 
 
 class Notifier(Poller):
@@ -84,7 +84,7 @@ class Notifier(Poller):
 
     def _message(self, job: Row[Any]) -> Message | str | None:
         """Return the message about a job; None for no message, "later" while the result is unknown."""
-        if job.state in SILENT or not self._channels:
+        if not self._channels or (job.state in SILENT and not (job.attempts and job.error)):
             return None
         with self._engine.connect() as connection:
             night = find(connection, job.sweep)
@@ -110,7 +110,8 @@ class Notifier(Poller):
                 return "later"
             return of_failure(job.sweep, job.error or f"MLflow at {redact_uri(self._uri)} does not answer.", page)
         error = job.error if job.state == "failed" else None
-        return of_sweep(record, earlier, night=night, error=error, page=page)
+        limit = job.error if job.state == "stopped" else None
+        return of_sweep(record, earlier, night=night, error=error, limit=limit, page=page)
 
     # --- sending ------------------------------------------------------------------------------------------------
 

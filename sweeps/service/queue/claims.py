@@ -47,9 +47,24 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
         ):
             continue
         return jobs.set_values(
-            connection, job.id, state=jobs.RUNNING, started=now, service=service, host=host, pid=None, attempts=0
+            connection,
+            job.id,
+            state=jobs.RUNNING,
+            started=now,
+            end_by=_end_by(job, limits, now),
+            service=service,
+            host=host,
+            pid=None,
+            attempts=0,
         )
     return None
+
+
+def _end_by(job: Job, limits: Queue, now: float) -> float | None:
+    """Return when a job that starts now is stopped: by its schedule's window, the operator's limit, or its own."""
+    hours = [each for each in (limits.max_hours, job.request.get("max_hours")) if each is not None]
+    times = [now + 3600 * each for each in hours] + ([] if job.end_by is None else [job.end_by])
+    return min(times, default=None)
 
 
 def _last_start(connection: Connection, user: str) -> float:
@@ -105,7 +120,8 @@ def end(connection: Connection, job: Job, service: str, state: str, now: float, 
     """Note a job's final state; None if another service has taken the job over."""
     if not _is_held(jobs.find(connection, job.id), service):
         return None
-    return jobs.set_values(connection, job.id, state=state, ended=now, error=error)
+    freed = {"makes": None} if state == "cancelled" else {}  # the sweep has not begun: its name is free
+    return jobs.set_values(connection, job.id, state=state, ended=now, error=error, **freed)
 
 
 def _unserved(silent_since: float) -> Select[Any]:

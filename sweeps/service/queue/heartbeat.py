@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
-from sweeps.service.database.engine import writing
-from sweeps.service.database.storage_errors import outage
+from sweeps.service.database.engine import check_writable, writing
+from sweeps.service.database.storage_errors import is_unavailable, outage
 
 SHARE = 0.2
 """Interval between two heartbeats, as a share of the time after which a service counts as dead."""
@@ -67,13 +67,20 @@ class Heartbeat:
             outage.clear()
 
     def leave(self) -> None:
-        """Sign off, so that other services take over the jobs at once."""
-        self._write(0.0)
+        """Sign off, so that other services take over the jobs at once; later, if the database does not answer."""
+        try:
+            self._write(0.0)
+        except Exception as error:
+            if not is_unavailable(error):
+                raise
+            outage.report(error, "the end of the service")
 
     def _write(self, beat: float) -> None:
         services = tables.services
         mine = update(services).where(services.c.id == self.service).values(beat=beat)
         row = {"id": self.service, "host": self.host, "pid": os.getpid(), "started": self._started, "beat": beat}
         with writing(self._engine) as connection:
+            if outage.reason is not None:
+                check_writable(connection)
             if not connection.execute(mine).rowcount:  # the first one, or housekeeping has removed the row
                 connection.execute(insert(services).values(row))

@@ -6,12 +6,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select, union_all
+from sqlalchemy import ColumnElement, Select, or_, select, true, union_all
 
 from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
 
 _jobs = tables.jobs
+
+
+def seen_by(principal: Principal | None) -> ColumnElement[bool]:
+    """Return the condition that a job is visible to a principal, as ``visible`` has it; None: all are."""
+    if principal is None or principal.role == "admin":
+        return true()
+    return or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects))
 
 
 def newest(

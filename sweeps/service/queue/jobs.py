@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from sqlalchemy import Connection, RowMapping, Select, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.errors import UnknownName, UserError
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
-from sweeps.service.queue.job_query import newest
+from sweeps.service.queue.job_query import newest, seen_by
 from sweeps.service.queue.requests import Reproduce, Request, Retrain, Run, read_request
 from sweeps.wording import counted
 
@@ -246,9 +246,7 @@ def query(
         page = numbers.limit(limit).offset(offset).subquery()
         return fetch(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
     filtered = (_jobs.c[name] == value for name, value in filters.items())
-    statement = select(_jobs).where(_jobs.c.state.in_(states), *filtered)
-    if principal is not None and principal.role != "admin":
-        statement = statement.where(or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects)))
+    statement = select(_jobs).where(_jobs.c.state.in_(states), *filtered, seen_by(principal))
     if before is not None:
         statement = statement.where(_jobs.c.id < before)
     order = (_jobs.c.priority.desc(), _jobs.c.id) if in_queue else (_jobs.c.id.desc(),)

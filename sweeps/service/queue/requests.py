@@ -18,11 +18,15 @@ SweepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_le
 TrialId = Annotated[str, Field(pattern=r"^[0-9]{1,9}(r[0-9]{1,2})?$")]
 ModelName = Annotated[str, Field(pattern=r"^[^-/:\x00][^/:\x00]*$", max_length=200)]
 Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=200)]
+Hours = Annotated[float, Field(gt=0, le=100_000)]
 ConfName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=120)]
 
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    max_hours: Hours | None = None
+    """Hours from the start of the job until the service ends it; ``queue.max_hours`` may allow fewer."""
 
 
 class Run(_Request):

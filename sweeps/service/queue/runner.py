@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
-from sweeps.errors import SweepsError, TrackingUnreachable
-from sweeps.folder import LOG_FILE
+from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
+from sweeps.folder import LOG_FILE, last_heartbeat
 from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
@@ -28,7 +28,8 @@ from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Extend, Request, Retrain, Run
+from sweeps.service.queue.requests import Extend, Request, Resume, Retrain, Run
+from sweeps.service.service_log import logged_about
 
 if TYPE_CHECKING:
     import subprocess
@@ -40,6 +41,8 @@ T = TypeVar("T")
 POLL_EVERY_S = 0.5
 TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
 """Seconds after a stop request until a sweep that still runs gets SIGTERM, and SIGKILL."""
+LOOK_EVERY_S = 10.0
+"""Seconds between two looks at a driver's heartbeat."""
 STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
 INTERRUPTED = 130
@@ -53,8 +56,9 @@ class Listeners:
 
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
     """Return further overrides for a ``run`` before its first start. An error fails the job, which does not start."""
-    checks: list[Callable[[Job], None]] = field(default_factory=list)
-    """Called before every start, also after the process has died. An error fails the job, which does not start."""
+    checks: list[Callable[[Job], Mapping[str, str]]] = field(default_factory=list)
+    """Called before every start, also after the process has died; return further environment variables of the process.
+    An error fails the job, which does not start."""
     ended: list[Callable[[Job], None]] = field(default_factory=list)
     """Called with every job that has ended, one at a time on a separate thread; at least once, unless the service
     dies."""
@@ -72,6 +76,12 @@ class _JobState:
     """Time when the driver was told to stop."""
     not_before: float = 0.0
     """Time before which the job is left alone."""
+    heartbeat: str | None = None
+    """The driver's last heartbeat."""
+    beat_at: float = 0.0
+    """Time of its first observation, by the steady clock."""
+    look_at: float = 0.0
+    """Time of the next look at it."""
 
     @property
     def is_busy(self) -> bool:
@@ -80,7 +90,7 @@ class _JobState:
 
     def reset(self) -> None:
         """Forget the process, when the job has ended."""
-        self.process, self.stop_sent, self.not_before = None, None, 0.0
+        self.process, self.stop_sent, self.not_before, self.heartbeat = None, None, 0.0, None
 
 
 class JobRunner(Poller):
@@ -181,7 +191,8 @@ class JobRunner(Poller):
         with writing(self._engine) as connection:
             taken = claims.take_over(connection, beat.service, beat.host, beat.silent_since)
         for job in taken:
-            logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
+            with logged_about(job=job.id, sweep=job.sweep):
+                logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
         return taken
 
     def _advance(self, job: Job) -> None:
@@ -196,6 +207,13 @@ class JobRunner(Poller):
             with writing(self._engine) as connection:
                 job = jobs.request_stop(connection, job.id, now)
         if job.stop_asked is None:
+            if self._has_stalled(job):
+                logger.error(
+                    "job %d (%s): its process has given no heartbeat for %.0f s, and is killed; it continues from its "
+                    "checkpoints. Its log has what it waited for",
+                    *(job.id, job.sweep, self._limits.lost_after_s),
+                )
+                subprocesses.send(folder, signal.SIGKILL)
             return
         if state.stop_sent is None:
             state.stop_sent = now
@@ -205,16 +223,33 @@ class JobRunner(Poller):
         elif now - state.stop_sent > TERMINATE_AFTER_S:
             subprocesses.send(folder, signal.SIGTERM)
 
+    def _has_stalled(self, job: Job) -> bool:
+        """Whether a sweep's process lives, and has not gone on for as long as a machine may be silent."""
+        state, now = self._state(job), self._clock.steady()
+        if now < state.look_at:
+            return False
+        state.look_at = now + LOOK_EVERY_S
+        heartbeat = last_heartbeat(self._output_dir / job.sweep)
+        if heartbeat is None or heartbeat != state.heartbeat:  # None: it has not begun, or the search is over
+            state.heartbeat, state.beat_at = heartbeat, now
+        return now - state.beat_at >= self._limits.lost_after_s
+
     def _submit(self, job: Job, step: Callable[[Job], None]) -> None:
         """Run a step on a worker thread."""
         state = self._state(job)
 
         def run() -> None:
+            with logged_about(job=job.id, sweep=job.sweep):
+                attempt()
+
+        def attempt() -> None:
             try:
                 step(job)
             except TrackingUnreachable as error:
                 logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
                 state.not_before = self._clock.now() + STORE_AWAY_S
+            except AlreadyDone:  # an extension that the backup of the database does not know
+                self._end(job, "finished")
             except SweepsError as error:
                 self._end(job, "failed", str(error))
             except Exception as error:
@@ -228,7 +263,16 @@ class JobRunner(Poller):
     # --- steps of a job, on worker threads ----------------------------------------------------------------------
 
     def _begin(self, job: Job) -> None:
-        request = job.parsed_request
+        request, record = job.parsed_request, self._record(job)
+        if record is not None and not isinstance(request, Resume | Extend):
+            if record.status in jobs.ENDED:
+                logger.warning("job %d (%s): its sweep has ended already: of a backup?", job.id, job.sweep)
+                self._end(job, record.status)
+            elif record.status == "running":  # until its driver is done, or known to be dead
+                self._state(job).not_before = self._clock.now() + STORE_AWAY_S
+            else:
+                self._start(job, request, self._restart_commands(job))
+            return
         if isinstance(request, Run):
             more = [override for listener in self.listeners.before_start for override in _call(listener, job)]
             request = request.model_copy(update={"overrides": [*request.overrides, *more]})
@@ -237,15 +281,19 @@ class JobRunner(Poller):
     def _restart_or_end(self, job: Job) -> None:
         """Handle a job whose process does not run: it has ended, died, or was never started."""
         outcome = subprocesses.outcome(self.control_folder(job))
-        if outcome is not None and outcome.status != INTERRUPTED:
+        is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
+        if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
+            self._end(job, "cancelled", _limit_reached(job))  # whatever it said as it was stopped while it started
+        elif outcome is not None and outcome.status != INTERRUPTED:
             document = outcome.document if isinstance(outcome.document, dict) else {}
             state = document.get("status", "finished" if outcome.status == 0 else "failed")
             if state == "interrupted":
                 state = "stopped"
-            self._end(job, state if outcome.error is None else "failed", outcome.error)
-        elif job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by):
-            self._end(job, "stopped" if self._record(job) else "cancelled")
-        elif job.attempts == 0:
+            error = outcome.error if state != "stopped" else outcome.error or _limit_reached(job)
+            self._end(job, state if outcome.error is None else "failed", error)
+        elif is_to_end:
+            self._end(job, "stopped", _limit_reached(job))
+        elif job.attempts == 0 or not self.control_folder(job).is_dir():  # the database may be of a backup
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
             logger.warning("job %d (%s): its process has died and is restarted", job.id, job.sweep)
@@ -299,14 +347,15 @@ class JobRunner(Poller):
         return commands
 
     def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
+        environment = dict(self._environment)
         for check in self.listeners.checks:
-            _call(check, job)
+            environment |= _call(check, job)
         with writing(self._engine) as connection:
             held = claims.begin_attempt(connection, job, self._heartbeat.service, request)
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
-        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, self._environment)
+        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, environment)
         if process is None:
             return  # another service has just started it
         self._state(job).process = process
@@ -344,6 +393,17 @@ class JobRunner(Poller):
         from sweeps.tracking.reader import find_sweep
 
         return find_sweep(self._uri, job.sweep)
+
+
+def _limit_reached(job: Job) -> str | None:
+    """Reason for the end of a job whose time was over; None if somebody had stopped it before."""
+    if job.end_by is None or job.stop_asked is None or job.stop_asked < job.end_by:
+        return None
+    hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"
+    return (
+        f"its time was over{hours} (queue.max_hours, max_hours or the window of its schedule); "
+        f"`python -m sweeps resume {job.sweep}` continues it"
+    )
 
 
 def _call(listener: Callable[[Job], T], job: Job) -> T:

@@ -48,6 +48,13 @@ class Definition:
     def name(self) -> str:
         return self.schedule.name
 
+    @property
+    def is_operators(self) -> bool:
+        """Whether it is as the operator's own file has it, except for whether it fires. The policy for submitted
+        configs does not apply to its sweeps."""
+        own = self.replaces if self.is_saved else self
+        return own is not None and own.schedule == replace(self.schedule, enabled=own.schedule.enabled)
+
     @cached_property
     def line(self) -> CronLine:
         return CronLine(self.schedule.cron, self.schedule.timezone)

@@ -7,32 +7,29 @@ replaces it there until it is removed.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from fastapi import HTTPException
+from sqlalchemy import Engine
 
 from sweeps.config.access import Access
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, UnknownName, UserError
 from sweeps.report.plan_summary import PlanPreview
+from sweeps.service.audit import Audit
 from sweeps.service.auth.principal import Principal, project_of, visible
 from sweeps.service.auth.priorities import check_priority
 from sweeps.service.clock import Clock
 from sweeps.service.commands import Commands
 from sweeps.service.schedules.definition import Definition, find_definition
+from sweeps.service.schedules.history import forget
 from sweeps.service.schedules.overview import Coming, coming
-from sweeps.service.schedules.saved import (
-    SavedSchedules,
-    Version,
-    description_of,
-    enabled_text,
-    read_schedule,
-    write_schedule,
-)
+from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
+from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.wording import counted
 
@@ -59,14 +56,16 @@ class ScheduleEditor:
 
     def __init__(
         self,
+        engine: Engine,
         saved: SavedSchedules,
         scheduler: Scheduler,
         commands: Commands,
         clock: Clock,
         access: Access,
+        audit: Audit,
     ) -> None:
-        self._saved, self._scheduler, self._commands = saved, scheduler, commands
-        self._clock, self._access = clock, access
+        self._engine, self._saved, self._scheduler, self._commands = engine, saved, scheduler, commands
+        self._clock, self._access, self._audit = clock, access, audit
 
     def find(self, principal: Principal, name: str) -> Definition:
         """Return a schedule that a principal may see.
@@ -124,24 +123,25 @@ class ScheduleEditor:
             description = "" if present is None else present.description
         text = write_schedule(checked.definition.schedule, description)
         read_schedule(text, schedule.name)  # a file that could not be read again would be lost
-        self._change(principal, schedule.name, text, tag, "saved")
+        self._change(principal, checked.definition.schedule, text, tag, "saved")
 
     def pause(self, principal: Principal, name: str, *, is_paused: bool, tag: str | None = None) -> None:
         """Pause a schedule, or let it fire again."""
         definition, tag = self._changeable(principal, name), self._saved.tag(name) if tag is None else tag
         if definition.schedule.enabled != is_paused:
             raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
-        if not is_paused and not self._as_operators(definition):
-            self.check(principal, replace(definition.schedule, enabled=True))
         text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
-        self._change(principal, name, text, tag, "paused" if is_paused else "resumed")
+        if not is_paused and text is not None:
+            self.check(principal, replace(definition.schedule, enabled=True))
+        self._change(principal, definition.schedule, text, tag, "paused" if is_paused else "resumed")
 
     def remove(self, principal: Principal, name: str, *, tag: str | None = None) -> None:
         """Remove a saved schedule; the operator's own of the same name, if there is one, then fires again."""
         definition = self._changeable(principal, name)
         if not definition.is_saved:
             raise ConfigError(f"{name} is in the operator's folders of configs and cannot be removed here; pause it")
-        self._change(principal, name, None, self._saved.tag(name) if tag is None else tag, "removed")
+        tag = self._saved.tag(name) if tag is None else tag
+        self._change(principal, definition.schedule, None, tag, "removed")
 
     def bring_back(self, principal: Principal, name: str, number: int, *, tag: str | None = None) -> None:
         """Save an earlier version again."""
@@ -150,11 +150,14 @@ class ScheduleEditor:
         version = next((each for each in versions if each.number == number), None)
         if version is None or version.text is None:
             raise UnknownName(f"{name} has no version {number} that can be brought back")
-        schedule, text = read_schedule(version.text, name), version.text
+        if name not in self._scheduler.definitions:
+            self._check_number(principal)
+        own = self._scheduler.operators(name)
+        schedule, text = read_schedule(version.text, name, None if own is None else own.schedule), version.text
         owned = self.check(principal, schedule).definition.schedule
         if owned != schedule:  # it was another user's
             text = write_schedule(owned, description_of(text))
-        self._change(principal, name, text, tag, f"version {number} brought back")
+        self._change(principal, owned, text, tag, f"version {number} brought back")
 
     def versions(self, principal: Principal, name: str) -> list[Version]:
         """Return the saved versions of a schedule, the newest first; also those of a removed one.
@@ -169,13 +172,8 @@ class ScheduleEditor:
     def removed(self, principal: Principal) -> list[str]:
         """Return the names of removed schedules that a principal may see."""
         names = [name for name in self._saved.removed() if name not in self._scheduler.definitions]
-        return [name for name in names if (last := self._last(name)) is not None and visible(principal, last)]
-
-    def _as_operators(self, definition: Definition) -> bool:
-        """Whether a paused schedule is otherwise as the operator's own file has it, which is not checked by the policy
-        for users."""
-        own = definition.replaces
-        return own is not None and own.schedule == replace(definition.schedule, enabled=True)
+        owners = ((name, self._saved.last_owner(name)) for name in names)
+        return [name for name, owner in owners if owner is not None and visible(principal, owner)]
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -198,6 +196,8 @@ class ScheduleEditor:
             check_priority(principal, schedule.priority, self._access)
         except UserError as error:
             yield str(error)
+        if not all(each.isprintable() for each in schedule.overrides):
+            yield "overrides: have characters that cannot be printed; remove them"
         refusal = "needs a token with the role admin"
         if schedule.nights is not None:
             yield f"nights: {refusal}, since nights register models; leave it out"
@@ -223,20 +223,17 @@ class ScheduleEditor:
         self._check_may_change(principal, definition)
         return definition
 
-    def _change(self, principal: Principal, name: str, text: str | None, tag: str | None, action: str) -> None:
-        self._saved.write(name, text, tag=tag, user=principal.user, now=self._clock.now(), action=action)
-        logger.info("the schedule %s was changed by %s: %s", name, principal.user, action)
+    def _change(self, principal: Principal, schedule: Schedule, text: str | None, tag: str | None, action: str) -> None:
+        now, owner = self._clock.now(), Owner(schedule.user, schedule.project)
+        named: dict[str, Any] = {"user": principal.user, "now": now, "action": action, "owner": owner}
+        forgotten = self._saved.write(schedule.name, text, tag=tag, operators=self._scheduler.of_operator, **named)
+        logger.info("the schedule %s was changed by %s: %s", schedule.name, principal.user, action)
+        self._audit.note(principal, f"schedule {action}", schedule=schedule.name)
         self._scheduler.refresh()
-
-    def _last(self, name: str) -> Schedule | None:
-        """Return the last version of a removed schedule that can be read."""
-        for text in self._saved.earlier_texts(name):
-            with contextlib.suppress(ConfigError):
-                return read_schedule(text, name)
-        return None
+        forget(self._engine, forgotten)
 
     def _last_owner(self, name: str) -> str | None:
-        last = self._last(name)
+        last = self._saved.last_owner(name)
         return None if last is None else last.user
 
 

@@ -135,7 +135,13 @@ def retire(engine: Engine, definition: Definition, now: float, service: str | No
         return firings
 
 
-def fire_now(connection: Connection, definition: Definition, now: float, user: str | None = None) -> Job:
+def fire_now(
+    connection: Connection,
+    definition: Definition,
+    now: float,
+    user: str | None = None,
+    most_waiting: int | None = None,
+) -> Job:
     """Queue a firing in addition to those of the cron line, whatever the window. It starts after a running sweep of the
     schedule.
 
@@ -144,12 +150,16 @@ def fire_now(connection: Connection, definition: Definition, now: float, user: s
         definition: The schedule.
         now: Present time.
         user: User of the sweep; default: the schedule's user.
+        most_waiting: Maximum number of queued jobs of the user.
+
+    Raises:
+        UserError: The user has too many queued jobs.
     """
     try:
         end = definition.window_end(now)
     except OutsideWindow:
         end = None
-    return _submit(connection, definition, now, now, end, user)
+    return _submit(connection, definition, now, now, end, user, most_waiting)
 
 
 class _Decisions:
@@ -289,7 +299,13 @@ def _in_turn(definition: Definition, decided: float) -> Iterator[_Pending]:
 
 
 def _submit(
-    connection: Connection, definition: Definition, due: float, now: float, end: float | None, user: str | None = None
+    connection: Connection,
+    definition: Definition,
+    due: float,
+    now: float,
+    end: float | None,
+    user: str | None = None,
+    most_waiting: int | None = None,
 ) -> Job:
     schedule = definition.schedule
     return jobs.submit(
@@ -303,4 +319,5 @@ def _submit(
         end_by=end,
         schedule=definition.name,
         due=due,
+        most_waiting=most_waiting,
     )

@@ -1,6 +1,8 @@
-"""Removal of old firings."""
+"""Removal of old firings, and of all that is known about schedules that were removed long ago."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from sqlalchemy import Engine, delete, func, select
 
@@ -32,3 +34,17 @@ def remove_old(engine: Engine, now: float, keep_days: float) -> int:
             statement = delete(firings).where(firings.c.schedule == name, firings.c.due < old)
             removed += connection.execute(statement).rowcount
     return removed
+
+
+def forget(engine: Engine, names: Sequence[str]) -> None:
+    """Remove the firings and nights of schedules, so that they are not shown to a user who takes such a name later.
+
+    Args:
+        engine: The service's database.
+        names: Names of the schedules.
+    """
+    if not names:
+        return
+    with writing(engine) as connection:
+        for column in (tables.firings.c.schedule, tables.nights.c.schedule, tables.schedules.c.name):
+            connection.execute(delete(column.table).where(column.in_(names)))

@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select
 
+from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
-from sweeps.service.queue.job_query import newest
+from sweeps.service.queue.job_query import newest, seen_by
 from sweeps.service.queue.jobs import STATES
 from sweeps.service.schedules.definition import Definition, OutsideWindow
 
@@ -73,7 +74,10 @@ class ScheduleState:
 
 
 def states(
-    definitions: Mapping[str, Definition], now: float, connection: Connection | None = None
+    definitions: Mapping[str, Definition],
+    now: float,
+    connection: Connection | None = None,
+    principal: Principal | None = None,
 ) -> list[ScheduleState]:
     """Return schedules with their last and next firings, by name.
 
@@ -81,8 +85,9 @@ def states(
         definitions: The schedules.
         now: Present time.
         connection: Connection to the service's database; None if there is none yet, and so no firing.
+        principal: Only sweeps that are visible to this principal; None: all.
     """
-    last = {} if connection is None else _last(connection, list(definitions))
+    last = {} if connection is None else _last(connection, list(definitions), principal)
     return [
         ScheduleState(definition=each, last=last.get(name), coming=next(coming([each], now), None))
         for name, each in sorted(definitions.items())
@@ -104,16 +109,16 @@ def _coming(definition: Definition, now: float) -> Iterator[Coming]:
             continue
 
 
-def _last(connection: Connection, names: Sequence[str]) -> dict[str, Last]:
+def _last(connection: Connection, names: Sequence[str], principal: Principal | None) -> dict[str, Last]:
     """Return the newest firing of each schedule, each by one index lookup."""
-    found = {name: _last_of(connection, name) for name in names}
+    found = {name: _last_of(connection, name, principal) for name in names}
     return {name: last for name, last in found.items() if last is not None}
 
 
-def _last_of(connection: Connection, name: str) -> Last | None:
+def _last_of(connection: Connection, name: str, principal: Principal | None) -> Last | None:
     decided = (
         select(_firings.c.due, _firings.c.outcome, _firings.c.reason, _jobs.c.id, _jobs.c.sweep, _jobs.c.state)
-        .outerjoin(_jobs, _jobs.c.id == _firings.c.job)
+        .outerjoin(_jobs, and_(_jobs.c.id == _firings.c.job, seen_by(principal)))
         .where(_firings.c.schedule == name)
         .order_by(_firings.c.due.desc())
         .limit(1)
@@ -122,7 +127,7 @@ def _last_of(connection: Connection, name: str) -> Last | None:
     last = None
     if row is not None:
         last = Last(due=row.due, outcome=row.outcome, reason=row.reason, job=row.id, sweep=row.sweep, state=row.state)
-    newest_job = newest(STATES, filters={"schedule": name}, principal=None, before=None, most=1).scalar_subquery()
+    newest_job = newest(STATES, filters={"schedule": name}, principal=principal, before=None, most=1).scalar_subquery()
     by_hand = select(_jobs.c.due, _jobs.c.id, _jobs.c.sweep, _jobs.c.state).where(_jobs.c.id == newest_job)
     job = connection.execute(by_hand).one_or_none()
     if job is None or (last is not None and (last.job == job.id or last.due >= job.due)):

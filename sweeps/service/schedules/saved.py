@@ -1,43 +1,46 @@
 """Schedules that were saved through the service: a folder with one YAML file each, and all their earlier versions.
 
-``NAME.yaml`` is a schedule, as in ``conf/schedule/``, without Hydra's ``defaults`` and interpolations; it may also be
-edited by hand. ``.history/NAME/000007.json`` is its seventh version, with who saved it and when. A version is written
-before the schedule's own file, and each is on the disk itself before the next step, so that a crash loses nothing.
+``NAME.yaml`` is a schedule (``schedule_file``), and may also be edited by hand. ``.history/NAME/000007.json`` is its
+seventh version, with who saved it and when. A version is written before the schedule's own file, and each is on the
+disk itself before the next step, so that a crash loses nothing. What is kept is bounded, in numbers and in bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import fcntl
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import yaml
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from sweeps.compose.config_source import explain
-from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import LONGEST_NAME, Schedule
 from sweeps.errors import ConfigError, Conflict
 from sweeps.files import FOLDER_MODE, private_opener, replacing, write_json
 from sweeps.service.schedules.definition import Definition
+from sweeps.service.schedules.schedule_file import description_of, is_pause, read_schedule
 
 FOLDER = "schedules"
 """Name of the folder, in the service's output folder."""
 KEPT_VERSIONS = 200
 """Number of versions of a schedule that are kept, the newest ones."""
+KEPT_BYTES = 2**20
+"""Number of bytes of a schedule's versions that are kept, of the newest ones."""
+KEPT_REMOVED = 50
+"""Number of removed schedules of a user whose versions are kept, those that were removed last."""
+LARGEST = 2**16
+"""Maximum size of a schedule's file, in bytes."""
 _HISTORY, _LOCK = ".history", ".lock"
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}", re.ASCII)
-_ENABLED = re.compile(r"^enabled:[^\n#]*(?<! )", re.MULTILINE)
-_SCHEDULE = TypeAdapter(Schedule)
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(use_attribute_docstrings=True))
@@ -54,6 +57,17 @@ class Version:
     """``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
     text: str | None
     """The YAML; null: the schedule was removed."""
+    owner: str | None = None
+    """User whose schedule it was; null in versions of earlier releases and of files that were edited by hand."""
+    project: str | None = None
+    """Project of the schedule, likewise."""
+
+
+class Owner(NamedTuple):
+    """Whose schedule it was."""
+
+    user: str
+    project: str
 
 
 class SavedSchedules:
@@ -91,13 +105,24 @@ class SavedSchedules:
         by_hand = self._by_hand(name, found)
         return [*([by_hand] if by_hand is not None else []), *reversed(found)]
 
-    def earlier_texts(self, name: str) -> Iterator[str]:
-        """Yield the YAML of a schedule's versions, the newest first; each is read when it is asked for."""
-        for path in sorted((self.folder / _HISTORY / name).glob("*.json"), key=lambda path: path.name, reverse=True):
-            if (version := _read_version(path)) is not None and version.text is not None:
-                yield version.text
+    def last_owner(self, name: str) -> Owner | None:
+        """Return the owner of a schedule by its newest version that tells; None if none does."""
+        paths = sorted((self.folder / _HISTORY / name).glob("*.json"), key=lambda path: path.name, reverse=True)
+        owners = (_owner(version, name) for path in paths if (version := _read_version(path)) is not None)
+        return next((owner for owner in owners if owner is not None), None)
 
-    def write(self, name: str, text: str | None, *, tag: str | None, user: str, now: float, action: str) -> None:
+    def write(
+        self,
+        name: str,
+        text: str | None,
+        *,
+        tag: str | None,
+        user: str,
+        now: float,
+        action: str,
+        owner: Owner | None = None,
+        operators: Collection[str] = (),
+    ) -> list[str]:
         """Write a schedule's file, or remove it, and keep this version.
 
         Args:
@@ -107,10 +132,18 @@ class SavedSchedules:
             user: User who changes it.
             now: Present time.
             action: What the user did; see ``Version.action``.
+            owner: User and project of the schedule.
+            operators: Names of schedules in the operator's files, which are not removed if they have no file here.
+
+        Returns:
+            Names of schedules that were removed long ago, and whose versions are removed now.
 
         Raises:
+            ConfigError: The schedule is too large.
             Conflict: Somebody has changed the schedule since; nothing is written.
         """
+        if text is not None and len(text.encode()) > LARGEST:
+            raise ConfigError(f"{name}: has more than {LARGEST // 1024} KiB; shorten its overrides, or make a config")
         with self._locked():
             present, versions = self.text(name), self._versions(name)
             if tag is not None and tag != _tag(present):
@@ -119,14 +152,27 @@ class SavedSchedules:
                 self._keep(name, by_hand)
                 versions.append(by_hand)
             number = versions[-1].number + 1 if versions else 1
-            self._keep(name, Version(number=number, user=user, time=now, action=action, text=text))
+            whose = {} if owner is None else {"owner": owner.user, "project": owner.project}
+            last = Version(number=number, user=user, time=now, action=action, text=text, **whose)
+            self._keep(name, last)
             if text is None:
                 self._file(name).unlink(missing_ok=True)
             else:
                 _write_text(self._file(name), text)
             _sync(self.folder)
-            for old in versions[: max(0, len(versions) + 1 - KEPT_VERSIONS)]:
+            for old in _too_many([last, *reversed(versions)]):
                 self._version_file(name, old.number).unlink(missing_ok=True)
+            return self._forget_removed(owner, operators) if text is None else []
+
+    def _forget_removed(self, owner: Owner | None, operators: Collection[str]) -> list[str]:
+        """Remove the versions of the user's removed schedules, except of those that were removed last."""
+        user = None if owner is None else owner.user
+        removed = (name for name in self.removed() if name not in operators)
+        own = [name for name in removed if getattr(self.last_owner(name), "user", None) == user]
+        own.sort(key=lambda name: (self.folder / _HISTORY / name).stat().st_mtime, reverse=True)
+        for name in own[KEPT_REMOVED:]:
+            shutil.rmtree(self.folder / _HISTORY / name)
+        return own[KEPT_REMOVED:]
 
     def _conflict(self, name: str, present: str | None) -> str:
         last = self.versions(name)[0] if self.versions(name) else None
@@ -196,9 +242,12 @@ def with_saved(
     """
     found, mistakes = dict(definitions), {}
     for name in saved.names():
+        text, operators = saved.text(name) or "", definitions.get(name)
+        if operators is None and is_pause(text):
+            continue  # the operator has removed what was paused
         try:
-            text = saved.text(name) or ""
-            own = replace(define(read_schedule(text, name)), description=description_of(text))
+            schedule = read_schedule(text, name, None if operators is None else operators.schedule)
+            own = replace(define(schedule), description=description_of(text))
             wrong = own.mistakes_of_times(now)
         except ConfigError as error:
             wrong = str(error).splitlines()
@@ -224,73 +273,19 @@ def define_saved(
     return Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=tuple(placed))
 
 
-def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
-    """Return the YAML of a schedule that is paused or fires again; None if the operator's own file says the same.
-
-    Args:
-        definition: The schedule.
-        text: Its saved file, if there is one.
-        is_enabled: Whether it fires.
-    """
-    schedule = replace(definition.schedule, enabled=is_enabled)
-    if definition.replaces is not None and schedule == definition.replaces.schedule:
-        return None
-    if text is None:
-        return write_schedule(schedule, definition.description)
-    return _with_enabled(text, is_enabled=is_enabled)
+def _too_many(versions: Sequence[Version]) -> Sequence[Version]:
+    """Return those of the versions, the newest first, that are not kept."""
+    sizes = accumulate(len((each.text or "").encode()) for each in versions)
+    return versions[max(1, min(KEPT_VERSIONS, sum(size <= KEPT_BYTES for size in sizes))) :]
 
 
-def read_schedule(text: str, name: str) -> Schedule:
-    """Return the schedule of a saved file.
-
-    Raises:
-        ConfigError: Names every mistake, one a line.
-    """
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(explain(error)) from None
-    if not isinstance(document, dict):
-        raise ConfigError("must have `key: value` lines")
-    schedule = read_as(Schedule, document)
-    if schedule.name != name:
-        raise ConfigError(f"name={schedule.name}: must be {name}, as its file is called")
-    return schedule
-
-
-def write_schedule(schedule: Schedule, description: str) -> str:
-    """Return the YAML of a schedule, without defaults.
-
-    Args:
-        schedule: The schedule.
-        description: First line of the file.
-    """
-    document: dict[str, Any] = _SCHEDULE.dump_python(schedule, mode="json", exclude_defaults=True)
-    document.setdefault("enabled", True)
-    header = " ".join("".join(sign if sign.isprintable() else " " for sign in description).split())
-    return f"# {header or schedule.name}\n{yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)}"
-
-
-def description_of(text: str | None) -> str:
-    """Return the first line of a saved file."""
-    first = (text or "").split("\n", 1)[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
-
-
-def has_more_comments(text: str | None) -> bool:
-    """Whether a file has comments beside its first line, which ``write_schedule`` cannot keep."""
-    _, _, rest = (text or "").partition("\n")
-    try:
-        values = [range(token.start_mark.index, token.end_mark.index) for token in yaml.scan(rest)]
-    except yaml.YAMLError:
-        return False  # the mistake is reported elsewhere
-    return any(not any(sign.start() in value for value in values) for sign in re.finditer("#", rest))
-
-
-def difference(before: str | None, after: str | None) -> list[str]:
-    """Return the lines that differ between two versions, each after ``-`` or ``+``, with a line around them."""
-    lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), n=1, lineterm="")
-    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+def _owner(version: Version, name: str) -> Owner | None:
+    if version.owner is not None and version.project is not None:
+        return Owner(version.owner, version.project)
+    with contextlib.suppress(ConfigError):
+        schedule = read_schedule(version.text or "", name)
+        return Owner(schedule.user, schedule.project)
+    return None
 
 
 def _read_version(path: Path) -> Version | None:
@@ -317,10 +312,3 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _with_enabled(text: str, *, is_enabled: bool) -> str:
-    """Return the YAML of a schedule that fires or does not, otherwise unchanged."""
-    line = f"enabled: {'true' if is_enabled else 'false'}"
-    changed, count = _ENABLED.subn(line, text)
-    return changed if count else f"{text.rstrip()}\n{line}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy import Engine, RowMapping, select
@@ -15,6 +15,7 @@ from sweeps.config.schedule import Schedule
 from sweeps.errors import SweepsError
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.clock import Clock
+from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
 from sweeps.service.poller import Poller
@@ -31,6 +32,7 @@ from sweeps.service.schedules.history import DAY_S, remove_old
 from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.saved import SavedSchedules, define_saved, with_saved
 from sweeps.service.schedules.steady import SteadyTime
+from sweeps.service.service_log import logged_about
 
 POLL_EVERY_S = 1.0
 """Maximum seconds between two checks of the files and of the clock, which may be set."""
@@ -96,6 +98,15 @@ class Scheduler(Poller):
     def visible_to(self, principal: Principal) -> dict[str, Definition]:
         """Schedules whose sweeps a principal may see."""
         return {name: each for name, each in self.definitions.items() if visible(principal, each.schedule)}
+
+    def operators(self, name: str) -> Definition | None:
+        """Return the operator's schedule of a name, which a saved one may replace; None if there is none."""
+        return self._own.get(name)
+
+    @property
+    def of_operator(self) -> Collection[str]:
+        """Names of the operator's schedules."""
+        return self._own.keys()
 
     def saved_definition(self, schedule: Schedule) -> Definition:
         """Return the definition that a schedule has once it is saved."""
@@ -164,7 +175,9 @@ class Scheduler(Poller):
         firings = decide(self._engine, definition, now, self._service)
         for firing in firings:
             outcome = f"job {firing.job}" if firing.reason is None else firing.reason
-            logger.info("%s, %s: %s: %s", definition.name, definition.shown(firing.due), firing.outcome, outcome)
+            FIRINGS.labels(firing.outcome).inc()
+            with logged_about(schedule=definition.name, job=firing.job):
+                logger.info("%s, %s: %s: %s", definition.name, definition.shown(firing.due), firing.outcome, outcome)
         if any(firing.job is not None for firing in firings):
             self._queued()
         return bool(firings)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.report.terminal import plain_table
-from sweeps.service.schedules.saved import difference
+from sweeps.service.schedules.schedule_file import difference
 
 Document = Mapping[str, Any]
 

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from sweeps.report.formatting import duration
 from sweeps.service.web.plotly_library import plotly_address
+from sweeps.service.web.sweep_view import further_change
 from sweeps.service.web.trials_table import shown
 from sweeps.wording import counted
 
@@ -85,6 +86,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(moment=moment, duration=duration, shown=shown, counted=counted)
     environment.globals.update(static=_static, plotly=plotly_address, version=version("ray-sweeps"))
+    environment.globals["further_change"] = further_change
     environment.globals["ui"] = environment.get_template("parts.html").module
     environment.globals["actions"] = environment.get_template("actions.html").module.actions  # type: ignore[attr-defined]
     return environment

@@ -19,7 +19,7 @@ from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, SweepsError
 from sweeps.service.auth.principal import project_of
 from sweeps.service.schedules.editor import Checked
-from sweeps.service.schedules.saved import difference, has_more_comments, write_schedule
+from sweeps.service.schedules.schedule_file import difference, has_more_comments, write_schedule
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import RunnerVisit, Visit
 from sweeps.service.web.schedule_form import FilledSchedule, filled_from, mistakes_of, read_schedule_form, zones

@@ -10,11 +10,14 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from sqlalchemy import Connection, select
 
+from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
 from sweeps.service.promotion.night import OPEN, of_schedule
+from sweeps.service.queue.jobs import query as query_jobs
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.overview import coming, states
-from sweeps.service.schedules.saved import Version, difference
+from sweeps.service.schedules.saved import Version
+from sweeps.service.schedules.schedule_file import difference
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import ReaderVisit, Visit
 from sweeps.service.web.paging import page_of
@@ -63,7 +66,7 @@ def schedules(visit: ReaderVisit, done: Done = "") -> Response:
     """List of the schedules that the user may see."""
     service, principal = visit.service, visit.principal
     with service.database.connect() as connection:
-        found = states(service.scheduler.visible_to(principal), service.clock.now(), connection)
+        found = states(service.scheduler.visible_to(principal), service.clock.now(), connection, principal)
     return visit.answer(
         "schedules.html",
         here="Schedules",
@@ -99,7 +102,7 @@ def schedule_page(visit: Visit, name: str, *, page: int = 1, message: str = "", 
         return visit.answer("schedule_removed.html", status=status, **removed)
     definition = editor.find(principal, name)
     with visit.service.database.connect() as connection:
-        firings, nights = _firings(connection, name), of_schedule(connection, name)
+        firings, nights = _firings(connection, name, principal), of_schedule(connection, name)
     ahead = [each.due for each in islice(coming([definition], visit.service.clock.now()), MOST_COMING)]
     return visit.answer(
         "schedule.html",
@@ -130,25 +133,24 @@ def _changes(versions: Sequence[Version]) -> list[Change]:
     ]
 
 
-def _firings(connection: Connection, name: str) -> list[Firing]:
-    """Firings of the cron line and those by hand, the latest first."""
-    firings, jobs = tables.firings, tables.jobs
+def _firings(connection: Connection, name: str, principal: Principal) -> list[Firing]:
+    """Firings of the cron line and those by hand, the latest first, with the sweeps that the user may see."""
+    firings = tables.firings
     query = (
-        select(firings.c.due, firings.c.outcome, firings.c.reason, jobs.c.id, jobs.c.sweep, jobs.c.state, jobs.c.error)
-        .outerjoin(jobs, jobs.c.id == firings.c.job)
+        select(firings.c.due, firings.c.outcome, firings.c.reason, firings.c.job)
         .where(firings.c.schedule == name)
         .order_by(firings.c.due.desc())
         .limit(MOST_FIRINGS)
     )
-    rows = connection.execute(query).all()
-    ids = {row.id for row in rows}
-    found = [Firing(row.due, row.state or row.outcome, row.reason or row.error or "", row.sweep or "") for row in rows]
-    by_hand = select(jobs.c.id, jobs.c.due, jobs.c.sweep, jobs.c.state, jobs.c.error).where(jobs.c.schedule == name)
-    found += [
-        Firing(row.due, row.state, row.error or "by hand", row.sweep)
-        for row in connection.execute(by_hand.order_by(jobs.c.id.desc()).limit(MOST_FIRINGS))
-        if row.id not in ids
-    ]
+    jobs = {job.id: job for job in query_jobs(connection, schedule=name, principal=principal, limit=MOST_FIRINGS)}
+    found = list[Firing]()
+    for row in connection.execute(query):
+        job = None if row.job is None else jobs.pop(row.job, None)
+        if job is None:
+            found.append(Firing(row.due, row.outcome, row.reason or "", ""))
+        else:
+            found.append(Firing(row.due, job.state, row.reason or job.error or "", job.sweep))
+    found += [Firing(job.due or 0.0, job.state, job.error or "by hand", job.sweep) for job in jobs.values()]
     return sorted(found, key=lambda firing: -firing.due)
 
 

@@ -6,6 +6,7 @@ person types. All answer with the whole page, from which the script takes the pa
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from sweeps.completion.tokens import complete_token
 from sweeps.errors import SweepsError
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.auth.principal import project_of
-from sweeps.service.auth.request_validation import KEY
+from sweeps.service.auth.request_validation import KEY, OPERATORS
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import ReaderVisit, RunnerVisit, Visit
 from sweeps.service.web.rows import Row
@@ -72,8 +73,8 @@ def complete(
 ) -> list[dict[str, str]]:
     """Completions of an override's key or value: those of the shells."""
     key = typed.partition("=")[0].lstrip("+~").rstrip("./")
-    if key == "conf" or (key and not KEY.fullmatch(key)):
-        return []  # the shells also complete paths to files
+    if key == "conf" or re.split("[./]", key)[0] in OPERATORS or (key and not KEY.fullmatch(key)):
+        return []  # the shells also complete paths to files, and what is the operator's own
     before = [f"conf={conf}"] if conf in (names := visit.pages.conf_names).confs() else []
     found = complete_token(typed, before, names, wants_conf=False)
     return [{"text": each.text, "help": each.help} for each in found[:MOST_CANDIDATES]]

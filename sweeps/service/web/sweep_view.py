@@ -6,7 +6,8 @@ import time
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from sweeps.constants import TAG_DASHBOARD
+from sweeps.constants import TAG_DASHBOARD, TAG_ENDED
+from sweeps.plan.completion import WIDER, extension
 from sweeps.redact import redact_uri
 from sweeps.report.forecast import forecast_lines, time_left
 from sweeps.report.page.tiles import tiles
@@ -78,6 +79,13 @@ def sweep_view(
         "short_names": short_names(record.best.params) if record is not None and record.best is not None else {},
         "runs": runs,
     }
+
+
+def further_change(record: SweepRecord) -> str:
+    """Change that gives a sweep more to do; empty if the user has to choose a wider range."""
+    planned = record.planned or len(record.trials) or 1
+    change, _ = extension(record.tags.get(TAG_ENDED, ""), planned, record.points)
+    return "" if change == WIDER else change
 
 
 def _progress(row: Row, record: SweepRecord | None) -> str:

@@ -126,9 +126,15 @@ function fill() {
   });
 }
 
+// A text that a spreadsheet would take for a formula begins with an apostrophe.
+function quoted(cell) {
+  const text = String(cell ?? "");
+  const shown = typeof cell === "string" && /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+  return /[",\n\r]/.test(shown) ? `"${shown.replaceAll('"', '""')}"` : shown;
+}
+
 function csv() {
-  const quote = (cell) => (/[",\n]/.test(String(cell ?? "")) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell ?? ""));
-  const lines = [table.columns, ...order.map((index) => table.rows[index])].map((row) => row.map(quote).join(","));
+  const lines = [table.columns, ...order.map((index) => table.rows[index])].map((row) => row.map(quoted).join(","));
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
   link.download = `${table.name}.csv`;

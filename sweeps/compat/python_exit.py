@@ -1,0 +1,23 @@
+"""Private names of Python (3.11 to 3.14): what it does when a program ends."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Any
+
+
+def run_exit_handlers() -> None:
+    """Let this worker's threads end, and run its exit handlers, as Python does when a program ends; its process goes
+    on, to be killed by Ray.
+
+    Runs in the main thread. Ray's own way to end a worker (``ray.actor.exit_actor``) waits, before any handler runs,
+    for calls and objects that a training which has failed does not let go of.
+    """
+    import ray
+
+    atexit.unregister(ray.shutdown)  # the caller would not hear of the end
+    python: Any = threading
+    python._shutdown()
+    handlers: Any = atexit
+    handlers._run_exitfuncs()

@@ -1,0 +1,48 @@
+"""Keys of each kind of distribution, so that one of another kind replaces an inherited one: Hydra merges mappings, so
+that choices in place of a range would have the keys of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+_RANGE = ("low", "high", "log", "step")
+FOREIGN = {
+    **dict.fromkeys(("float", "int"), ("choices", "value")),
+    **dict.fromkeys(("categorical", "ordinal"), (*_RANGE, "value")),
+    "constant": (*_RANGE, "choices"),
+}
+"""Keys that belong to other kinds, by ``type``."""
+
+
+def remove_foreign_keys(space: DictConfig) -> None:
+    """Set to null, in the space of one file, what the kind of a distribution has not: merging removes it from below."""
+    container = OmegaConf.to_container(space, resolve=False)
+    for path, kind in _kinds(container, ()):
+        distribution = space
+        for key in path:
+            distribution = distribution[key]
+        for key in FOREIGN[kind]:
+            if key not in distribution:
+                with open_dict(distribution):
+                    distribution[key] = None
+
+
+def _kinds(values: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the keys that lead to each distribution with a ``type``, and this."""
+    if not isinstance(values, Mapping):
+        return
+    if isinstance(kind := values.get("type"), str):
+        if kind in FOREIGN:
+            yield path, kind
+        return
+    for name, value in values.items():
+        yield from _kinds(value, (*path, name))
+
+
+def of_its_kind(distribution: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a distribution without the keys of other kinds that are null."""
+    foreign = FOREIGN.get(str(distribution.get("type")), ())
+    return {key: value for key, value in distribution.items() if value is not None or key not in foreign}

@@ -1,0 +1,36 @@
+"""Whether the driver's main thread goes on. Its heartbeat stops when it does not, since a thread that beats by itself
+would also beat for one that waits for ever."""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import os
+import time
+
+STARTS_WITHIN_S = 1800.0
+"""Maximum seconds for a step of the start: Ray, the datasets, the first contact with a tracking server."""
+SEARCHES_WITHIN_S = 600.0
+"""Maximum seconds for a step of Tune's loop, which takes milliseconds, or as long as a sampler thinks."""
+
+
+class _Driver:
+    next_sign_by = math.inf
+    is_reported = False
+
+
+def expect_progress(within_s: float) -> None:
+    """Note that the main thread goes on, and will say so again within this time."""
+    _Driver.next_sign_by, _Driver.is_reported = time.monotonic() + within_s, False
+
+
+def is_stalled() -> bool:
+    """Whether the main thread should have given a sign by now; the first time also writes what all threads do."""
+    if time.monotonic() < _Driver.next_sign_by:
+        return False
+    if not _Driver.is_reported:
+        _Driver.is_reported = True
+        # Without logging and sys.stderr, whose locks may be what the threads wait for.
+        os.write(2, b"sweeps: the driver does not go on, and gives no further heartbeat; its threads:\n")
+        faulthandler.dump_traceback(2)
+    return True

@@ -1,0 +1,64 @@
+"""Choice of the scheduler of ``search.scheduler.kind=auto``, as far as the config tells."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from sweeps.compose import Composition
+from sweeps.config import SweepConfig
+from sweeps.config.schedulers import AshaScheduler, AutomaticScheduler
+from sweeps.errors import ConfigError
+from sweeps.search.schedulers.trial_length import LENGTH_PATHS, longest_trial
+from sweeps.space.distributions import Space
+from sweeps.validate.config import lookup_in
+from sweeps_train.config import CommandTask
+
+DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
+"""Searched paths that decide whether a trial can be paused."""
+
+
+def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
+    """Replace the scheduler ``auto`` by ``asha`` where the config tells that no trial can be paused, or none would be.
+
+    Returns:
+        The sweep, and the reason if its scheduler was replaced. Otherwise the first trials tell.
+    """
+    automatic = composition.config.search.scheduler
+    if not isinstance(automatic, AutomaticScheduler):
+        return composition, None
+    reason = None
+    with contextlib.suppress(ConfigError):  # the check of the space reports it
+        reason = _why_not_paused(composition, automatic)
+    if reason is None:
+        return composition, None
+    asha = AshaScheduler(kind="asha", resource=automatic.resource, grace=automatic.grace, eta=automatic.eta)
+    return composition.with_scheduler(asha), reason
+
+
+def _why_not_paused(composition: Composition, automatic: AutomaticScheduler) -> str | None:
+    space, lookup = Space(composition.config.space), lookup_in(composition)
+    length = longest_trial(composition, space, automatic.resource, lookup)
+    if length is not None and automatic.grace <= length < automatic.grace * automatic.eta:
+        return f"with {length:g} {automatic.resource} a trial has hardly a rung to pause at"
+    return next(filter(None, map(_why_trial_is_not_paused, _configs(composition, space))), None)
+
+
+def _configs(composition: Composition, space: Space) -> Iterator[SweepConfig]:
+    """Yield the sweep's config, and those of trials that differ in whether they can be paused."""
+    yield composition.config
+    points = [dict(variant) for variant in composition.variants if variant]
+    points += [point for path, _, point in space.corners(lookup_in(composition)) if path in DECIDING_PATHS]
+    for point in points:
+        with contextlib.suppress(ConfigError):
+            yield composition.trial(point)
+
+
+def _why_trial_is_not_paused(config: SweepConfig) -> str | None:
+    if isinstance(config.task, CommandTask) and config.task.checkpoints is None:
+        return "the program saves no checkpoints (task.checkpoints)"
+    if config.scaling.pools:
+        return "a paused trial would go on in any of scaling.pools"
+    if config.loop is not None and not config.checkpoint.includes_evaluations(config.loop.eval_every):
+        return f"with checkpoint.every={config.checkpoint.every} some evaluations have no checkpoint"
+    return None

@@ -1,0 +1,29 @@
+"""Texts of users and programs without what a terminal or a page would obey instead of showing it."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,99}[ -/]{0,9}[@-~]"  # CSI: colours, movements
+    r"|\x1b[\]PX^_][^\x07\x1b\n]{0,999}(?:\x07|\x1b\\)"  # OSC and other strings: titles, links, the clipboard
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # the order in which text is read
+)
+_OVERWRITTEN = re.compile(r"\n[^\n]*\x1b\[A")
+"""Line that was left upwards, to be written again: a progress bar below another one."""
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters. Of a line that was overwritten, such as a progress bar, the last state
+    remains."""
+    text = _OVERWRITTEN.sub("", text).replace("\r\n", "\n")
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return without_controls(text)
+
+
+def without_controls(text: str) -> str:
+    """Return a text without escape sequences, control characters other than tab and line end, and controls of the
+    direction of text."""
+    return text if text.isprintable() else _CONTROL.sub("", text)

@@ -1,0 +1,78 @@
+"""Owners of registered models in a service: who registers a name first owns it, and only the owner's project adds
+versions. The registry decides it, since two users may be allowed to use a name that neither has registered yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from sweeps.constants import TAG_PROJECT, TAG_USER
+from sweeps.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+VARIABLE = "SWEEPS_MODEL_RIGHTS"
+"""Environment variable with which a service gives the rights of a job's user to the job's process."""
+
+
+@dataclass(frozen=True)
+class ModelRights:
+    """Rights of a user to registered models."""
+
+    user: str
+    project: str
+    """Project of a model that the user registers first."""
+    projects: tuple[str, ...] = ()
+    """Projects whose models the user may add versions to."""
+    is_admin: bool = False
+    """Whether the user may add versions to every model."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of a model that the user registers first."""
+        return {TAG_USER: self.user, TAG_PROJECT: self.project}
+
+    def include(self, tags: Mapping[str, str]) -> bool:
+        """Whether the user may add versions to the model with these tags."""
+        return self.is_admin or tags.get(TAG_USER) == self.user or tags.get(TAG_PROJECT) in self.projects
+
+    def as_environment(self) -> dict[str, str]:
+        """Return the environment variable for a process that registers models for the user."""
+        return {VARIABLE: _RIGHTS.dump_json(self).decode()}
+
+
+_RIGHTS = TypeAdapter(ModelRights)
+
+
+def rights_of_process() -> ModelRights | None:
+    """Return the rights that a service has given to this process; None on a terminal, which may do everything."""
+    text = os.environ.get(VARIABLE)
+    return None if text is None else _RIGHTS.validate_json(text)
+
+
+def claim(client: MlflowClient, model: str, rights: ModelRights | None) -> None:
+    """Create a registered model, or check that the user may add versions to an existing one.
+
+    Raises:
+        UserError: The model belongs to somebody else.
+        MlflowException: The registry does not answer, or refuses the name.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(model, None if rights is None else rights.tags)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+        if rights is not None and not rights.include(client.get_registered_model(model).tags):
+            raise not_yours(model) from None
+
+
+def not_yours(model: str) -> UserError:
+    """Return the error about a model that belongs to somebody else."""
+    return UserError(f"register={model}: the registry has a model of this name that is not yours; choose another")

@@ -1,0 +1,85 @@
+"""Cost of pausing trials, measured at the first ones."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from sweeps.constants import CHECKPOINT_TIME, SAVED, TIME_OF_REPORT
+
+MOST = 0.05
+"""Part of a training that saving at each evaluation and beginning again once may take."""
+BEGINNINGS, INTERVALS = 3, 4
+"""Numbers of measurements after which the cost is known."""
+
+
+class PauseCost:
+    """Measures what it takes to save and to begin again, beside the training between two evaluations."""
+
+    def __init__(self, evaluations: float | None):
+        """
+        Args:
+            evaluations: Number of evaluations of a whole training; None if the first trial that ends shall tell.
+        """
+        self._evaluations = evaluations
+        self._reports: dict[str, int] = {}
+        self._begins: set[str] = set()
+        """Trials that have not reported since they began or went on."""
+        self._saved_s: dict[str, float] = {}
+        self._beginnings: list[float] = []
+        """Seconds from the beginning of a trial, or of its continuation, to its next report."""
+        self._intervals: list[float] = []
+        self._savings: list[float] = []
+
+    def begin(self, trial: str, *, counts: bool) -> None:
+        """Note that a trial begins or goes on.
+
+        Args:
+            trial: Its number.
+            counts: Whether to measure this: not where the first workers are started.
+        """
+        self._saved_s.pop(trial, None)
+        if counts:
+            self._begins.add(trial)
+
+    def report(self, trial: str, result: Mapping[str, Any]) -> str | None:
+        """Add a report.
+
+        Returns:
+            Why trials are not to be paused, if that is known now.
+        """
+        if result.get(SAVED) is False:
+            return "its reports come without checkpoints"
+        seconds = result.get(TIME_OF_REPORT)
+        if seconds is None:  # in a simulation
+            return None
+        self._reports[trial] = self._reports.get(trial, 0) + 1
+        before, now = self._saved_s.get(trial), float(result.get(CHECKPOINT_TIME, 0.0))
+        self._saved_s[trial] = now
+        if trial in self._begins:
+            self._begins.remove(trial)
+            self._beginnings.append(seconds)
+        elif before is not None:
+            saving = max(now - before, 0.0)
+            self._savings.append(saving)
+            self._intervals.append(max(seconds - saving, 1e-6))
+        share = self.share
+        if share is None or share <= MOST:
+            return None
+        return f"saving and beginning again would take {share:.0%} of a training, more than {MOST:.0%}"
+
+    def complete(self, trial: str) -> None:
+        """Note that a training has come to its end by itself."""
+        self._evaluations = self._evaluations or self._reports.get(trial)
+
+    @property
+    def share(self) -> float | None:
+        """Part of a whole training that it takes to save at each evaluation and to begin again once; None as long as
+        too little was measured, or the length of a training is not known."""
+        evaluations = self._evaluations
+        if evaluations is None or len(self._beginnings) < BEGINNINGS or len(self._intervals) < INTERVALS:
+            return None
+        interval, saving = statistics.median(self._intervals), statistics.median(self._savings)
+        beginning = max(statistics.median(self._beginnings) - interval - saving, 0.0)
+        return (saving * evaluations + beginning) / (interval * evaluations)

@@ -1,0 +1,139 @@
+"""The audit log: who has changed what, when and from where. A file of JSON lines, to which the service only appends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from sweeps.files import FILE_MODE
+from sweeps.provenance.secrets import redacted
+from sweeps.service.auth.principal import Principal
+from sweeps.service.clock import Clock
+
+AUDIT_FILE = "audit.jsonl"
+"""Name of the file, in the folder of the sweeps."""
+MOST_READ = 16 * 2**20
+"""Maximum bytes that are searched for one page of entries."""
+_BLOCK = 2**16
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(use_attribute_docstrings=True))
+class Entry:
+    """A change that somebody has made."""
+
+    time: float
+    """Time, in seconds since 1970 (UTC)."""
+    user: str
+    """User."""
+    role: str
+    """Role of the user's token."""
+    token: int | None = None
+    """Number of the token; null without tokens, and for the operator's command line."""
+    address: str = ""
+    """Address of the client, or of the proxy before it; empty for the operator's command line."""
+    action: str
+    """The change: ``submitted``, ``cancelled``, ``registered`` and so on."""
+    about: dict[str, str | int | None]
+    """Ids and names: ``job``, ``sweep``, ``schedule``, ``model``, ``token`` and so on."""
+
+
+_ENTRY = TypeAdapter(Entry)
+
+
+class Audit:
+    """Writes and reads the audit log. Any number of processes of a machine may write it."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        """
+        Args:
+            folder: Folder of the sweeps.
+            clock: The service's clock.
+        """
+        self.file, self._clock = folder / AUDIT_FILE, clock
+
+    def note(self, principal: Principal, action: str, **about: str | int | None) -> None:
+        """Append an entry, after the change was made; it is on the disk itself when this returns. A change stays made
+        if the disk is full."""
+        entry = Entry(
+            time=self._clock.now(),
+            user=principal.user,
+            role=principal.role,
+            token=principal.token,
+            address=principal.address,
+            action=action,
+            about={name: redacted(value) if isinstance(value, str) else value for name, value in about.items()},
+        )
+        line = json.dumps(_ENTRY.dump_python(entry, mode="json", exclude_none=True))
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+            try:
+                _append(handle, f"{line}\n".encode())
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            logger.error("%s: %s; not noted: %s", self.file, error.strerror, line)  # noqa: TRY400 - no traceback needed
+
+    def read(self, most: int, before: int | None = None, words: str = "") -> tuple[list[Entry], int | None]:
+        """Return the newest entries, newest first, and the position for the next page; None on the last one.
+
+        Args:
+            most: Maximum number of entries.
+            before: Position of the previous page.
+            words: Only entries in whose lines all these words occur.
+        """
+        found = list[Entry]()
+        wanted = words.lower().split()
+        following = 0
+        for position, line in self._lines(before):
+            following = position
+            if all(word in line.lower() for word in wanted):
+                with contextlib.suppress(ValidationError):  # a line that was cut off, as the disk was full
+                    found.append(_ENTRY.validate_json(line))
+            if len(found) == most:
+                break
+        return found, following or None
+
+    def _lines(self, before: int | None) -> Iterator[tuple[int, str]]:
+        """Yield positions and lines, the last one first."""
+        if not self.file.exists():
+            return
+        with self.file.open("rb") as file:
+            end = min(file.seek(0, os.SEEK_END), 2**62 if before is None else before)
+            stop, rest = max(0, end - MOST_READ), b""
+            while end > stop:
+                start = max(0, end - _BLOCK)
+                file.seek(start)
+                first, *lines = (file.read(end - start) + rest).split(b"\n")
+                position = start + len(first) + 1 + sum(len(each) + 1 for each in lines)
+                for line in reversed(lines):
+                    position -= len(line) + 1
+                    if line:
+                        yield position, line.decode(errors="replace")
+                end, rest = start, first
+            if end == 0 and rest:
+                yield 0, rest.decode(errors="replace")
+
+
+def _append(handle: int, line: bytes) -> None:
+    """Append a line in one write, after the end of one that was cut off.
+
+    Raises:
+        OSError: The disk took nothing, or only a part.
+    """
+    size = os.fstat(handle).st_size
+    if size and os.pread(handle, 1, size - 1) != b"\n":
+        line = b"\n" + line
+    if os.write(handle, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,285 @@
+"""Backups of a service: its database, its saved schedules, MLflow's SQLite file, and the folders of sweeps."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, func, inspect, make_url, select, update
+
+from sweeps.config.service import Service
+from sweeps.errors import ConfigError, SweepsError, UserError
+from sweeps.files import FILE_MODE, FOLDER_MODE, make_private, replacing
+from sweeps.redact import redact_uri
+from sweeps.service.database import tables
+from sweeps.service.database.engine import open_database, writing
+from sweeps.service.schedules.saved import FOLDER as SCHEDULES
+from sweeps.tracking.uris import sqlite_path
+
+FORMAT = 1
+CONTENTS = "backup.json"
+SQLITE, DUMP, STORE = "service.db", "service.dump", "mlflow.db"
+OUTPUTS, ARTIFACTS = "outputs", "mlruns"
+"""Names of the parts in the archive; the last two are folders."""
+MAX_AT_ONCE = 16 << 20
+"""Size in bytes up to which a file is read as a whole."""
+_PROGRAMS = Path("/usr/lib/postgresql")
+"""Folder of PostgreSQL's programs in Debian, which are not on PATH."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """Contents of a backup."""
+
+    format: int
+    taken: float
+    """Unix time."""
+    database: str
+    """``sqlite`` or ``postgresql``."""
+    jobs: Mapping[str, int]
+    """Number of jobs in each state."""
+    has_store: bool
+    """Whether it has MLflow's records; those of a server are backed up there."""
+    has_sweeps: bool
+    """Whether it has the folders of the sweeps and their artifacts."""
+
+    def describe(self) -> str:
+        """Say in a line what it has."""
+        jobs = ", ".join(f"{count} {state}" for state, count in sorted(self.jobs.items())) or "none"
+        parts = ["the service's database", "its saved schedules"]
+        parts += ["MLflow's records"] if self.has_store else []
+        parts += ["the folders of the sweeps"] if self.has_sweeps else []
+        return f"{', '.join(parts)}; jobs: {jobs}"
+
+
+def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
+    """Write a backup while the service runs.
+
+    The database comes first: a sweep that starts meanwhile is then at most a folder that no job knows.
+
+    Args:
+        config: Config of the service.
+        file: File to write.
+        sweeps: Whether to add the folders of the sweeps, with their checkpoints.
+
+    Raises:
+        SweepsError: Something could not be read or written; there is no file then.
+    """
+    if file.exists():
+        raise UserError(f"{file}: exists already; give another file")
+    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), _output_dir(config)
+    is_sqlite = url.get_backend_name() == "sqlite"
+    if is_sqlite and not Path(str(url.database)).is_file():
+        raise ConfigError(
+            f"database={redact_uri(config.database)}: there is no such file; run this where the service runs"
+        )
+    try:
+        with replacing(file) as unfinished, tempfile.TemporaryDirectory(dir=file.absolute().parent) as folder:
+            make_private(unfinished)
+            copy = Path(folder) / (SQLITE if is_sqlite else DUMP)
+            make_private(copy)
+            if is_sqlite:
+                _copy_sqlite(Path(str(url.database)), copy)
+            else:
+                _run("pg_dump", url, ["--format=custom", "--no-owner", "--no-privileges", f"--file={copy}"])
+            contents = Contents(
+                format=FORMAT,
+                taken=time.time(),
+                database=url.get_backend_name(),
+                jobs=_jobs(config.database),
+                has_store=store is not None and store.is_file(),
+                has_sweeps=sweeps,
+            )
+            with tarfile.open(unfinished, "w:gz", compresslevel=3) as archive:
+                _add_bytes(archive, CONTENTS, json.dumps(asdict(contents), indent=2).encode())
+                archive.add(copy, copy.name)
+                if contents.has_store and store is not None:
+                    make_private(Path(folder) / STORE)
+                    _copy_sqlite(store, Path(folder) / STORE)
+                    archive.add(Path(folder) / STORE, STORE)
+                    if sweeps:
+                        _add_folder(archive, store.absolute().parent / ARTIFACTS, ARTIFACTS)
+                _add_folder(archive, output_dir if sweeps else output_dir / SCHEDULES, OUTPUTS, output_dir)
+    except (OSError, sqlite3.Error, tarfile.TarError) as error:
+        raise SweepsError(f"{file}: could not be written ({error})") from error
+    return contents
+
+
+def restore(config: Service, file: Path) -> Contents:
+    """Restore a backup where there is nothing yet: every file goes where the config of the service has it.
+
+    Raises:
+        SweepsError: Something is there already, or the backup cannot be read; nothing was changed then.
+    """
+    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), _output_dir(config)
+    places = {SQLITE: Path(str(url.database)), OUTPUTS: output_dir}
+    if store is not None:
+        places |= {STORE: store, ARTIFACTS: store.absolute().parent / ARTIFACTS}
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            contents = _read_contents(archive, file)
+            _check_empty(config, contents, archive, places)
+            for member in archive:
+                _extract(archive, member, places, url)
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise SweepsError(f"{file}: cannot be restored ({error})") from error
+    engine = open_database(config.database)  # it may be of an earlier release
+    with writing(engine) as connection:  # its services are gone: their sweeps may be taken over at once
+        connection.execute(update(tables.services).values(beat=0.0))
+    engine.dispose()
+    return contents
+
+
+def _output_dir(config: Service) -> Path:
+    return Path(config.output_dir).expanduser().absolute()
+
+
+def _jobs(url: str) -> dict[str, int]:
+    engine, state = open_database(url), tables.jobs.c.state
+    try:
+        with engine.connect() as connection:
+            return {str(name): count for name, count in connection.execute(select(state, func.count()).group_by(state))}
+    finally:
+        engine.dispose()
+
+
+def _copy_sqlite(source: Path, target: Path) -> None:
+    """Copy a file in which others write, as it is after one of their transactions."""
+    with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(target)) as copy:
+        opened.backup(copy)
+        (found,) = copy.execute("PRAGMA integrity_check").fetchone()
+    if found != "ok":
+        raise SweepsError(f"{source}: is damaged ({found})")
+
+
+def _run(program: str, url: URL, arguments: list[str]) -> None:
+    """Run one of PostgreSQL's programs. Its password is passed in the environment: everybody sees arguments."""
+    found = shutil.which(program) or max(map(str, _PROGRAMS.glob(f"*/bin/{program}")), default=None)
+    if found is None:
+        raise UserError(f"{program} is not installed: apt-get install postgresql-client")
+    address = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+    secret = {} if url.password is None else {"PGPASSWORD": str(url.password)}
+    done = subprocess.run(
+        [found, *arguments, f"--dbname={address.render_as_string()}"],
+        env={**os.environ, **secret},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SweepsError(f"{program} failed: {redact_uri(done.stderr.strip() or str(done.returncode))}")
+
+
+def _add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = len(content), FILE_MODE, int(time.time())
+    archive.addfile(info, io.BytesIO(content))
+
+
+def _add_folder(archive: tarfile.TarFile, folder: Path, name: str, root: Path | None = None) -> None:
+    """Add the files of a folder in which others write; the databases and the log of the service are not among them."""
+    root = root or folder
+    for path in _files(folder):
+        place = path.relative_to(root)
+        if len(place.parts) == 1 and place.name.startswith((SQLITE, "service.log", STORE)):
+            continue
+        try:
+            info = archive.gettarinfo(path, f"{name}/{place}")
+            info.type, info.linkname = tarfile.REGTYPE, ""  # a second name of the same file is a file, too
+            with path.open("rb") as file:
+                if info.size > MAX_AT_ONCE:
+                    archive.addfile(info, file)
+                    continue
+                content = file.read()  # such a file may be written anew while it is read
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder):
+        yield from (path for name in sorted(names) if (path := Path(parent, name)).is_file())
+
+
+def _read_contents(archive: tarfile.TarFile, file: Path) -> Contents:
+    member = archive.next()
+    found = archive.extractfile(member) if member is not None and member.name == CONTENTS else None
+    if found is None:
+        raise UserError(f"{file}: is no backup of a service")
+    document = json.loads(found.read())
+    if document.get("format") != FORMAT:
+        raise UserError(
+            f"{file}: was written by another release (format {document.get('format')}); restore it with that one"
+        )
+    return Contents(**document)
+
+
+def _check_empty(config: Service, contents: Contents, archive: tarfile.TarFile, places: Mapping[str, Path]) -> None:
+    """Check that a backup replaces nothing.
+
+    Raises:
+        UserError: It would, or it is of another kind of database.
+    """
+    backend = make_url(config.database).get_backend_name()
+    if backend != contents.database:
+        raise UserError(
+            f"database={redact_uri(config.database)}: is {backend}, and the backup is of {contents.database}; "
+            "give a database of the same kind"
+        )
+    if backend != "sqlite":
+        _check_empty_database(config.database)
+    for name in archive.getnames():
+        target = _target(name, places)
+        if target is not None and target.exists():
+            raise UserError(f"{target}: exists already, and a backup replaces nothing; restore into an empty folder")
+
+
+def _check_empty_database(url: str) -> None:
+    from sqlalchemy import create_engine
+
+    engine = create_engine(url)
+    try:
+        if names := inspect(engine).get_table_names():
+            raise UserError(f"database={redact_uri(url)}: has tables already ({names[0]}); give an empty database")
+    finally:
+        engine.dispose()
+
+
+def _target(name: str, places: Mapping[str, Path]) -> Path | None:
+    """Return the place of a member of the archive; None if no file is made of it."""
+    first, _, rest = name.partition("/")
+    if first not in places or ".." in rest.split("/") or rest.startswith("/"):
+        return None
+    return places[first] / rest if rest else places[first]
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, places: Mapping[str, Path], url: URL) -> None:
+    source = archive.extractfile(member)
+    if source is None or member.name == CONTENTS:
+        return
+    if member.name == DUMP:
+        with tempfile.NamedTemporaryFile() as dump:
+            shutil.copyfileobj(source, dump)
+            dump.flush()
+            _run("pg_restore", url, ["--no-owner", "--no-privileges", "--single-transaction", dump.name])
+        return
+    target = _target(member.name, places)
+    if target is None:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    make_private(target)
+    with target.open("wb") as restored:
+        shutil.copyfileobj(source, restored)
+    os.utime(target, (member.mtime, member.mtime))

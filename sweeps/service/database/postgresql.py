@@ -1,0 +1,105 @@
+"""Connections to PostgreSQL that never wait for long: for a lock, a server that hangs, a machine that has gone, or a
+connection of the pool. They work through PgBouncer in transaction mode, and after a failover find the new primary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from functools import cache
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.engine import ExceptionContext
+
+from sweeps.service.database.timeouts import timeout_s
+
+CONNECT_S = 2
+"""Seconds for a new connection to one host; libpq's minimum."""
+POOL_S = 1.0
+"""Seconds that a thread waits for a connection that others use."""
+PING_S = 0.8
+"""Seconds for the answer to a ping, before a connection of the pool is used again."""
+LATER_S = 0.5
+"""Seconds that we wait longer than the server should."""
+IDLE_IN_TRANSACTION_S = 60
+"""Seconds after which the server ends a transaction that says nothing: its machine may have gone, with its locks."""
+MAX_CONNECTIONS = 30
+READ_ONLY = "25006"
+"""SQLSTATE of a write to a standby, which the server was not when the connection was made."""
+
+
+def postgresql_engine(url: URL) -> Engine:
+    """Return an engine for PostgreSQL through psycopg. Parameters in the address take precedence over ours."""
+    ours: dict[str, Any] = {
+        "connect_timeout": CONNECT_S,
+        "tcp_user_timeout": 1000 * CONNECT_S,
+        "target_session_attrs": "read-write",  # of several hosts the primary, also after a failover
+    }
+    arguments = {name: value for name, value in ours.items() if name not in url.query}
+    # A pooler gives the next transaction another connection, which does not know the statements that this one has
+    # prepared.
+    arguments["prepare_threshold"] = None
+    engine = create_engine(
+        url, connect_args=arguments, pool_pre_ping=True, pool_timeout=POOL_S, max_overflow=MAX_CONNECTIONS - 5
+    )
+    event.listen(engine, "do_connect", _connect)
+    event.listen(engine, "begin", _limit_transaction)
+    event.listen(engine, "handle_error", _leave_standby)
+    return engine
+
+
+@cache
+def _connection_class() -> Any:
+    import psycopg  # an extra
+    from psycopg.waiting import Ready
+
+    def limited(generator: Generator[Any, Any, Any], began: float, most_s: float) -> Generator[Any, Any, Any]:
+        """Pass on what a generator of psycopg waits for, until it has taken too long."""
+        try:
+            wanted = next(generator)
+            while True:
+                ready = yield wanted
+                # Read anew each time: the process may have been told to end.
+                if ready == Ready.NONE and time.monotonic() - began > min(most_s, timeout_s() + LATER_S):
+                    raise psycopg.OperationalError("the server does not answer")
+                wanted = generator.send(ready)
+        except StopIteration as done:
+            return done.value
+
+    class LimitedConnection(psycopg.Connection[Any]):
+        """A connection that closes itself if the server does not answer in time. The server's own timeouts do not help
+        where it is stopped."""
+
+        def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+            most_s = PING_S if self.autocommit else timeout_s() + LATER_S  # SQLAlchemy pings outside of a transaction
+            try:
+                return super().wait(limited(gen, time.monotonic(), most_s), *args, **options)
+            except psycopg.OperationalError:
+                if self.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
+                    self.close()  # its answer may still come
+                raise
+
+    return LimitedConnection
+
+
+def _connect(_dialect: Any, _record: Any, arguments: tuple[Any, ...], parameters: dict[str, Any]) -> Any:
+    return _connection_class().connect(*arguments, **parameters)
+
+
+def _limit_transaction(connection: Connection) -> None:
+    """Let the server give up before we do, so that it does not go on waiting for us. For one transaction each time,
+    since a pooler gives the next one another connection."""
+    milliseconds = round(1000 * timeout_s())
+    limits = {
+        "lock_timeout": milliseconds,
+        "statement_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": 1000 * IDLE_IN_TRANSACTION_S,
+    }
+    set_config = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in limits.items())
+    connection.exec_driver_sql(f"SELECT {set_config}")
+
+
+def _leave_standby(context: ExceptionContext) -> None:
+    """Give up the pool's connections to a server that has become a standby."""
+    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+        context.is_disconnect = True

@@ -1,0 +1,42 @@
+"""Timeouts of the database: longer on a command line than in a service, and shortest once that ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+DEFAULT_S = 30.0
+SERVICE_S = 2.5
+"""Seconds in a service, which answers 503 within 5 s: before a statement it may wait for a connection, too."""
+UPGRADE_S = 600.0
+"""Seconds while the tables are made or changed, by this process or by another one."""
+ENDING_S = 1.0
+"""Seconds in a service that has been told to end."""
+
+_context_s: ContextVar[float] = ContextVar("context_s", default=DEFAULT_S)
+
+
+class _Process:
+    most_s = math.inf
+
+
+def timeout_s() -> float:
+    """Return the seconds that this thread waits for the database now."""
+    return min(_context_s.get(), _Process.most_s)
+
+
+@contextmanager
+def waiting_at_most(seconds: float) -> Iterator[None]:
+    """Set how long this context (a thread, a request) waits."""
+    before = _context_s.set(seconds)
+    try:
+        yield
+    finally:
+        _context_s.reset(before)
+
+
+def process_waits_at_most(seconds: float) -> None:
+    """Limit how long all threads of this process wait, also those that wait already in PostgreSQL."""
+    _Process.most_s = seconds

@@ -1,0 +1,130 @@
+"""The YAML of a saved schedule: reading, writing, and what differs between two of them.
+
+It is a schedule as in ``conf/schedule/``, without Hydra's ``defaults`` and interpolations. One that has nothing but
+``name`` and ``enabled`` says whether the operator's schedule of that name fires.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import re
+from dataclasses import replace
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from sweeps.compose.config_source import explain
+from sweeps.compose.schema_errors import read_as
+from sweeps.config.schedule import Schedule
+from sweeps.errors import ConfigError
+from sweeps.service.schedules.definition import Definition
+
+_ENABLED = re.compile(r"^enabled:[^\n#]*(?<! )", re.MULTILINE)
+_SCHEDULE = TypeAdapter(Schedule)
+
+
+def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
+    """Return the YAML of a schedule that is paused or fires again; None if the operator's own file says the same.
+
+    Args:
+        definition: The schedule.
+        text: Its saved file, if there is one.
+        is_enabled: Whether it fires.
+    """
+    own = definition.replaces
+    if own is not None and replace(definition.schedule, enabled=is_enabled) == own.schedule:
+        return None
+    if definition.is_operators:  # no copy of it, so that corrections of the operator's file count
+        document = {"name": definition.name, "enabled": is_enabled}
+        return _header(definition.description or definition.name) + yaml.safe_dump(document, sort_keys=False)
+    return _with_enabled(text or "", is_enabled=is_enabled)
+
+
+def is_pause(text: str) -> bool:
+    """Whether a saved file only says whether the operator's schedule fires."""
+    with contextlib.suppress(ConfigError):
+        return _document(text).keys() <= {"name", "enabled"}
+    return False
+
+
+def read_schedule(text: str, name: str, operators: Schedule | None = None) -> Schedule:
+    """Return the schedule of a saved file.
+
+    Args:
+        text: The YAML.
+        name: Name of the schedule.
+        operators: The operator's schedule of that name, which the file may pause.
+
+    Raises:
+        ConfigError: Names every mistake, one a line.
+    """
+    document = _document(text)
+    if operators is not None and is_pause(text):
+        document = {**_SCHEDULE.dump_python(operators, mode="json"), **document}
+    schedule = read_as(Schedule, document)
+    if schedule.name != name:
+        raise ConfigError(f"name={schedule.name}: must be {name}, as its file is called")
+    return schedule
+
+
+def write_schedule(schedule: Schedule, description: str) -> str:
+    """Return the YAML of a schedule, without defaults.
+
+    Args:
+        schedule: The schedule.
+        description: First line of the file.
+    """
+    document: dict[str, Any] = _SCHEDULE.dump_python(schedule, mode="json", exclude_defaults=True)
+    document.setdefault("enabled", True)
+    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    return _header(description or schedule.name) + body
+
+
+def description_of(text: str | None) -> str:
+    """Return the first line of a saved file."""
+    first = (text or "").split("\n", 1)[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def has_more_comments(text: str | None) -> bool:
+    """Whether a file has comments beside its first line, which ``write_schedule`` cannot keep."""
+    _, _, rest = (text or "").partition("\n")
+    try:
+        values = [range(token.start_mark.index, token.end_mark.index) for token in yaml.scan(rest)]
+    except yaml.YAMLError:
+        return False  # the mistake is reported elsewhere
+    return any(not any(sign.start() in value for value in values) for sign in re.finditer("#", rest))
+
+
+def difference(before: str | None, after: str | None) -> list[str]:
+    """Return the lines that differ between two versions, each after ``-`` or ``+``, with a line around them."""
+    lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), n=1, lineterm="")
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def _document(text: str) -> dict[str, Any]:
+    """Return the keys and values of a saved file.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(explain(error)) from None
+    if not isinstance(document, dict):
+        raise ConfigError("must have `key: value` lines")
+    return document
+
+
+def _header(description: str) -> str:
+    return f"# {' '.join(''.join(sign if sign.isprintable() else ' ' for sign in description).split())}\n"
+
+
+def _with_enabled(text: str, *, is_enabled: bool) -> str:
+    """Return the YAML of a schedule that fires or does not, otherwise unchanged."""
+    line = f"enabled: {'true' if is_enabled else 'false'}"
+    changed, count = _ENABLED.subn(line, text)
+    return changed if count else f"{text.rstrip()}\n{line}\n"

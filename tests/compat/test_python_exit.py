@@ -1,0 +1,27 @@
+"""Contract with the private names of Python that Sweeps uses: a failure here says which has moved."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+LEAVES = """
+import atexit, os, time
+from concurrent.futures import ThreadPoolExecutor
+from sweeps.compat.python_exit import run_exit_handlers
+
+def works():
+    time.sleep(0.2)
+    print("work is done", flush=True)
+
+atexit.register(print, "the handler ran", flush=True)
+ThreadPoolExecutor().submit(works)
+run_exit_handlers()
+print("the process goes on", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_process_ends_its_threads_runs_its_exit_handlers_and_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["work is done", "the handler ran", "the process goes on"], done.stderr
