@@ -337,6 +337,8 @@ class Trial(tune.Trainable):
                 f"the report of step {step} came without a checkpoint, from which other trials could continue; with "
                 "this search.scheduler.kind every report needs one"
             )
+        if self._context.fit.lanes > 1:  # Tune pauses the trial, for which the others in its group would wait
+            self._slot.close()
         return {TRIAL: self._trial, ORIGIN: self._num_exploits, STEP: step}
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:

@@ -50,6 +50,9 @@ def check_lanes(config: SweepConfig) -> None:
         raise ConfigError(f"{given}: the number of workers cannot change; give scaling.num_workers one number, {alone}")
     if config.scaling.pools:
         raise ConfigError(f"{given}: does not go with scaling.pools; remove them, {alone}")
+    if config.search.copies_trials:
+        scheduler = f"search.scheduler.kind={config.search.scheduler.kind}"
+        raise ConfigError(f"{given}: {scheduler} copies trials that train on, and the others would wait; {alone[3:]}")
     if is_remote(config.output_dir):
         raise ConfigError(f"{given}: output_dir={config.output_dir} must be a folder that all nodes share, {alone}")
     if (reason := why_alone(config)) is not None:

@@ -87,6 +87,21 @@ def test_trials_that_share_their_workers_are_pruned_and_measured_as_those_alone(
     assert list((tmp_path / "outputs").glob("*/groups/*/worker-1.log"))
 
 
+@pytest.mark.parametrize("scheduler", ["freeze_thaw", "hyperband"])
+def test_a_paused_trial_leaves_its_lane_and_goes_on_in_any(
+    tmp_path: Path, alone: list[dict[int, float]], scheduler: str
+) -> None:
+    done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, f"search/scheduler={scheduler}", "tracking.report=false")
+    counts = done.document["counts"]
+    assert counts["finished"] + counts["pruned"] == len(POINTS)
+    assert counts["finished"] > 0
+    for trial, (found, expected) in enumerate(zip(losses(done), alone, strict=True)):
+        assert found == pytest.approx({step: expected[step] for step in found}, rel=1e-5), trial
+    reported = [path.read_text(encoding="utf-8") for path in tmp_path.glob("outputs/*/trials/*/reports.jsonl")]
+    if scheduler == "hyperband":  # the other one may leave the paused ones alone
+        assert any('"attempt": 2' in each for each in reported), "no trial was paused and went on"
+
+
 def test_a_killed_worker_costs_each_lane_one_attempt_and_no_value(
     tmp_path: Path, alone: list[dict[int, float]]
 ) -> None:
