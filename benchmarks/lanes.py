@@ -106,6 +106,9 @@ class Trainings:
         given, self._waiting = self._waiting[:free], []
         return given
 
+    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+        pass
+
     def ended(self, request: Any, error: Exception | None) -> None:
         if error is not None:
             raise error

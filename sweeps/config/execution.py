@@ -25,6 +25,8 @@ SET_BY_RAY = frozenset(
     }
 )
 """Environment variables that differ between workers."""
+MOST_LANES = 16
+"""Most trials that one group of workers trains at a time where their number is measured."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 NonEmpty = Annotated[str, Field(min_length=1)]
@@ -79,9 +81,10 @@ class Scaling:
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
-    trials_per_group: Annotated[PositiveInt, Reach.NOTHING] = 1
+    trials_per_group: Annotated[PositiveInt | Literal["auto"], Reach.NOTHING] = 1
     """Number of trials that one group of workers trains at a time on one frozen base model, each with its own adapters:
-    for LoRA of ``task=causal_lm`` with ``strategy=ddp``. It uses processors better that one small batch leaves idle."""
+    for LoRA of ``task=causal_lm`` with ``strategy=ddp``. It uses processors better that one small batch leaves idle.
+    ``auto``: measured while they train, up to 16; 1 where trials cannot share their workers."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
     """Whether each node keeps as many idle processes, with torch imported, as a trial has workers there, so that later
     workers train sooner. ``auto``: where every trial has new processes, and otherwise once a trial has lost its
@@ -93,6 +96,11 @@ class Scaling:
     """Seconds that workers may take to prepare a trial: to download, tokenize and load the data and model of a built-in
     task, or to wait until another node or another trial has done it; to import a user's function or estimator.
     Meanwhile ``hang_timeout_s`` is for workers whose processes have stopped."""
+
+    @property
+    def lanes(self) -> int:
+        """The most trials that one group of workers trains at a time."""
+        return MOST_LANES if self.trials_per_group == "auto" else self.trials_per_group
 
     def in_pool(self, name: str | None) -> Scaling:
         """Return the scaling of a trial in a pool, without pools.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sweeps.compat.ray_core import draining_nodes
+from sweeps.constants import TAG_LANES
 from sweeps.doctor.doctor import unfit_nodes
 from sweeps.driver.session import Session
 from sweeps.errors import DoesNotFit
@@ -25,13 +26,14 @@ LOOK_EVERY_S = 2.0
 """Seconds between two looks at the cluster's nodes."""
 
 
-def current_fit(plan: Plan, before: Fit, excluded: Collection[str]) -> Fit:
+def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found: int = 1) -> Fit:
     """Compute how many trials run at a time on the nodes that are there now.
 
     Args:
         plan: The sweep.
         before: What held when its session began: whether workers use GPUs does not change.
         excluded: Ids of nodes to leave out.
+        lanes_found: See ``fit``.
 
     Raises:
         DoesNotFit: Not even one.
@@ -39,7 +41,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str]) -> Fit:
     scalings = [replace(each, use_gpu=before.use_gpu) if not each.pools else each for each in plan.scalings]
     nodes = without_nodes(alive_nodes(), excluded)
     nodes += nodes_to_come(plan.config.cluster, nodes)
-    now = fit(plan.config, scalings, nodes, all_pools=False)
+    now = fit(plan.config, scalings, nodes, all_pools=False, lanes_found=lanes_found)
     return now.leaving_out(excluded)
 
 
@@ -53,6 +55,8 @@ class Capacity:
         self._plan, self._state, self._limiter, self._broker = plan, session.state, limiter, session.broker
         self._known = _by_id(alive_nodes())
         self._leaving: set[str] = set()
+        self._recorder, self._lanes = session.recorder, (1, "")
+        """Trials that one worker group trains at a time, where that is found while they train, and why so many."""
         self._avoided = session.state.fit.avoided()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="capacity", daemon=True)
@@ -79,7 +83,7 @@ class Capacity:
         """
         self._plan = plan or self._plan
         state = self._state
-        now = current_fit(self._plan, state.fit, state.excluded_nodes)
+        now = current_fit(self._plan, state.fit, state.excluded_nodes, self._lanes[0])
         with state.lock:
             state.concurrent = self._limiter.max_concurrent = now.concurrent
             state.places = now.places
@@ -114,10 +118,24 @@ class Capacity:
         leaving = {node: at for node, at in draining_nodes().items() if node not in self._leaving}
         if leaving:
             self._leave(leaving)
+        if self._state.fit.finds_lanes and not self._lanes[1]:
+            self._find_lanes()
         nodes = _by_id(alive_nodes())
         if nodes.keys() != self._known.keys():
             self._changed(nodes.keys() - self._known.keys(), self._known.keys() - nodes.keys())
             self._known = nodes
+
+    def _find_lanes(self) -> None:
+        """Let as many trials train at a time as the workers have found to train most together."""
+        number, reason = self._broker.lanes()
+        if number == self._lanes[0] and reason is None:
+            return
+        self._lanes = number, reason or ""
+        self.refit()
+        if reason is not None:
+            found = f"{number} trial{'s'[: number > 1]} a worker group: {reason}"
+            self._state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")
+            self._recorder.attach({}, {TAG_LANES: found})
 
     def _leave(self, leaving: Mapping[str, float | None]) -> None:
         """Move the trials on nodes that are about to leave, whose workers may use other nodes only.

@@ -106,7 +106,8 @@ def _written(submission: Submission) -> Path:
 def _cpus_of_trial(submission: Submission, nodes: int) -> int:
     """CPUs of each node for one trial, or for those that share workers."""
     per_trial = reserved_per_trial(submission.config, use_gpu=False)["CPU"]
-    return max(math.ceil(per_trial * submission.config.scaling.trials_per_group / nodes), 1)
+    shared_by = submission.config.scaling.trials_per_group
+    return max(math.ceil(per_trial * (1 if shared_by == "auto" else shared_by) / nodes), 1)
 
 
 def _directives(submission: Submission, slurm: Slurm, cpus: int | None, folder: Path) -> Iterator[str]:

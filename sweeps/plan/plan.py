@@ -17,6 +17,7 @@ from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.plan.lane_choice import with_lanes
 from sweeps.plan.rescaling import rescaled
 from sweeps.plan.scheduler_choice import with_chosen_scheduler
 from sweeps.plan.stage import PlannedStage, planned_stages
@@ -85,6 +86,8 @@ class Plan:
     scheduler_reason: str | None = None
     """Reason for the scheduler that was chosen for ``search.scheduler.kind=auto``; None if it was given, or the first
     trials tell."""
+    alone: str | None = None
+    """Reason why no trials share their workers, though ``scaling.trials_per_group=auto`` was given."""
 
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
@@ -255,6 +258,7 @@ class Plan:
             *tracking_notes(self.config),
             *cluster_notes(self.config),
             *storage_notes(self.config),
+            *([] if self.alone is None else [self.alone]),
             *([] if "warm_start" in vars(self) else warm_start_notes(self.config)),
         ]
 
@@ -313,6 +317,7 @@ def new_plan(
     """Make the plan of a new sweep; see ``make_plan``."""
     check_working_folder()
     composition, reason = with_chosen_scheduler(composition)
+    composition, alone = with_lanes(composition)
     space = check_sweep(composition, approve)
     name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     output_dir = composition.config.output_dir
@@ -329,6 +334,7 @@ def new_plan(
         working_folder=Path.cwd(),
         stages=planned_stages(composition),
         scheduler_reason=reason,
+        alone=alone,
     )
     for each in plan.compositions:
         check_all_targets(each, space, lookup_in(each))

@@ -21,6 +21,8 @@ MAX_RESTARTS = 100
 """Number of times that the broker's process may die: one that dies whenever it starts ends the sweep at last."""
 GROUPS_END_WITHIN_S = 20.0
 """Maximum seconds for worker groups with lanes to end with the sweep; then they end with the broker."""
+ANSWERS_WITHIN_S = 30.0
+"""Maximum seconds for the answer of a broker that lives; a busy machine may be slow."""
 LATE_S = 1.0
 """Maximum seconds to wait for a broker that is late with its answer, before the driver looks at other things."""
 
@@ -67,6 +69,17 @@ class DriverSide:
     def set_groups(self, most: int) -> None:
         """Set the number of worker groups with lanes for which there is room at a time."""
         self._tell("groups", self.actor.set_groups, most)
+
+    def lanes(self) -> tuple[int, str | None]:
+        """See ``SharedSlots.lanes``.
+
+        Raises:
+            RayError: The broker does not answer.
+        """
+        number: int
+        reason: str | None
+        number, reason = ray.get(self.actor.lanes.remote(), timeout=ANSWERS_WITHIN_S)
+        return number, reason
 
     def end_groups(self) -> None:
         """End all worker groups with lanes, which no trial's actor owns."""

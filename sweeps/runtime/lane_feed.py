@@ -17,6 +17,7 @@ import ray
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
+from sweeps.runtime.lane_number import LaneNumber
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.trial_files import START_LINE, log_name
@@ -39,14 +40,16 @@ class _Lane:
 class LaneFeed:
     """The trials of a slot; see ``sweeps_train.lanes.feed.Feed``."""
 
-    def __init__(self, slot: str, broker: Any, num_workers: int, log_folder: str) -> None:
+    def __init__(self, slot: str, broker: Any, num_workers: int, log_folder: str, number: LaneNumber) -> None:
         """
         Args:
             slot: Name of the slot.
             broker: Handle of the broker.
             num_workers: Number of workers of the slot.
             log_folder: Folder of the logs of its workers.
+            number: Number of trials at a time.
         """
+        self._number = number
         self._slot, self._broker, self._num_workers, self._log_folder = slot, broker, num_workers, log_folder
         self._lanes: dict[int, _Lane] = {}
         """Trials in lanes, by the identity of their requests."""
@@ -54,6 +57,8 @@ class LaneFeed:
 
     def has_next(self) -> bool:
         """Whether a trial waits for a lane."""
+        if len(self._lanes) >= self._number.number:
+            return False
         is_known, _ = ray.wait([self._waits], timeout=0)
         return bool(is_known) and bool(ray.get(self._waits))
 
@@ -61,7 +66,8 @@ class LaneFeed:
         """Take at most ``free`` trials. Where no lane trains, wait for one; none is left when the slot is closed."""
         requests: list[TrainingRequest] = []
         while not requests and (self.has_next() if self._lanes else self._wait()):
-            assignments: list[Assignment] = ray.get(self._broker.take_trials.remote(self._slot, free))
+            most = min(free, self._number.number - len(self._lanes))
+            assignments: list[Assignment] = ray.get(self._broker.take_trials.remote(self._slot, most))
             self._waits = self._broker.wait_for_trial.remote(self._slot)
             requests = [request for each in assignments if (request := self._begun(each)) is not None]
         return requests
@@ -99,6 +105,12 @@ class LaneFeed:
             return None
         self._lanes[id(request)] = lane
         return request
+
+    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+        """Tell the broker, if a step shows that another number of lanes trains more."""
+        if self._number.add(lanes, samples, seconds):
+            number = self._number
+            self._broker.set_lanes.remote(number.number, number.reason if number.is_found else None)
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
         """Tell the broker of a trial's end."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+import ray
+
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.lane_feed import LaneFeed
+from sweeps.runtime.lane_number import LaneNumber
 from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
 from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.worker_group_spec import Lanes
@@ -32,7 +35,7 @@ def train_in_lanes(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()
     log_folder = joined(lanes.log_folder, slot)
-    feed = LaneFeed(slot, broker, num_workers, log_folder) if rank == 0 else None
+    feed = LaneFeed(slot, broker, num_workers, log_folder, _number(lanes, broker)) if rank == 0 else None
     try:
         with WorkerLog(rank, num_workers).of_trial(log_folder):
             _train(lanes, feed)
@@ -41,6 +44,14 @@ def train_in_lanes(config: dict[str, Any]) -> None:
         description = redacted_error(describe_exception(error, rank, num_workers))
         ray.get(broker.worker_of_slot_failed.remote(slot, description))
         raise WorkerFailed(description.described) from None  # the error itself may not be picklable
+
+
+def _number(lanes: Lanes, broker: Any) -> LaneNumber:
+    """The number of trials at a time, or the one with which a group begins that is to find it."""
+    if not lanes.is_found_while_training:
+        return LaneNumber(lanes.number, lanes.number, is_found=True)
+    start, reason = ray.get(broker.lanes.remote())
+    return LaneNumber(lanes.number, start, is_found=reason is not None)
 
 
 def _train(lanes: Lanes, feed: LaneFeed | None) -> None:

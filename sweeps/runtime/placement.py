@@ -39,7 +39,9 @@ class Fit:
     cpus_per_gpu: float = 1.0
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
     lanes: int = 1
-    """Trials that one worker group trains at a time."""
+    """Trials that one worker group trains at a time, or the most of them."""
+    finds_lanes: bool = False
+    """Whether their number is found while they train."""
     groups: int = 1
     """Worker groups at a time."""
     is_elastic: bool = False
@@ -81,7 +83,9 @@ class Fit:
         data = f", and {self.data_cpus:g} CPU for its datasets" if self.data_cpus else ""
         least = "at least " if self.is_elastic else ""
         workers = f"{least}1 worker" if self.num_workers == 1 else f"{least}{self.num_workers} workers"
-        if self.lanes > 1:
+        if self.finds_lanes:
+            workers = f"as many trials as train fastest together, up to {self.lanes}, on each group of {workers}"
+        elif self.lanes > 1:
             workers = f"up to {self.lanes} trials on each group of {workers}"
         return f"{workers} of {needs}{data}"
 
@@ -117,7 +121,14 @@ class Workers:
             return False
 
 
-def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool = True) -> Fit:
+def fit(
+    config: SweepConfig,
+    scalings: Sequence[Scaling],
+    nodes: Sequence[Resources],
+    *,
+    all_pools: bool = True,
+    lanes_found: int = 1,
+) -> Fit:
     """Compute how many trials run at a time on these nodes.
 
     Args:
@@ -125,6 +136,7 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
         scalings: Scaling of every kind of trial that the space can make; the largest one counts.
         nodes: Resources of each node.
         all_pools: Whether each pool of the config must have a node; else those without one are left out.
+        lanes_found: Trials that one worker group trains at a time, where their number is found while they train.
 
     Raises:
         DoesNotFit: Not even one trial could ever be placed.
@@ -139,15 +151,21 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
     if data_cpus:
         largest = max(fits, key=_cpus)
         tightest = replace(tightest, concurrent=min(tightest.concurrent, _with_data(largest, data_cpus, nodes)))
-    lanes = config.scaling.trials_per_group
-    at_most = tightest.concurrent * lanes
+    finds_lanes = config.scaling.trials_per_group == "auto"
+    at_most = tightest.concurrent * (lanes_found if finds_lanes else config.scaling.lanes)
     concurrent = min(at_most, config.search.num_trials, config.search.max_concurrent or at_most)
     groups = min(tightest.concurrent, concurrent)
     _check_largest(config, tightest.places)
     at_once = tightest.places if config.scaling.is_elastic else groups * tightest.num_workers
     per_node = min(at_once, max(fits_on(tightest.per_worker, node) for node in nodes))
     return replace(
-        tightest, concurrent=concurrent, lanes=lanes, groups=groups, data_cpus=data_cpus, workers_per_node=per_node
+        tightest,
+        concurrent=concurrent,
+        lanes=config.scaling.lanes,
+        finds_lanes=finds_lanes,
+        groups=groups,
+        data_cpus=data_cpus,
+        workers_per_node=per_node,
     )
 
 

@@ -59,7 +59,8 @@ def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: floa
         cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
     """
     per_worker = reserved_per_worker(config.scaling.placed, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
-    workers = config.scaling.min_workers / config.scaling.trials_per_group
+    shared_by = 1 if config.scaling.trials_per_group == "auto" else config.scaling.trials_per_group
+    workers = config.scaling.min_workers / shared_by
     needs = {name: amount * workers for name, amount in per_worker.items()}
     return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
 

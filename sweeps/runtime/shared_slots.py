@@ -41,6 +41,7 @@ class SharedSlots(ABC):
         self._search_over = asyncio.Event()
         self._idle = IdleSlots(self._slots)
         self._start_group, self._groups_started, self._most_groups = start_group, 0, 1
+        self._lanes: tuple[int, str | None] = 1, None
         self._owners: dict[str, Any] = {}
         self._specs: dict[str, WorkerGroupSpec] = {}
         self._watches: set[asyncio.Task[None]] = set()
@@ -160,6 +161,16 @@ class SharedSlots(ABC):
         if (queue := self._lanes_of(slot)) is not None:
             queue.occupied.discard((event.trial, event.attempt))
         await self.end(event)
+
+    async def lanes(self) -> tuple[int, str | None]:
+        """The number of trials that a group is to train at a time, where it is found while they train; and what was
+        measured, once it is found."""
+        return self._lanes
+
+    async def set_lanes(self, number: int, reason: str | None) -> None:
+        """Set what ``lanes`` returns. Of several groups the first that finds the number tells the others."""
+        if self._lanes[1] is None:
+            self._lanes = number, reason
 
     async def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
         """Note an error of a worker as one of all its trials."""

@@ -170,6 +170,9 @@ class Trial(tune.Trainable):
         self._is_copied = sweep.search.copies_trials
         use_gpu = fit.use_gpu
         reserved = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
+        if fit.finds_lanes:  # what its part of the workers costs depends on it
+            number, _ = ray.get(context.broker.lanes.remote())
+            sweep = replace(sweep, scaling=replace(scaling, trials_per_group=number))
         share = memory_share(
             {"CPU": reserved["CPU"], **scaling.resources_per_worker}, fit.workers_per_node, use_gpu=use_gpu
         )
@@ -187,7 +190,9 @@ class Trial(tune.Trainable):
             spare_processes=sweep.spare_processes,
             cluster_grows=sweep.cluster.address != "local",
             storage_path=context.ray_train_folder,
-            lanes=None if fit.lanes == 1 else Lanes(fit.lanes, context.group_logs, context.shared, share),
+            lanes=None
+            if fit.lanes == 1
+            else Lanes(fit.lanes, fit.finds_lanes, context.group_logs, context.shared, share),
         )
         self._slot.release(spec, reuse=sweep.warm)
         judged = sweep.search.judges_trials and not sweep.search.pauses_trials

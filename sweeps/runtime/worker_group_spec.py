@@ -14,7 +14,9 @@ class Lanes:
     """Several trials at a time on one group."""
 
     number: int
-    """Trials at a time."""
+    """Trials at a time, or the most of them."""
+    is_found_while_training: bool
+    """Whether the number is found while they train."""
     log_folder: str
     """Folder for the logs of all groups with lanes of the sweep."""
     shared: SharedFolder | None

@@ -41,26 +41,22 @@ def check_lanes(config: SweepConfig) -> None:
         ConfigError: They cannot.
     """
     number = config.scaling.trials_per_group
-    if number == 1:
-        return
-    given, alone = f"scaling.trials_per_group={number}", "or use scaling.trials_per_group=1"
-    if not config.warm:
-        raise ConfigError(f"{given}: workers outlive trials; use scaling.isolation=warm, {alone}")
-    if config.scaling.is_elastic:
-        raise ConfigError(f"{given}: the number of workers cannot change; give scaling.num_workers one number, {alone}")
-    if config.scaling.pools:
-        raise ConfigError(f"{given}: does not go with scaling.pools; remove them, {alone}")
-    if config.search.copies_trials:
-        scheduler = f"search.scheduler.kind={config.search.scheduler.kind}"
-        raise ConfigError(f"{given}: {scheduler} copies trials that train on, and the others would wait; {alone[3:]}")
-    if is_remote(config.output_dir):
-        raise ConfigError(f"{given}: output_dir={config.output_dir} must be a folder that all nodes share, {alone}")
-    if (reason := why_alone(config)) is not None:
-        raise ConfigError(f"{given}: {reason}, {alone}")
+    if number != 1 and (reason := why_alone(config)) is not None:
+        raise ConfigError(f"scaling.trials_per_group={number}: {reason}, or use scaling.trials_per_group=1")
 
 
 def why_alone(config: SweepConfig) -> str | None:
     """Say what keeps trials like this one from sharing their workers, and what helps; None if they may."""
+    scheduler = f"search.scheduler.kind={config.search.scheduler.kind}"
+    excluded = {
+        "workers outlive trials; use scaling.isolation=warm": not config.warm,
+        "the number of workers cannot change; give scaling.num_workers one number": config.scaling.is_elastic,
+        "it does not go with scaling.pools; remove them": bool(config.scaling.pools),
+        f"{scheduler} copies trials that train on, and others would wait; use another": config.search.copies_trials,
+        f"output_dir={config.output_dir} must be a folder that all nodes share": is_remote(config.output_dir),
+    }
+    if (reason := next((text for text, holds in excluded.items() if holds), None)) is not None:
+        return reason
     training = config.training()
     key = forbids_sharing([training]) if isinstance(training, TrainingConfig) else "task.kind"
     if key is None:
@@ -73,23 +69,27 @@ def why_alone(config: SweepConfig) -> str | None:
 def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
     """Yield what keeps the trials of a space from sharing their workers with each other, if they are to; one a line."""
     number = composition.config.scaling.trials_per_group
-    if number == 1:
-        return
-    alone = "remove it from the space, or use scaling.trials_per_group=1"
+    if number != 1:
+        for reason in differences(composition, space, lookup):
+            yield (
+                f"{reason}, as they are to with scaling.trials_per_group={number}; remove it from the space, or use "
+                "scaling.trials_per_group=1"
+            )
+
+
+def differences(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
+    """Yield the values of the space with which trials cannot share their workers."""
+    cannot = "trials with different values cannot share their workers"
     for path in space:
         if path.partition(".")[0] == "scaling":
-            yield f"space.{path}: trials share their workers with scaling.trials_per_group={number}; {alone}"
+            yield f"space.{path}: {cannot}"
     own = composition.config.training()
     for point, config in configs_of_trials(composition, space, lookup, ("model", "data", "task", "strategy", "train")):
         training = config.training()
         if not (isinstance(own, TrainingConfig) and isinstance(training, TrainingConfig)):
             return  # which `check_lanes` says
         if (key := forbids_sharing([own, training])) is not None and forbids_sharing([own]) is None:
-            path = max(point, key=lambda each: _common(each, key))
-            yield (
-                f"space.{path}: trials with different values cannot share their workers, as they are to with "
-                f"scaling.trials_per_group={number}; {alone}"
-            )
+            yield f"space.{max(point, key=lambda each: _common(each, key))}: {cannot}"
             return
 
 

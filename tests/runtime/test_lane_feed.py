@@ -16,6 +16,7 @@ from sweeps.runtime import lane_feed, reporter
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_feed import LaneFeed
+from sweeps.runtime.lane_number import MEASURED, SKIPPED, LaneNumber
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
@@ -46,7 +47,7 @@ def begin(broker: Any, folder: Path, *trials: str) -> None:
 
 
 def feed_of(broker: Any) -> LaneFeed:
-    return LaneFeed(SLOT, broker, 2, "/logs/of/the/group")
+    return LaneFeed(SLOT, broker, 2, "/logs/of/the/group", LaneNumber(16, 16, is_found=True))
 
 
 def end(broker: Any, trial: str) -> Ended:
@@ -101,3 +102,23 @@ def test_a_trial_that_cannot_begin_fails_alone(broker: Any, tmp_path: Path) -> N
     assert only.checkpoint_folder == str(tmp_path / "1")
     feed.ended(only, None)
     assert end(broker, "0").error is not None
+
+
+def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, tmp_path: Path) -> None:
+    begin(broker, tmp_path, "0", "1", "2")
+    feed = LaneFeed(SLOT, broker, 2, "/logs/of/the/group", LaneNumber(2))
+    requests = [*feed.next(2)]
+    assert len(requests) == 1
+    assert not feed.has_next()
+    for _ in range(SKIPPED + MEASURED):
+        feed.stepped(1, 2, 1.0)
+    assert LOCAL_RAY.get(broker.lanes.remote()) == (2, None)
+    assert feed.has_next()
+    requests += feed.next(1)
+    assert len(requests) == 2
+    for _ in range(SKIPPED + MEASURED):
+        feed.stepped(2, 4, 2.0)
+    assert LOCAL_RAY.get(broker.lanes.remote()) == (1, "1 trains 2, 2 train 2 samples a second")
+    assert not feed.has_next()
+    for each in requests:
+        feed.ended(each, None)

@@ -30,7 +30,7 @@ SPEC = WorkerGroupSpec(
     spare_processes="never",
     cluster_grows=False,
     storage_path="",
-    lanes=Lanes(2, "", None, 1.0),
+    lanes=Lanes(2, False, "", None, 1.0),
 )
 
 

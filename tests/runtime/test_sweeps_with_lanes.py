@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -156,3 +157,20 @@ def test_an_interrupted_sweep_goes_on_where_its_lanes_were_also_alone(
     assert done.document["counts"]["finished"] == len(POINTS)
     for found, expected in zip(losses(done), alone, strict=True):
         assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path) -> None:
+    tried = ("search=random", "search.default_first=false", "search.num_trials=24", "train.global_batch_size=2")
+    length = ("train.max_steps=48", "train.eval_every=24", "train.log_every=24", "tracking.report=false")
+    done = run(
+        tmp_path, "conf=llm_lora", *tried, *length, "scaling.trials_per_group=auto", "cluster.num_cpus=2", NO_PREFLIGHT
+    )
+    assert done.document["counts"]["finished"] == 24
+    found = done.parent().data.tags["sweeps.trials_per_group"]
+    assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d.]+, 2 train .* samples a second", found)
+    assert f"scaling.trials_per_group=auto: {found}" in done.err
+
+
+def test_trials_that_cannot_share_their_workers_train_alone_where_it_is_left_open(tmp_path: Path) -> None:
+    done = run(tmp_path, "conf=digits", "scaling.trials_per_group=auto", "--dry-run", within_s=100)
+    assert "scaling.trials_per_group=auto is 1: task.kind=image_classification keeps trials from sharing" in done.err

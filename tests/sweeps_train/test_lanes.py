@@ -57,6 +57,9 @@ class Trainings:
         given, self.waiting = self.waiting[:free], self.waiting[free:]
         return given
 
+    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+        pass
+
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
         self.ends.append(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -126,6 +127,7 @@ class SharedLockstep(Lockstep):
         return self._occupants.pop(lane)
 
     def _step(self, lanes: Sequence[Lane]) -> None:
+        began = time.perf_counter()
         failed: dict[Lane, Exception] = {}
         batches: dict[Lane, GlobalBatch] = {}
         for lane in lanes:
@@ -152,6 +154,7 @@ class SharedLockstep(Lockstep):
                     self._end(lane, failed.get(lane, OSError("another worker could not read its batch")))
                 else:
                     self._end_step(lane, batches[lane], loss)
+        self._feed.stepped(len(lanes), sum(each.size for each in batches.values()), time.perf_counter() - began)
 
     def _end_step(self, lane: Lane, batch: GlobalBatch, loss: torch.Tensor) -> None:
         try:

@@ -1,0 +1,57 @@
+"""The number of trials that a worker group trains at a time, where it is to be found while they train."""
+
+from __future__ import annotations
+
+from statistics import median
+
+GAIN = 1.05
+"""Factor by which twice the lanes must train more."""
+SKIPPED, MEASURED = 6, 14
+"""Steps after a change of the number of lanes that do not count, since passes are recorded anew, and that count."""
+
+
+class LaneNumber:
+    """The number of lanes with which a group trains most: it is doubled for as long as that gains."""
+
+    def __init__(self, most: int, start: int = 1, *, is_found: bool = False) -> None:
+        """
+        Args:
+            most: Largest number.
+            start: Number at the beginning.
+            is_found: Whether that is the number, which another group has found.
+        """
+        self.number, self.is_found = min(start, most), is_found or most == 1
+        self._most = most
+        self._rates: dict[int, float] = {}
+        self._measured: list[float] = []
+
+    def add(self, lanes: int, samples: int, seconds: float) -> bool:
+        """Take a step of the group; returns whether the number has changed or is found now.
+
+        Args:
+            lanes: Number of lanes that made it.
+            samples: Samples of all of them.
+            seconds: How long it took.
+        """
+        if self.is_found or lanes != self.number:
+            self._measured.clear()
+            return False
+        self._measured.append(samples / seconds)
+        if len(self._measured) < SKIPPED + MEASURED:
+            return False
+        rate = self._rates[lanes] = median(self._measured[SKIPPED:])
+        self._measured.clear()
+        before = max((each for each in self._rates if each < lanes), default=None)
+        if before is not None and rate < GAIN * self._rates[before]:
+            self.number, self.is_found = before, True
+        elif lanes == self._most:
+            self.is_found = True
+        else:
+            self.number = min(2 * lanes, self._most)
+        return True
+
+    @property
+    def reason(self) -> str:
+        """Measured rates in words: ``1 trains 100, 2 train 180 samples a second``."""
+        parts = [f"{lanes} train{'s'[lanes > 1 :]} {rate:.3g}" for lanes, rate in self._rates.items()]
+        return f"{', '.join(parts)} samples a second"
