@@ -114,59 +114,53 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot = SlotHolder(context.broker) if context.fit.lanes == 1 else LaneHolder(context.broker)
-        self._trial, self._is_elastic, self._has_failed = "", False, False
-        self._begin_or_fail(config)
+        self._trial, self._is_elastic, self._is_copied, self._has_failed = "", False, False, False
+        self._take(config)
 
-    def _begin_or_fail(self, config: dict[str, Any]) -> None:
-        """Begin a trial, and keep an error for ``step()``: Tune retries a trial that fails there, and none that fails
-        before."""
+    def _take(self, config: dict[str, Any]) -> None:
+        """Note a trial, which begins with its first step: Tune may give a trial to two actors, of which one is asked to
+        train, and it retries a trial that fails in a step, and none that fails before."""
         if self._has_failed:  # the next attempt, which gets new workers
             self._slot.close()
-        self._failure: str | None = None
-        self._has_failed = False
+        self._config, self._has_begun, self._has_failed = config, False, False
+        self._previous, self._trial = self._trial, config[TRIAL]
+        origin: Origin | None = config.get(ORIGIN)
+        self._num_exploits = origin.num_exploits if origin is not None else 0
         self._largest_micro_batch: int | None = None
         self._last: dict[str, Any] = {}
         self._returned_step = 0
-        try:
-            self._begin(config)
-        except Exception as error:  # noqa: BLE001 - any error is this trial's failure
-            self._failure = f"{type(error).__name__}: {error}"
 
-    def _begin(self, config: dict[str, Any], lost: Ended | None = None) -> None:
-        """Begin a trial, and once more whenever the broker's process dies meanwhile.
+    def _begin(self, lost: Ended | None = None) -> None:
+        """Begin the trial, and once more whenever the broker's process dies meanwhile.
 
         Args:
-            config: Tune's config of the trial.
             lost: See ``Broker.begin``.
         """
         while True:
             try:
-                self._give_to_slot(config, lost)
+                self._give_to_slot(lost)
             except ray.exceptions.ActorUnavailableError:
                 self._slot.close()
             else:
                 return
 
-    def _give_to_slot(self, config: dict[str, Any], lost: Ended | None) -> None:
+    def _give_to_slot(self, lost: Ended | None) -> None:
         """Give the trial to the slot of the trial before, if that is warm and fits, or to a new one."""
-        context = self._context
-        self._config = config
-        previous, self._trial = self._trial, config[TRIAL]
+        context, config = self._context, self._config
         pool: str | None = config.get(POOL)
         sweep = context.composition.trial(config[PARAMETERS]).in_pool(pool)
         if config.get(MAY_PAUSE) is False:
             sweep = sweep.without_pauses()
         self._is_elastic = sweep.scaling.is_elastic
         if self._is_elastic:
-            sweep = self._with_workers(sweep, previous)
+            sweep = self._with_workers(sweep, self._previous)
         scaling, fit = sweep.scaling.placed, context.fit.of(pool)
         self._metric = sweep.search.metrics[0]
         self._needed = {name: f"search.limits={name}" for name in sweep.search.limits}
         self._needed |= {name: f"search.metric={name}" for name in sweep.search.metrics}
         self._eval_every = sweep.loop.eval_every if sweep.loop is not None else 1  # users' own training counts reports
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
-        origin: Origin | None = config.get(ORIGIN)
-        self._num_exploits = origin.num_exploits if origin is not None else 0
+        self._previous = self._trial
         self._is_copied = sweep.search.copies_trials
         use_gpu = fit.use_gpu
         reserved = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
@@ -214,7 +208,7 @@ class Trial(tune.Trainable):
                 log_folder=logs_location(context.uri or context.folder, self._trial),
                 hourly=_hourly(sweep, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu),
                 evaluation=self._evaluation_place(sweep),
-                origin=origin,
+                origin=config.get(ORIGIN),
                 largest_micro_batch=self._largest_micro_batch,
                 waits_for_decision=sweep.search.pauses_trials,
                 last_delivered=_last_delivered(begun, config, pauses=sweep.search.pauses_trials),
@@ -257,8 +251,12 @@ class Trial(tune.Trainable):
             raise
 
     def _step(self) -> dict[str, Any]:
-        if self._failure is not None:
-            raise TrialFailed(self._failure)
+        if not self._has_begun:
+            try:
+                self._begin()
+            except Exception as error:  # any error is this trial's failure
+                raise TrialFailed(f"{type(error).__name__}: {error}") from error
+            self._has_begun = True
         event = self._next_report()
         while self._is_no_news(event) or self._begins_again(event):
             event = self._next_report()
@@ -313,7 +311,7 @@ class Trial(tune.Trainable):
             return False
         self._returned_step = max(self._returned_step, self._last.get(STEP, 0))
         self._slot.close()
-        self._begin(self._config, event if event.moved == BROKER_DIED else None)
+        self._begin(event if event.moved == BROKER_DIED else None)
         return True
 
     def _halves(self, end: Ended) -> bool:
@@ -354,7 +352,7 @@ class Trial(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial in the same actor."""
-        self._begin_or_fail(new_config)
+        self._take(new_config)
         return True
 
     def cleanup(self) -> None:

@@ -54,13 +54,13 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[An
     broker = answering(nodes_to_avoid=(), begin=Begun(1, None))
     found: list[Any] = []
     trial: Any = object.__new__(Trial)
-    trial._failure, trial._has_failed = None, False
     trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
     trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=lambda *each: found.append(each))
-    trial._largest_micro_batch, trial._trial, trial._is_elastic = None, "", False
-    trial._last, trial._returned_step = {}, 0
+    trial._trial, trial._is_elastic, trial._has_failed = "", False, False
     monkeypatch.setattr(trainable, "ray", SimpleNamespace(get=lambda answer: answer))
-    trial._begin({TRIAL: "0000", PARAMETERS: {}})
+    trial._take({TRIAL: "0000", PARAMETERS: {}})
+    trial._begin()
+    trial._has_begun = True
     return trial, found
 
 
@@ -115,7 +115,9 @@ def test_a_trial_that_goes_on_may_first_report_what_it_does_not_measure_each_tim
 ) -> None:
     trial, _ = begun
     trial._context = replace(trial._context, broker=answering(nodes_to_avoid=(), begin=Begun(2, 10)))
-    trial._begin({TRIAL: "0000", PARAMETERS: {}})
+    trial._take({TRIAL: "0000", PARAMETERS: {}})
+    trial._begin()
+    trial._has_begun = True
     trial._next_report = lambda: Report("0000", 2, 20, {"eval/accuracy": 0.6}, 0)
     assert trial.step()["step"] == 20
 

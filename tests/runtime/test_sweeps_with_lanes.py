@@ -169,8 +169,3 @@ def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path
     found = done.parent().data.tags["sweeps.trials_per_group"]
     assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d.]+, 2 train .* samples a second", found)
     assert f"scaling.trials_per_group=auto: {found}" in done.err
-
-
-def test_trials_that_cannot_share_their_workers_train_alone_where_it_is_left_open(tmp_path: Path) -> None:
-    done = run(tmp_path, "conf=digits", "scaling.trials_per_group=auto", "--dry-run", within_s=100)
-    assert "scaling.trials_per_group=auto is 1: task.kind=image_classification keeps trials from sharing" in done.err
