@@ -106,7 +106,7 @@ class Trainings:
         given, self._waiting = self._waiting[:free], []
         return given
 
-    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         pass
 
     def ended(self, request: Any, error: Exception | None) -> None:

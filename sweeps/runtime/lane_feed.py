@@ -106,9 +106,9 @@ class LaneFeed:
         self._lanes[id(request)] = lane
         return request
 
-    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         """Tell the broker, if a step shows that another number of lanes trains more."""
-        if self._number.add(lanes, samples, seconds):
+        if self._number.add(lanes, tokens, seconds):
             number = self._number
             self._broker.set_lanes.remote(number.number, number.reason if number.is_found else None)
 

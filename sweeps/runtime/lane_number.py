@@ -25,18 +25,18 @@ class LaneNumber:
         self._rates: dict[int, float] = {}
         self._measured: list[float] = []
 
-    def add(self, lanes: int, samples: int, seconds: float) -> bool:
+    def add(self, lanes: int, tokens: int, seconds: float) -> bool:
         """Take a step of the group; returns whether the number has changed or is found now.
 
         Args:
             lanes: Number of lanes that made it.
-            samples: Samples of all of them.
+            tokens: Tokens of all of them.
             seconds: How long it took.
         """
         if self.is_found or lanes != self.number:
             self._measured.clear()
             return False
-        self._measured.append(samples / seconds)
+        self._measured.append(tokens / seconds)
         if len(self._measured) < SKIPPED + MEASURED:
             return False
         rate = self._rates[lanes] = median(self._measured[SKIPPED:])
@@ -52,6 +52,6 @@ class LaneNumber:
 
     @property
     def reason(self) -> str:
-        """Measured rates in words: ``1 trains 100, 2 train 180 samples a second``."""
-        parts = [f"{lanes} train{'s'[lanes > 1 :]} {rate:.3g}" for lanes, rate in self._rates.items()]
-        return f"{', '.join(parts)} samples a second"
+        """Measured rates in words: ``1 trains 100; 2 train 180 tokens a second``."""
+        parts = [f"{lanes} train{'s'[lanes > 1 :]} {rate:,.0f}" for lanes, rate in self._rates.items()]
+        return f"{'; '.join(parts)} tokens a second"

@@ -118,7 +118,7 @@ def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, t
     assert len(requests) == 2
     for _ in range(SKIPPED + MEASURED):
         feed.stepped(2, 4, 2.0)
-    assert LOCAL_RAY.get(broker.lanes.remote()) == (1, "1 trains 2, 2 train 2 samples a second")
+    assert LOCAL_RAY.get(broker.lanes.remote()) == (1, "1 trains 2; 2 train 2 tokens a second")
     assert not feed.has_next()
     for each in requests:
         feed.ended(each, None)

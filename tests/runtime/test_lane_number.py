@@ -10,7 +10,7 @@ from sweeps.runtime.lane_number import MEASURED, SKIPPED, LaneNumber
 
 
 def found(most: int, seconds: Callable[[int], float]) -> LaneNumber:
-    """Let a group train that has always enough trials, of two samples a step."""
+    """Let a group train that has always enough trials, of two tokens a step."""
     number = LaneNumber(most)
     for _ in range(1000):
         number.add(number.number, 2 * number.number, seconds(number.number))
@@ -49,7 +49,7 @@ def test_steps_of_fewer_lanes_and_those_that_record_passes_do_not_count() -> Non
         assert not number.is_found
         number.add(2, 4, 100.0 if step < SKIPPED else 1.0)
     assert (number.number, number.is_found) == (2, True)
-    assert number.reason == "1 trains 2, 2 train 4 samples a second"
+    assert number.reason == "1 trains 2; 2 train 4 tokens a second"
 
 
 def test_what_another_group_has_found_is_not_measured_again() -> None:

@@ -167,5 +167,5 @@ def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path
     )
     assert done.document["counts"]["finished"] == 24
     found = done.parent().data.tags["sweeps.trials_per_group"]
-    assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d.]+, 2 train .* samples a second", found)
+    assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d,]+; 2 train .* tokens a second", found)
     assert f"scaling.trials_per_group=auto: {found}" in done.err

@@ -57,7 +57,7 @@ class Trainings:
         given, self.waiting = self.waiting[:free], self.waiting[free:]
         return given
 
-    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         pass
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:

@@ -21,12 +21,12 @@ class Feed(Protocol):
     def next(self, free: int) -> Sequence[TrainingRequest]:
         """Return at most ``free`` trainings. Where no lane trains, this waits for one; none then ends the group."""
 
-    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         """Take notice of a step.
 
         Args:
             lanes: Number of trainings that made it.
-            samples: Samples of all of them.
+            tokens: Tokens of all of them.
             seconds: How long it took.
         """
 
@@ -71,10 +71,10 @@ class FeedOfAll:
             self.ended(request, ValueError(f"{key}: this training cannot share its workers with others"))
         return key is None
 
-    def stepped(self, lanes: int, samples: int, seconds: float) -> None:
+    def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         """Tell rank 0's feed of a step."""
         if self._feed is not None:
-            self._feed.stepped(lanes, samples, seconds)
+            self._feed.stepped(lanes, tokens, seconds)
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
         """Tell rank 0's feed of a training's end."""
