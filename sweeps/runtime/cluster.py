@@ -91,8 +91,10 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
     try:
         yield Connection(alive_nodes(), answering_dashboard(getattr(context, "dashboard_url", None)))
     finally:
-        own.kill()
+        if own.ended() is not None:
+            own.kill()  # Ray would wait for answers that never come
         ray.shutdown()
+        own.kill_agents()
 
 
 def _started_here(start: Callable[[], Any]) -> Any:
@@ -114,8 +116,11 @@ def _started_here(start: Callable[[], Any]) -> Any:
         try:
             with lean_head_node(START_SCRIPT) if lean else contextlib.nullcontext():
                 return start()
-        except Exception as error:  # noqa: BLE001 - Ray raises several, some of them plain `Exception`
+        except BaseException as error:  # Ray raises several, some of them plain `Exception`; or a signal came
+            OwnCluster().kill()
             ray.shutdown()
+            if not isinstance(error, Exception):
+                raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             failure = "; ".join(dict.fromkeys((lines[0], lines[-1])))  # Ray puts the cause at the end
             if "AF_UNIX path length" in failure:
