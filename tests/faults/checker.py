@@ -57,15 +57,13 @@ class Measured:
     """Values of a trial in its report logs."""
 
     points: Points
-    damaged: float = 0
-    """Number of lines that are damaged or lost: one value each may be missing."""
+    damaged: int = 0
+    """Number of lines that are damaged: one value each may be missing."""
     lineages: int = 0
     """How often it has taken over another trial's state."""
 
 
-def check(
-    folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int], lost_lines: float = 0
-) -> Verdict:
+def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int]) -> Verdict:
     """Check a sweep that has ended.
 
     Args:
@@ -75,7 +73,6 @@ def check(
         uri: MLflow's address.
         trials: Number of trials that it must have.
         steps: Steps at which a finished trial has reported.
-        lost_lines: Largest number of lines that each report log may miss, as when its disk has broken down.
     """
     verdict = Verdict()
     document = _shown(folder, sweep, uri)
@@ -88,7 +85,7 @@ def check(
         verdict.wrong += [f"{source} has a trial {name}" for name in found if name not in names]
     for name in names:
         if name in shown and name in recorded and name in studied:
-            measured = _measured(folder / "outputs" / sweep / "trials" / name, lost_lines)
+            measured = _measured(folder / "outputs" / sweep / "trials" / name)
             _check_trial(name, verdict, shown[name], recorded[name], studied[name], measured, steps)
     _check_whole(document, recorded, verdict)
     return verdict
@@ -200,9 +197,9 @@ def _in_study(file: Path, sweep: str) -> dict[str, optuna.trial.FrozenTrial]:
     }
 
 
-def _measured(folder: Path, lost_lines: float) -> Measured:
+def _measured(folder: Path) -> Measured:
     """Values that a trial's workers have written down themselves: those that were first at a step of each lineage."""
-    found = Measured({}, lost_lines)
+    found = Measured({})
     for place in [folder, *folder.glob("lineage-*")]:
         first: dict[int, float] = {}
         file = place / "reports.jsonl"
