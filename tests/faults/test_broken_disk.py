@@ -1,4 +1,4 @@
-"""What a worker has reported outlives the disk's breakdown at the next moment."""
+"""A broken disk loses nothing that a worker has reported before."""
 
 from __future__ import annotations
 
