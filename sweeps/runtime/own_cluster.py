@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 
 import psutil
 
@@ -17,9 +18,12 @@ SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
 class OwnCluster:
     """Ray's processes that this one has started."""
 
-    def __init__(self) -> None:
-        children = psutil.Process().children()
-        self._processes = {each.name(): each for each in children if each.name() in NAMES}
+    def __init__(self, others: Collection[psutil.Process] = ()) -> None:
+        """
+        Args:
+            others: Processes of clusters that this one had started before, which are left alone.
+        """
+        self._processes = {each.name(): each for each in cluster_processes() if each not in others}
         node = self._processes.get("raylet")
         self._agents = [] if node is None else [each for each in _descendants(node) if _is_agent(each)]
         """Processes that Ray's node has started first. They outlive it where Ray's server does not answer them."""
@@ -45,6 +49,11 @@ class OwnCluster:
     def kill_agents(self) -> None:
         """Kill the agents that are left after Ray has ended."""
         _kill(self._agents)
+
+
+def cluster_processes() -> list[psutil.Process]:
+    """Ray's servers and nodes among the processes that this one has started."""
+    return [each for each in psutil.Process().children() if _runs(each) and each.name() in NAMES]
 
 
 def _runs(process: psutil.Process) -> bool:
