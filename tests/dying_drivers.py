@@ -16,7 +16,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import COMPLETED, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, LINEAGE, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
@@ -24,6 +24,8 @@ from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.pbt import Exploit
 from sweeps.space.distributions import Space
+from sweeps_train.checkpoint_metrics import read_metrics
+from sweeps_train.integrity import SEAL_FILE, with_checksum_of
 
 SPACE = Space(
     {
@@ -69,7 +71,7 @@ class Disk:
 
 class Worker:
     """Trains a trial from its newest checkpoint: each step changes a state and reports a loss. Like a real worker it
-    repeats the report of the checkpoint that it starts from."""
+    repeats the report of the checkpoint that it starts from, unless that is another trial's."""
 
     def __init__(self, config: dict[str, Any], trials: Path, length: int, known: int):
         self._config, self._length = config, length
@@ -78,27 +80,34 @@ class Worker:
         self._folder = checkpoint_folder(trials, config[TRIAL], self.num_exploits)
         found = sorted(self._folder.glob("step-*"))
         self.step = int(found[-1].name.removeprefix("step-")) if found else 0
-        self._metrics = json.loads((found[-1] / "metrics.json").read_text()) if found else {"state": 0.0}
-        self.repeats = self.step > known
+        self._state = float((found[-1] / "state").read_text()) if found else 0.0
+        self._metrics = (read_metrics(found[-1]) if found else None) or {}
+        self.repeats = self.step > known and bool(self._metrics)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self._folder / f"step-{self.step:08d}"
 
     def report(self) -> dict[str, Any]:
         if not self.repeats:
             self._train()
         self.repeats = False
         done = self.step == self._length
-        progress = {"steps": self.step, STEP: self.step, "training_iteration": self.step}
+        progress = {"steps": self.step, STEP: self.step, "training_iteration": self.step, LINEAGE: self.num_exploits}
         return {**self._metrics, **progress, COMPLETED: done, "done": done}
 
     def _train(self) -> None:
         self.step += 1
         chance = random.Random(f"{self._config[TRIAL]}/{self.num_exploits}/{self.step}")
         point = self._config[PARAMETERS]
-        state = self._metrics["state"] + point["lr"] * (1 - point["decay"]) + chance.gauss(0, 0.2)
-        loss = round(1 / (1 + abs(state)), 2)  # so that ties occur
-        self._metrics = {"state": state, "loss": loss}
-        checkpoint = self._folder / f"step-{self.step:08d}"
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        (checkpoint / "metrics.json").write_text(json.dumps(self._metrics))
+        self._state += point["lr"] * (1 - point["decay"]) + chance.gauss(0, 0.2)
+        self._metrics = {"loss": round(1 / (1 + abs(self._state)), 2)}  # so that ties occur
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        (self.checkpoint / "metrics.json").write_text(json.dumps(self._metrics))
+        (self.checkpoint / "state").write_text(repr(self._state))
+        # As `seal` does, which would wait for the disk.
+        metrics = (self.checkpoint / "metrics.json").read_bytes()
+        (self.checkpoint / SEAL_FILE).write_bytes(with_checksum_of(b"{}", "metrics.json", metrics))
 
 
 class SimulatedTrial(Trial):

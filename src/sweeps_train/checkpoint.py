@@ -5,12 +5,10 @@ A checkpoint is written under a temporary name and renamed when it is complete.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
 import shutil
-import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sweeps_train.atomic_write import UNFINISHED, atomic_write, unfinished
+from sweeps_train.atomic_write import UNFINISHED, unfinished
+from sweeps_train.checkpoint_metrics import METRICS_FILE, read_metrics
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
-from sweeps_train.integrity import find_damage, finish, quarantine, read_sealed
+from sweeps_train.integrity import find_damage, finish, quarantine
 from sweeps_train.progress import Progress
 from sweeps_train.tensor_file import write
 from sweeps_train.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
@@ -32,12 +31,6 @@ if TYPE_CHECKING:
 
 TRAINING_FILE = "training.json"
 """The ``TrainingConfig``."""
-METRICS_FILE = "metrics.json"
-"""Metrics that were reported at this step; null if none were, between two evaluations."""
-EVALUATION_FILE = "evaluation.json"
-"""Metrics of a checkpoint that was evaluated after it was sealed."""
-CHECKSUM = "crc32"
-"""Key of that file with the CRC-32 of the metrics."""
 FILES = "files"
 """Folder with exactly the files that a user's own function has saved."""
 
@@ -175,34 +168,6 @@ def write_training_config(folder: Path, config: TrainingConfig) -> None:
     write_json(folder / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
 
 
-def read_metrics(path: Path) -> dict[str, float] | None:
-    """Metrics that were reported at a checkpoint's step; None if none were, or if they are damaged."""
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        return _read_evaluation(path / EVALUATION_FILE)
-    with contextlib.suppress(ValueError):
-        metrics: dict[str, float] | None = json.loads(read_sealed(path, METRICS_FILE))
-        return metrics
-    return None
-
-
-def write_evaluation(path: Path, metrics: dict[str, float]) -> None:
-    """Write the metrics of a sealed checkpoint into it, whole or not at all."""
-    with atomic_write(path / EVALUATION_FILE) as file:
-        write_json(file, metrics | {CHECKSUM: zlib.crc32(json.dumps(metrics).encode())})
-
-
-def _read_evaluation(file: Path) -> dict[str, float]:
-    """
-    Raises:
-        ValueError: It is not what was written.
-    """
-    metrics: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
-    checksum = metrics.pop(CHECKSUM, None)  # none in those of earlier releases
-    if checksum not in (None, zlib.crc32(json.dumps(metrics).encode())):
-        raise ValueError(f"{file} is not what was written")
-    return metrics
-
-
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
     """Find the newest undamaged checkpoint; damaged ones are renamed.
 
@@ -266,7 +231,7 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
     best, best_value = None, math.inf
     for path in complete_checkpoints(Path(root)):
         metrics = read_metrics(path)
-        if metrics is not None:
+        if metrics:
             value = metrics[metric] if mode == "min" else -metrics[metric]
             if value < best_value:  # never true of NaN
                 best, best_value = path, value

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from sweeps_train.batch_scaling import scale_global_batch
-from sweeps_train.checkpoint import load_checkpoint, read_metrics
+from sweeps_train.checkpoint import load_checkpoint
+from sweeps_train.checkpoint_metrics import read_metrics
 from sweeps_train.config import check_batch_split
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.corruption_check import CorruptionCheck
@@ -163,15 +164,15 @@ class Lane:
 
     def repeat_last_report(self) -> Exchange[Stop]:
         """Report the checkpoint from which this training continues, since the process may have died between saving and
-        reporting it."""
+        reporting it. One that another training has reported is not its own."""
         if self.resumed_from is None:
             return Stop.NO
         if self.pending is not None:
             self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
         metrics = read_metrics(self.resumed_from)
-        if metrics is None and self.is_done and self.evaluates:
+        if not metrics and self.is_done and self.evaluates:
             metrics, _ = self.evaluate()  # stopped between two evaluations, and now shortened to that step
-        return Stop.NO if metrics is None else (yield from self._report(metrics, str(self.resumed_from)))
+        return (yield from self._report(metrics, str(self.resumed_from))) if metrics else Stop.NO
 
     def begin_step(self) -> GlobalBatch:
         """Read the batch of the next optimizer step, and set its learning rate."""

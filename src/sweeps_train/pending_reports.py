@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sweeps_train.checkpoint import (
-    complete_checkpoints,
-    read_metrics,
-    remove_superseded,
-    write_evaluation,
-)
+from sweeps_train.checkpoint import complete_checkpoints, remove_superseded
+from sweeps_train.checkpoint_metrics import read_metrics, write_evaluation
 from sweeps_train.config import Checkpoint
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Reporter, Stop

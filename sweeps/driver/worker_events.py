@@ -28,6 +28,7 @@ from sweeps.wording import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sweeps.config.objectives import Values
     from sweeps.search.schedulers.pbt import Exploit
     from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.recorder import Recorder
@@ -224,12 +225,12 @@ class WorkerEvents:
             return
         status.lost_after = None  # workers post first what was lost
         competes = isinstance(event, Report) and event.competes
-        self._take_log(status, event, competes=competes)
+        values = self._take_log(status, event, competes=competes)
         if isinstance(event, Report) and competes:
-            self._take_report(status, event)
+            self._take_report(status, event, values)
 
-    def _take_log(self, status: TrialStatus, event: Log, *, competes: bool) -> None:
-        self._record_log(event, competes=competes)
+    def _take_log(self, status: TrialStatus, event: Log, *, competes: bool) -> Values | None:
+        values = self._record_log(event, competes=competes)
         if self._state.memory is not None and status.stage is None:  # a stage's trials may need less
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
             self._state.memory.observe_limits(event.metrics)
@@ -241,15 +242,15 @@ class WorkerEvents:
             now = event.timestamp_ms / 1000
             status.train_s += now - status.training_since
             status.training_since = now
+        return values
 
-    def _record_log(self, event: Log, *, competes: bool) -> None:
+    def _record_log(self, event: Log, *, competes: bool) -> Values | None:
         metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
-        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms, competes=competes)
+        return self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms, competes=competes)
 
-    def _take_report(self, status: TrialStatus, report: Report) -> None:
+    def _take_report(self, status: TrialStatus, report: Report, values: Values | None) -> None:
         self._state.ledger.of(report.trial).report(report)
         objectives = self._state.objectives
-        values = objectives.values(report.metrics)
         status.violation = status.violation or objectives.violation(report.metrics)
         if values is not None:
             if objectives.improves(values, status.values):

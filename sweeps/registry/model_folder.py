@@ -18,9 +18,7 @@ from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
 from sweeps.registry.names import check_folder
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps_train.checkpoint import (
-    EVALUATION_FILE,
     FILES,
-    METRICS_FILE,
     TRAINING_FILE,
     load_model,
     make_readable,
@@ -28,6 +26,7 @@ from sweeps_train.checkpoint import (
     write_json,
     write_training_config,
 )
+from sweeps_train.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE
 from sweeps_train.config import CausalLM, TrainingConfig
 from sweeps_train.integrity import SEAL_FILE
 from sweeps_train.training_state import STATE_FILES

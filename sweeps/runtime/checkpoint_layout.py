@@ -22,8 +22,9 @@ from typing import TypeAlias, overload
 from sweeps.files import replacing
 from sweeps.storage import committed_folder
 from sweeps.storage.object_store import ObjectStore
+from sweeps_train.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE, OF_ANOTHER_TRAINING, read_metrics
 from sweeps_train.config.command import PROGRAM_FOLDER
-from sweeps_train.integrity import SEAL_FILE, read_sealed
+from sweeps_train.integrity import SEAL_FILE, replace_sealed
 
 Folder: TypeAlias = Path | ObjectStore
 """A folder that all nodes share, or one in an object store."""
@@ -32,8 +33,6 @@ PINNED = "pinned"
 PROGRAM = PROGRAM_FOLDER
 """Folder of the files of a trial's program, beside its checkpoints."""
 LINEAGE = "lineage-"
-METRICS_FILE = "metrics.json"
-"""Metrics that were reported at a checkpoint's step."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,8 @@ def is_pinned(trials: Folder, origin: Origin) -> bool:
 def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str) -> None:
     """Give another trial's pinned checkpoint to a trial, and remove the trial's own ones except the best and newest.
 
-    No worker may be saving there.
+    It comes without the metrics that the other trial has reported: they are not the trial's own. No worker may be
+    saving there.
 
     Args:
         trials: Folder of all trials.
@@ -124,7 +124,8 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
     """
     folder = checkpoint_folder(trials, trial, origin.num_exploits)
     _remove(folder)  # left by an earlier session
-    _copy(_checkpoint(trials / origin.trial / PINNED, origin.step), _checkpoint(folder, origin.step))
+    pinned = _checkpoint(trials / origin.trial / PINNED, origin.step)
+    _copy(pinned, _checkpoint(folder, origin.step), metrics=OF_ANOTHER_TRAINING)
     before = [
         checkpoint
         for each in range(origin.num_exploits)
@@ -175,24 +176,33 @@ def _remove(folder: Folder) -> None:
 def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
     """The metric at a checkpoint, negated if larger is better; None if it has none, or that is no number or damaged."""
     metrics: dict[str, float] | None = None
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        if isinstance(checkpoint, Path):
-            metrics = json.loads(read_sealed(checkpoint, METRICS_FILE))
-        else:
+    if isinstance(checkpoint, Path):
+        metrics = read_metrics(checkpoint)
+    else:
+        with contextlib.suppress(ValueError):
             metrics = json.loads(checkpoint.read(METRICS_FILE) or b"null")
     value = (metrics or {}).get(metric, math.nan)
     return None if math.isnan(value) else value if mode == "min" else -value
 
 
-def _copy(source: Folder, target: Folder) -> None:
-    """Give a checkpoint a further name, completely or not at all."""
+def _copy(source: Folder, target: Folder, *, metrics: bytes | None = None) -> None:
+    """Give a checkpoint a further name, completely or not at all.
+
+    Args:
+        source: The checkpoint.
+        target: Its further name.
+        metrics: Content of its ``METRICS_FILE`` there; default: the same.
+    """
     if isinstance(source, ObjectStore) and isinstance(target, ObjectStore):
-        committed_folder.copy(source, target)
+        committed_folder.copy(source, target, {} if metrics is None else {METRICS_FILE: metrics})
         return
     assert isinstance(source, Path)
     assert isinstance(target, Path)
     with replacing(target) as unfinished:
         shutil.copytree(source, unfinished, copy_function=_link_file)
+        if metrics is not None:
+            (unfinished / EVALUATION_FILE).unlink(missing_ok=True)
+            replace_sealed(unfinished, METRICS_FILE, metrics)
 
 
 def _link_file(source: str, target: str) -> None:

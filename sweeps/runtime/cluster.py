@@ -18,7 +18,7 @@ from sweeps.config import SweepConfig
 from sweeps.errors import UserError
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.node_resources import label
-from sweeps.runtime.own_cluster import OwnCluster
+from sweeps.runtime.own_cluster import OwnCluster, cluster_processes
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new
@@ -56,7 +56,7 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
 
     from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
 
-    cluster = config.cluster
+    cluster, others = config.cluster, cluster_processes()
     local = cluster.address == "local"
     environment = _process_environment()
     runtime_env: dict[str, Any] = {"env_vars": environment}
@@ -87,12 +87,14 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
             f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
             "start one with `ray start --head`, or use cluster.address=local"
         ) from None
-    own = OwnCluster()
+    own = OwnCluster(others)
     try:
         yield Connection(alive_nodes(), answering_dashboard(getattr(context, "dashboard_url", None)))
     finally:
-        own.kill()
+        if own.ended() is not None:
+            own.kill()  # Ray would wait for answers that never come
         ray.shutdown()
+        own.kill_agents()
 
 
 def _started_here(start: Callable[[], Any]) -> Any:
@@ -108,14 +110,17 @@ def _started_here(start: Callable[[], Any]) -> Any:
     from sweeps.compat.ray_core import forget_token
     from sweeps.compat.ray_head_node import lean_head_node
 
-    failure = ""
+    failure, others = "", cluster_processes()
     for lean in (True, False):
         forget_token()
         try:
             with lean_head_node(START_SCRIPT) if lean else contextlib.nullcontext():
                 return start()
-        except Exception as error:  # noqa: BLE001 - Ray raises several, some of them plain `Exception`
+        except BaseException as error:  # Ray raises several, some of them plain `Exception`; or a signal came
+            OwnCluster(others).kill()
             ray.shutdown()
+            if not isinstance(error, Exception):
+                raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             failure = "; ".join(dict.fromkeys((lines[0], lines[-1])))  # Ray puts the cause at the end
             if "AF_UNIX path length" in failure:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 
 import psutil
 
 NAMES = ("gcs_server", "raylet")
 """Processes without which there is no cluster."""
+TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Titles of the agents of Ray's node."""
+SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
+"""Their scripts."""
 
 
 class OwnCluster:
     """Ray's processes that this one has started."""
 
-    def __init__(self) -> None:
-        children = psutil.Process().children()
-        self._processes = {each.name(): each for each in children if each.name() in NAMES}
+    def __init__(self, others: Collection[psutil.Process] = ()) -> None:
+        """
+        Args:
+            others: Processes of clusters that this one had started before, which are left alone.
+        """
+        self._processes = {each.name(): each for each in cluster_processes() if each not in others}
+        node = self._processes.get("raylet")
+        self._agents = [] if node is None else [each for each in _descendants(node) if _is_agent(each)]
+        """Processes that Ray's node has started first. They outlive it where Ray's server does not answer them."""
 
     @property
     def is_empty(self) -> bool:
@@ -27,14 +38,22 @@ class OwnCluster:
         return next((name for name, each in self._processes.items() if not _runs(each)), None)
 
     def kill(self) -> None:
-        """Kill what is left of it, if one of its processes has ended: Ray would wait for answers that never come."""
-        if self.ended() is None:
-            return
-        left = [each for process in self._processes.values() for each in _family(process)]
-        for each in left:
+        """Kill what is left of it."""
+        for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
+                process.suspend()  # it starts no further ones
+        _kill([*(each for process in self._processes.values() for each in _descendants(process)), *self._agents])
+        _kill([*self._processes.values()])
         psutil.wait_procs(self._processes.values(), timeout=3)
+
+    def kill_agents(self) -> None:
+        """Kill the agents that are left after Ray has ended."""
+        _kill(self._agents)
+
+
+def cluster_processes() -> list[psutil.Process]:
+    """Ray's servers and nodes among the processes that this one has started."""
+    return [each for each in psutil.Process().children() if _runs(each) and each.name() in NAMES]
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -43,7 +62,20 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
-def _family(process: psutil.Process) -> list[psutil.Process]:
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [*process.children(recursive=True), process]
+        return process.children(recursive=True)
     return []
+
+
+def _is_agent(process: psutil.Process) -> bool:
+    """Whether a process is an agent of Ray's node, by its title, or before it has one by its script."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return any(word.rstrip() in TITLES or word.endswith(SCRIPTS) for word in process.cmdline())
+    return False
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()

@@ -5,6 +5,7 @@ it. After the death of a driver or of the tracking server, what they had not rec
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,13 +36,17 @@ class ReportLog:
             self._file.write(b"\n")  # an attempt that was killed has left half a line
 
     def write(self, event: Log) -> None:
-        """
+        """Write an event down. A report is on the disk itself when this returns, with the logs before it: the next
+        checkpoint will be, and a trial that goes on from there does not measure it again.
+
         Raises:
             OSError: The disk is full or cannot be reached.
         """
         line = with_checksum(json.dumps({"kind": type(event).__name__, **event.__dict__}).encode()) + b"\n"
         while line:  # on a disk that is filling up, a write may take only a part
             line = line[self._file.write(line) :]
+        if isinstance(event, Report | Saved):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

@@ -18,6 +18,7 @@ from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
 from sweeps.tracking.held_checkpoints import hold
+from sweeps_train.checkpoint_metrics import read_metrics
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 
@@ -116,7 +117,7 @@ class BrokerReporter:
         """Announce the checkpoints of earlier attempts, which may have died between uploading and announcing one."""
         if self._stored is None or not self._stored.steps:
             return
-        from sweeps_train.checkpoint import FILES, complete_checkpoints, read_metrics  # imports torch
+        from sweeps_train.checkpoint import FILES, complete_checkpoints  # imports torch
 
         known = self._assignment.last_delivered
         for path in complete_checkpoints(self._stored.folder):

@@ -23,6 +23,7 @@ from sweeps.constants import (
     EVALUATIONS,
     GPU_HOURS,
     LAST_DELIVERED,
+    LINEAGE,
     MAY_PAUSE,
     ORIGIN,
     PARAMETERS,
@@ -49,7 +50,7 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
-OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED)
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED, LINEAGE)
 """Keys of a result that are no metrics."""
 HEAD = "node:__internal_head__"
 """Resource that every Ray cluster has on its head node and workers never need."""
@@ -271,6 +272,7 @@ class Trial(tune.Trainable):
             EVALUATIONS: math.ceil(event.step / self._eval_every),
             **event.progress,
             SAVED: event.saved,
+            LINEAGE: self._num_exploits,
             COMPLETED: event.done,
             "done": event.done,
         }
@@ -282,6 +284,8 @@ class Trial(tune.Trainable):
             TrialFailed: The objective that schedulers judge is missing; or in the trial's first report, one that the
                 search reads.
         """
+        if report.done and self._num_exploits and self._metric not in report.metrics:
+            return  # it has taken over the state of another trial at its end, and measured nothing itself
         is_first = not (self._last or self._has_reported)
         needed = self._needed if is_first else {self._metric: self._needed[self._metric]}
         if missing := [key for name, key in needed.items() if name not in report.metrics]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sweeps.config.objectives import Objectives, Values
-from sweeps.constants import REPORT_PREFIX, STEP, VIOLATIONS
+from sweeps.constants import LINEAGE, REPORT_AFTER_EXPLOIT_PREFIX, REPORT_PREFIX, STEP, VIOLATIONS
 
 if TYPE_CHECKING:
     import optuna
@@ -26,9 +26,17 @@ class ReportedValues:
         self._objectives = objectives
         self._violations: dict[str, float] = dict.fromkeys(objectives.bounds(), 0.0)
         self.reports: dict[int, Values] = {}
-        """Objectives by step."""
+        """Objectives by step, as they were measured first."""
+        self._after_exploits: dict[str, Values] = {}
+        """Objectives that were measured after the trial had taken over another one's state, by attribute: some steps
+        again, with other weights."""
         if earlier is not None:
             self.reports.update(reported_values(earlier))
+            self._after_exploits.update(
+                (name, tuple(values))
+                for name, values in earlier.user_attrs.items()
+                if name.startswith(REPORT_AFTER_EXPLOIT_PREFIX)
+            )
             self._violations |= earlier.user_attrs.get(VIOLATIONS, {})
 
     def add(self, result: Mapping[str, Any]) -> None:
@@ -36,13 +44,25 @@ class ReportedValues:
         keeps its first values."""
         values = self._objectives.values(result)
         step = int(result.get(STEP, result["training_iteration"]))
-        if values is not None and step not in self.reports:
-            self.reports[step] = values
-            if len(values) == 1:
-                self.trial.report(values[0], step)
-            else:  # Optuna's own reports are for one objective only
-                self.trial.set_user_attr(f"{REPORT_PREFIX}{step}", values)
+        if values is not None:
+            self._add_first(step, values)
+            if lineage := result.get(LINEAGE, 0):
+                self._add_after_exploit(f"{REPORT_AFTER_EXPLOIT_PREFIX}{lineage}:{step}", values)
         self._note_violations(result)
+
+    def _add_first(self, step: int, values: Values) -> None:
+        if step in self.reports:
+            return
+        self.reports[step] = values
+        if len(values) == 1:
+            self.trial.report(values[0], step)
+        else:  # Optuna's own reports are for one objective only
+            self.trial.set_user_attr(f"{REPORT_PREFIX}{step}", values)
+
+    def _add_after_exploit(self, attribute: str, values: Values) -> None:
+        if attribute not in self._after_exploits:
+            self._after_exploits[attribute] = values
+            self.trial.set_user_attr(attribute, values)
 
     def _note_violations(self, result: Mapping[str, Any]) -> None:
         worst = {name: max(each, self._violations[name]) for name, each in self._objectives.excesses(result).items()}
@@ -54,7 +74,7 @@ class ReportedValues:
     def values(self) -> Values | None:
         """The objectives in the report in which the first was best; None before the first report."""
         best: Values | None = None
-        for values in self.reports.values():
+        for values in (*self.reports.values(), *self._after_exploits.values()):
             if self._objectives.improves(values, best):
                 best = values
         return best

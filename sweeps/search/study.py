@@ -90,7 +90,7 @@ def rebuild_trial(
         point: Its parameters.
         results: Its reports, in order.
         state: Its state: ``RUNNING`` if it has not ended.
-        values: Its final values, if its results are lost as well.
+        values: Its final values; default: those of its best result.
         reason: Why it failed.
     """
     study = optuna.create_study(directions=["minimize" if mode == "min" else "maximize" for mode in objectives.modes])
@@ -106,7 +106,7 @@ def rebuild_trial(
     elif state != TrialState.RUNNING:
         reported.set_constraints()
     if state != TrialState.RUNNING:
-        study.tell(trial, (reported.values or values) if state == TrialState.COMPLETE else None, state)
+        study.tell(trial, (values or reported.values) if state == TrialState.COMPLETE else None, state)
     return study.get_trials()[0]
 
 

@@ -8,13 +8,14 @@ of the same folder replaces, and ``withdraw`` removes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 
 from sweeps.files import replacing
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.integrity import SEAL_FILE
+from sweeps_train.integrity import SEAL_FILE, with_checksum_of
 
 FILES_AT_ONCE = 4
 """Number of files that are copied at the same time."""
@@ -73,8 +74,13 @@ def is_same(store: ObjectStore, folder: Path) -> bool:
     return is_whole and store.read(SEAL_FILE) == content
 
 
-def copy(source: ObjectStore, target: ObjectStore) -> None:
+def copy(source: ObjectStore, target: ObjectStore, replaced: Mapping[str, bytes] = MappingProxyType({})) -> None:
     """Copy a committed folder to another place in the same store.
+
+    Args:
+        source: The folder's own place in the store.
+        target: The other place.
+        replaced: Files that get another content there.
 
     Raises:
         FileNotFoundError: It is not committed.
@@ -83,8 +89,12 @@ def copy(source: ObjectStore, target: ObjectStore) -> None:
     if (content := source.read(SEAL_FILE)) is None:
         raise FileNotFoundError(f"{source}: is not complete, without {SEAL_FILE}")
     target.remove(SEAL_FILE)
+    names = [name for name in json.loads(content) if name not in replaced]
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
-        list(threads.map(lambda name: source.copy(name, target), json.loads(content)))
+        list(threads.map(lambda name: source.copy(name, target), names))
+    for name, new in replaced.items():
+        target.write(name, new)
+        content = with_checksum_of(content, name, new)
     target.write(SEAL_FILE, content)
 
 

@@ -94,7 +94,10 @@ class TrialRecord:
     def other_weights(self) -> Weights | None:
         """The weights in ``checkpoint`` if they are not those of the report with the trial's value."""
         saved = self.saved
-        return None if saved is None or self.best_step in (None, saved.step) else saved
+        if saved is None or self.best_step is None:
+            return None
+        measured_again = saved.values not in ((), self.all_values())
+        return saved if saved.step != self.best_step or measured_again else None
 
     def all_values(self) -> tuple[float, ...]:
         """Return the value of each objective; empty if the trial has reported none."""

@@ -40,6 +40,8 @@ class TrialProgress:
     steps_tag_at: float = 0.0
     """Monotonic time at which the tag of its steps was last written."""
     logged: LoggedSteps = field(default_factory=LoggedSteps)
+    measured: dict[int, Values] = field(default_factory=dict)
+    """Values of the objectives at each step, as they were measured first."""
     exploits: int = 0
     """Number of times that it has continued from another trial's state."""
 
@@ -66,6 +68,7 @@ class TrialProgress:
         self.exploits += 1
         self.saved_step = step
         self.logged.go_back(step)
+        self.measured = {each: values for each, values in self.measured.items() if each <= step}
 
     @property
     def kept(self) -> str:
@@ -76,16 +79,23 @@ class TrialProgress:
             return f"Its state of step {self.saved_step:,} is saved"
         return "It saved its state"
 
-    def take_report(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> bool:
-        """Take the metrics of a step; return whether they are the trial's best so far.
+    def take_measured(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> Values | None:
+        """Take the metrics of a step; return the values of the objectives there.
 
         Args:
             objectives: The sweep's objectives.
-            step: Number of optimizer steps done.
-            metrics: Values by name; those of a report without all objectives are never the best.
+            step: Number of optimizer steps done. What is measured again there, after a retry, does not count.
+            metrics: Values by name.
+
+        Returns:
+            The values; None if the metrics lack one.
         """
         values = objectives.values(metrics)
-        if values is None or not objectives.improves(values, self.values):
+        return None if values is None else self.measured.setdefault(step, values)
+
+    def take_report(self, objectives: Objectives, step: int, values: Values) -> bool:
+        """Take the values of the objectives at a step; return whether they are the trial's best so far."""
+        if not objectives.improves(values, self.values):
             return False
         self.values, self.best_step = values, step
         return True

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from sweeps import constants
+from sweeps.config.objectives import Values
 from sweeps.provenance.machine import user
 from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.delivery import Delivery
@@ -36,6 +37,8 @@ STEPS_TAG_EVERY_S = 1.0
 """Minimum seconds between two updates of a trial's step tag, whose last value is written when the trial ends."""
 RUN_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 """MLflow's status of a run by the state of its trial: being pruned is no failure."""
+CLOSED = ("finished", "pruned")
+"""States of trials that are never resumed."""
 LONGEST_ERROR = 1000
 
 
@@ -75,6 +78,8 @@ class TrialRecorder:
             return
         if isinstance(entry, Points):
             trial.logged.take(entry.step, entry.metrics)
+            if trial.state not in CLOSED:
+                trial.take_measured(self._sweep.objectives, entry.step, entry.metrics)
         else:
             trial.go_back(entry.step)
 
@@ -145,7 +150,7 @@ class TrialRecorder:
         timestamp_ms: int | None = None,
         *,
         competes: bool = True,
-    ) -> None:
+    ) -> Values | None:
         """Record metrics of a trial at a step. A metric that was logged at this step already is left out.
 
         Args:
@@ -154,25 +159,32 @@ class TrialRecorder:
             metrics: Values by name; MLflow shows infinite ones as ±1.8e308.
             timestamp_ms: Unix time of the measurement in milliseconds; default: now.
             competes: Whether the search judges them, so that they may be the trial's result or violate a limit.
+
+        Returns:
+            Values of the objectives at the step, as they were measured first; None if the metrics lack one, or do not
+            compete.
         """
         objectives = self._sweep.objectives
         with self._lock:
             trial = self._trials[trial_id]
-            is_best = competes and trial.take_report(objectives, step, metrics)
-            best = {constants.BEST_PREFIX + name: metrics[name] for name in objectives.metrics if is_best}
+            values = trial.take_measured(objectives, step, metrics) if competes else None
+            best: dict[str, float] = {}
+            tags: dict[str, str | None] = {}
+            if values is not None and trial.take_report(objectives, step, values):
+                names = [constants.BEST_PREFIX + name for name in objectives.metrics]
+                best = dict(zip(names, values, strict=True))
+                tags |= {constants.TAG_VALUE: written(values), constants.TAG_VALUE_STEP: str(step)}
             if new := trial.logged.take(step, {name: float(each) for name, each in {**best, **metrics}.items()}):
                 self._delivery.put(Points(trial_id, step, now_ms() if timestamp_ms is None else timestamp_ms, new))
-            tags: dict[str, str | None] = {}
             trial.steps = max(trial.steps, step)
             if monotonic() - trial.steps_tag_at >= STEPS_TAG_EVERY_S:
                 trial.steps_tag_at = monotonic()
                 tags[constants.TAG_STEPS] = str(trial.steps)
-            if is_best and trial.values is not None:
-                tags |= {constants.TAG_VALUE: written(trial.values), constants.TAG_VALUE_STEP: str(step)}
             if competes and (violation := objectives.violation(metrics)) is not None:
                 tags[constants.TAG_VIOLATION] = trial.violation = violation
             if tags:
                 self._delivery.put(Tags(trial_id, tags))
+            return values
 
     def record_exploit(self, trial_id: str, number: int, step: int, changed: Mapping[str, Any]) -> bool:
         """Record that a trial continues from another trial's step with other values (population based training).
@@ -325,8 +337,9 @@ class TrialRecorder:
                 tags[constants.TAG_ERROR] = trial.error = error.strip().splitlines()[-1][:LONGEST_ERROR]
             self._delivery.put(Tags(trial_id, {**tags, **self._description(trial_id)}))
             self._delivery.put(Status(trial_id, RUN_STATUS[state], now_ms()))
-            if state in ("finished", "pruned"):
+            if state in CLOSED:
                 trial.logged.close()
+                trial.measured.clear()
 
     def _description(self, trial_id: str) -> dict[str, str]:
         """Tag with the description of a trial's run. It is written only along with other tags, so it costs no call."""

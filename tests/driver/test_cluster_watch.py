@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import ray
 from waiting import wait_until
@@ -92,13 +94,33 @@ def test_the_driver_leaves_a_cluster_whose_head_does_not_answer_for_long(
     assert f"Ray is gone: {address} has not answered for" in str(leaves.errors[0])
 
 
-def test_what_is_left_of_an_own_cluster_is_killed_once_a_part_of_it_has_ended(
-    started: dict[str, subprocess.Popen[bytes]],
-) -> None:
-    own = OwnCluster()
-    own.kill()
-    assert all(each.poll() is None for each in started.values())
-    started["raylet"].kill()
-    wait_until(lambda: own.ended() == "raylet", 10)
-    own.kill()
-    started["gcs_server"].wait(5)
+NODE = """
+import subprocess, sys
+agent = subprocess.Popen([sys.executable, sys.argv[1], "600"])
+print(agent.pid, flush=True)
+agent.wait()
+"""
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_the_agents_that_outlive_their_node_are_killed(tmp_path: Path, is_killed: bool) -> None:
+    script = tmp_path / "dashboard" / "agent.py"
+    script.parent.mkdir()
+    script.write_text("import time; time.sleep(600)", encoding="utf-8")
+    python = tmp_path / "raylet"
+    python.symlink_to(sys.executable)
+    with subprocess.Popen([python, "-c", NODE, script], stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        agent = psutil.Process(int(node.stdout.readline()))
+        own = OwnCluster()
+        assert own.ended() is None
+        if is_killed:
+            node.kill()
+            node.wait()
+            assert agent.is_running()
+            own.kill_agents()
+        else:
+            own.kill()
+    assert own.ended() == "raylet"
+    psutil.wait_procs([agent], timeout=10)
+    assert not agent.is_running()

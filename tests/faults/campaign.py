@@ -118,9 +118,8 @@ class Round:
         else:
             verdict.stuck.append(f"resume ends with status {status}")
             return
-        record, lost_lines = victim.record, float("inf") if "disk read-only" in self.outcome.faults else 0
-        of_sweep = (victim.folder, victim.name, record.database, record.uri)
-        found = check(*of_sweep, trials=TRIALS, steps=STEPS, lost_lines=lost_lines)
+        of_sweep = (victim.folder, victim.name, victim.record.database, victim.record.uri)
+        found = check(*of_sweep, trials=TRIALS, steps=STEPS)
         for kind, texts in vars(found).items():
             getattr(verdict, kind).extend(texts)
 

@@ -57,15 +57,13 @@ class Measured:
     """Values of a trial in its report logs."""
 
     points: Points
-    damaged: float = 0
-    """Number of lines that are damaged or lost: one value each may be missing."""
+    damaged: int = 0
+    """Number of lines that are damaged: one value each may be missing."""
     lineages: int = 0
     """How often it has taken over another trial's state."""
 
 
-def check(
-    folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int], lost_lines: float = 0
-) -> Verdict:
+def check(folder: Path, sweep: str, database: str, uri: str, *, trials: int, steps: list[int]) -> Verdict:
     """Check a sweep that has ended.
 
     Args:
@@ -75,7 +73,6 @@ def check(
         uri: MLflow's address.
         trials: Number of trials that it must have.
         steps: Steps at which a finished trial has reported.
-        lost_lines: Largest number of lines that each report log may miss, as when its disk has broken down.
     """
     verdict = Verdict()
     document = _shown(folder, sweep, uri)
@@ -88,7 +85,7 @@ def check(
         verdict.wrong += [f"{source} has a trial {name}" for name in found if name not in names]
     for name in names:
         if name in shown and name in recorded and name in studied:
-            measured = _measured(folder / "outputs" / sweep / "trials" / name, lost_lines)
+            measured = _measured(folder / "outputs" / sweep / "trials" / name)
             _check_trial(name, verdict, shown[name], recorded[name], studied[name], measured, steps)
     _check_whole(document, recorded, verdict)
     return verdict
@@ -116,7 +113,9 @@ def _check_trial(
         if value != found[0] or (value != found[1] and not has_gone_back):
             verdict.wrong.append(f"trial {name}: {path} is {value} in show, {found} in MLflow and the study")
     _check_points(name, verdict, recorded.points, measured, is_finished=shown["state"] == "finished")
-    if shown["state"] == "finished" and (missing := [step for step in steps if step not in recorded.points]):
+    # One that has taken over a later state has not measured what lies before that.
+    own = [step for step in steps if step in measured.points] if has_gone_back else steps
+    if shown["state"] == "finished" and (missing := [step for step in own if step not in recorded.points]):
         verdict.lost.append(f"trial {name}: steps {missing} are not in MLflow")
     for step, value in studied.intermediate_values.items():
         if step in recorded.points and value not in recorded.points[step]:
@@ -124,6 +123,8 @@ def _check_trial(
     best = max((value for each in recorded.points.values() for value in each), default=None)
     if shown["value"] != best:
         verdict.wrong.append(f"trial {name}: its value is {shown['value']}, the best in MLflow {best}")
+    if shown["state"] == "finished" and shown["value"] != studied.value:
+        verdict.wrong.append(f"trial {name}: its value is {shown['value']}, in the study {studied.value}")
 
 
 def _check_points(name: str, verdict: Verdict, recorded: Points, measured: Measured, *, is_finished: bool) -> None:
@@ -196,12 +197,9 @@ def _in_study(file: Path, sweep: str) -> dict[str, optuna.trial.FrozenTrial]:
     }
 
 
-def _measured(folder: Path, lost_lines: float) -> Measured:
-    """Values that a trial's workers have written down themselves: those that were first at a step of each lineage.
-
-    A trial that goes on from another one's state repeats that one's report first, which is not its own.
-    """
-    found = Measured({}, lost_lines)
+def _measured(folder: Path) -> Measured:
+    """Values that a trial's workers have written down themselves: those that were first at a step of each lineage."""
+    found = Measured({})
     for place in [folder, *folder.glob("lineage-*")]:
         first: dict[int, float] = {}
         file = place / "reports.jsonl"
@@ -214,7 +212,6 @@ def _measured(folder: Path, lost_lines: float) -> Measured:
                 first.setdefault(event["step"], event["metrics"][METRIC])
         if place != folder:
             found.lineages += 1
-            first.pop(min(first, default=0), None)
         for step, value in first.items():
             found.points.setdefault(step, []).append(value)
     return found

@@ -73,13 +73,16 @@ def sql(statement: str) -> Callable[[Path], None]:
     return change
 
 
-def in_study(folder: Path) -> None:
+def in_study(key: str, value: object) -> Callable[[Path], None]:
     """Change a value in the study."""
-    file = folder / "outputs" / "own" / "optuna.log"
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    report = next(line for line in lines if "intermediate_value" in line)
-    report["intermediate_value"] += 0.125
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+    def change(folder: Path) -> None:
+        file = folder / "outputs" / "own" / "optuna.log"
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        next(line for line in lines if line.get(key))[key] = value
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+    return change
 
 
 DAMAGE = {
@@ -95,7 +98,8 @@ DAMAGE = {
     ),
     "a trial again": ("twice", sql("UPDATE tags SET value = '0000' WHERE key = 'sweeps.trial' AND value = '0001'")),
     "a value changed": ("wrong", sql(f"UPDATE metrics SET value = value + 0.125 WHERE {METRIC}")),
-    "a value of the study": ("wrong", in_study),
+    "a value of the study": ("wrong", in_study("intermediate_value", 0.125)),
+    "a result of the study": ("wrong", in_study("values", [0.125])),
     "a parameter": ("wrong", sql(f"UPDATE params SET value = '0.125' WHERE key = 'train.lr' AND {IN_TRIAL_0}")),
     "a state": ("wrong", sql(f"UPDATE tags SET value = 'pruned' WHERE key = 'sweeps.state' AND {IN_TRIAL_0}")),
     "a status": ("wrong", sql(f"UPDATE runs SET status = 'RUNNING' WHERE {IN_TRIAL_0}")),

@@ -17,6 +17,10 @@ from optuna.storages.journal import JournalFileBackend
 from processes import outputs
 from running import Done, run, start
 
+from sweeps.constants import NUMBER
+from sweeps.runtime.checkpoint_layout import checkpoint_folders
+from sweeps.runtime.events import Report
+from sweeps.runtime.report_log import read_report_log
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps_train.checkpoint import read_training_config
 
@@ -171,6 +175,26 @@ def test_a_population_loses_no_report_and_records_none_twice(pbt: Done) -> None:
 
 
 @pytest.mark.slow
+def test_the_value_of_every_trial_of_a_population_is_of_what_it_measured_itself(pbt: Done) -> None:
+    assert_values_agree(pbt, "eval/loss")
+
+
+def assert_values_agree(done: Done, metric: str) -> None:
+    """Assert that MLflow, the study and the command name the same values, which the trials have measured themselves."""
+    begun = [trial for trial in study(done).get_trials() if NUMBER in trial.user_attrs]
+    for shown, studied in zip(done.document["trials"], begun, strict=True):
+        measured = []
+        folder = done.folder / "outputs" / done.document["sweep"] / "trials" / shown["trial"]
+        for number, each in enumerate(checkpoint_folders(folder.parent, shown["trial"])):
+            logs = [log for log in read_report_log(str(each)) if isinstance(log, Report) and metric in log.metrics]
+            origin = studied.user_attrs[f"sweeps:origin:{number}"]["step"] if number else 0
+            assert all(log.step > origin for log in logs), "the other trial has reported that step"
+            measured += [log.metrics[metric] for log in logs]
+        recorded = [point.value for point in done.client.get_metric_history(shown["run_id"], metric)]
+        assert shown["value"] == studied.value == min(recorded) == min(measured)
+
+
+@pytest.mark.slow
 def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
     assert not list((pbt.folder / "outputs" / "pbt" / "trials").glob("*/pinned"))
 
@@ -278,6 +302,7 @@ def test_a_users_function_goes_on_from_what_another_trial_saved(tmp_path: Path) 
     assert done.document["counts"]["finished"] == 2
     losses = [history(done, number, "loss") for number in range(2)]
     assert all(set(each) == set(range(1, 7)) for each in losses)
+    assert_values_agree(done, "loss")
     trial, donor, step = exploits(done)[0]
     assert (trial, donor) == (0, 1)
     # What follows is nearer to what the donor had reached than to where the trial itself was.
@@ -316,6 +341,7 @@ def test_a_population_whose_driver_was_killed_after_an_exploit_goes_on_with_what
     assert process.returncode == 0, err
     done = Done(tmp_path, 0, said + err, json.loads(out))
     assert done.document["counts"]["finished"] == 2
+    assert_values_agree(done, "eval/loss")
     evaluated = set(range(3, 61, 3))
     for number, trial in enumerate(study(done).get_trials()):
         assert set(history(done, number, "eval/loss")) == evaluated

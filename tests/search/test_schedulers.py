@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, contains
 from sweeps.validate.config import check_sweep, lookup_in
+from sweeps_train.checkpoint import remove_superseded
+from sweeps_train.checkpoint_metrics import read_metrics, write_evaluation
+from sweeps_train.integrity import find_damage, seal
 
 CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
 
@@ -301,14 +305,14 @@ def checkpoint(folder: Path, step: int, loss: float) -> Path:
     path = folder / f"step-{step:08d}"
     path.mkdir(parents=True)
     (path / "metrics.json").write_text(f'{{"loss": {loss}}}')
+    seal(path)
     return path
 
 
 def test_a_pinned_checkpoint_survives_its_trainings_tidying_and_gives_way_to_the_next(tmp_path: Path) -> None:
     first = checkpoint(tmp_path / "0007", 20, 0.5)
     assert pin(tmp_path, "0007", 0, 20)
-    (first / "metrics.json").unlink()
-    first.rmdir()
+    shutil.rmtree(first)
     kept = tmp_path / "0007" / "pinned"
     assert (kept / "step-00000020" / "metrics.json").read_text() == '{"loss": 0.5}'
     checkpoint(tmp_path / "0007", 40, 0.4)
@@ -326,6 +330,26 @@ def test_a_trial_that_takes_over_anothers_checkpoint_keeps_its_own_best_and_newe
     take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
     folder = checkpoint_folder(tmp_path, "0003", 1)
     assert [path.name for path in folder.iterdir()] == ["step-00000020"]
-    assert (folder / "step-00000020" / "metrics.json").read_text() == '{"loss": 0.2}'
+    assert find_damage(folder / "step-00000020") is None
+    assert read_metrics(folder / "step-00000020") == {}, "it has not reported them itself"
+    assert read_metrics(tmp_path / "0007" / "pinned" / "step-00000020") == {"loss": 0.2}
     kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
     assert kept == ["step-00000020", "step-00000040"]
+
+
+def test_the_state_that_a_trial_took_over_is_not_its_best_one(tmp_path: Path) -> None:
+    write_evaluation(checkpoint(tmp_path / "0007", 20, 0.2), {"loss": 0.2})
+    pin(tmp_path, "0007", 0, 20)
+    for step, loss in ((10, 0.7), (20, 0.5), (30, 0.9)):
+        checkpoint(tmp_path / "0003", step, loss)
+    take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
+    checkpoint(tmp_path / "0003" / "lineage-1", 30, 0.6)
+    checkpoint(tmp_path / "0003" / "lineage-1", 40, 0.8)
+    remove_superseded(tmp_path / "0003" / "lineage-1", ("best", "last"), "loss", "min", finished=False)
+    assert steps(tmp_path / "0003" / "lineage-1") == [30, 40]
+    take_over(tmp_path, "0003", Origin("0007", 20, 2), "loss", "min")
+    assert (steps(tmp_path / "0003"), steps(tmp_path / "0003" / "lineage-1")) == ([20], [40])
+
+
+def steps(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from sweeps.config.samplers import RandomSampler, Sampler
 from sweeps.config.search import Limit
 from sweeps.config.space import Distribution
-from sweeps.constants import COMPLETED, REASON, STEP, STOPPED
+from sweeps.constants import COMPLETED, LINEAGE, REASON, STEP, STOPPED
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
 from sweeps.search.samplers.build import build_sampler, shuffled
@@ -109,6 +109,21 @@ def test_a_trial_that_pauses_goes_on_where_it_was() -> None:
     search.on_trial_result("t", result(0.7, 2))
     finish(search, "t", 0.8)
     assert (search.study.trials[0].state, search.study.trials[0].value) == (TrialState.COMPLETE, 0.7)
+
+
+def test_what_is_measured_again_after_an_exploit_counts_and_after_a_retry_does_not(tmp_path: Path) -> None:
+    search = stored(tmp_path)
+    search.suggest("t")
+    reports = [(0.9, 1, 0), (0.8, 2, 0), (0.7, 2, 1), (0.1, 2, 1), (0.2, 2, 2), (0.6, 3, 2)]
+    for number, (loss, step, lineage) in enumerate(reports):
+        search.on_trial_result("t", {**result(loss, step), LINEAGE: lineage})
+        if number == 2:
+            search = stored(tmp_path)  # its driver died
+            search.suggest("t")
+    search.on_trial_complete("t", {**result(0.5, 4, **{COMPLETED: True}), LINEAGE: 2})
+    (told,) = search.study.trials
+    assert told.intermediate_values == {1: 0.9, 2: 0.8, 3: 0.6, 4: 0.5}
+    assert told.value == 0.2
 
 
 # --- a driver that dies, and one that is interrupted -----------------------------------------------------------

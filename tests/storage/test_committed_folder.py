@@ -15,6 +15,7 @@ from sweeps.errors import UserError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, pin, release, take_over
 from sweeps.storage.committed_folder import commit, committed, copy, fetch, is_same, withdraw
 from sweeps.storage.object_store import ObjectStore, checked_store
+from sweeps_train.checkpoint_metrics import read_metrics
 from sweeps_train.integrity import SEAL_FILE, find_damage, seal
 
 pytestmark = pytest.mark.timeout(180)
@@ -146,7 +147,9 @@ def test_a_trial_takes_over_a_checkpoint_that_another_one_has_pinned_in_the_stor
     assert not is_pinned(trials, Origin("0007", 40, 1)), "one at a time"
     take_over(trials, "0003", Origin("0007", 20, 1), "loss", "min")
     own = checkpoint_folder(trials, "0003", 1) / "step-00000020"
-    assert own.read("metrics.json") == b'{"loss": 0.2}'
+    fetch(own, tmp_path / "taken")
+    assert find_damage(tmp_path / "taken") is None
+    assert read_metrics(tmp_path / "taken") == {}, "it has not reported them itself"
     release(trials, "0007")
     release(trials, "0007")
     assert committed(trials.names()) == [

@@ -10,8 +10,9 @@ import pytest
 import torch
 from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
-from sweeps_train.checkpoint import complete_checkpoints, read_metrics
+from sweeps_train.checkpoint import complete_checkpoints
 from sweeps_train.checkpoint_evaluation import evaluate_checkpoint
+from sweeps_train.checkpoint_metrics import read_metrics
 from sweeps_train.integrity import find_damage
 
 

@@ -223,11 +223,13 @@ def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri:
         """,
     )
     recorder = open_recorder(uri, resume=True)
-    for step in (3, 4):
-        recorder.trials.log("0", step, {"eval/loss": 3.0})
+    for step, again in ((3, 0.1), (4, 3.0), (6, 0.5)):
+        recorder.trials.log("0", step, {"eval/loss": again})
     assert not recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    assert (trial.value, trial.best_step) == (0.5, 6), "what is left out does not count"
     loss = everything(uri)["0"]["metrics"]["eval/loss"]
-    assert loss == [(1, 1.0), (2, 1.0), (3, 1.0), (3, 2.0), (4, 1.0), (4, 3.0), (5, 1.0)]
+    assert loss == [(1, 1.0), (2, 1.0), (3, 1.0), (3, 2.0), (4, 1.0), (4, 3.0), (5, 1.0), (6, 0.5)]
 
 
 @pytest.mark.slow

@@ -68,11 +68,12 @@ def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
     recorder.trials.end("0", "failed", 30, 1, "RuntimeError: out of memory")
     recorder.trials.start("0", POINT, CONFIG, 2)
     for step in (20, 30, 40):
-        recorder.trials.log("0", step, {"eval/loss": step + 0.5, "late": 1.0})
+        recorder.trials.log("0", step, {"eval/loss": step / 40, "late": 1.0})
     recorder.trials.end("0", "finished", 40, 2)
     recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
-    assert history(uri, sweep.trials[0].run_id, "eval/loss") == [(10, 10), (20, 20), (30, 30), (40, 40.5)]
+    assert history(uri, sweep.trials[0].run_id, "eval/loss") == [(10, 10), (20, 20), (30, 30), (40, 1)]
+    assert (sweep.trials[0].value, sweep.trials[0].best_step) == (1, 40), "of what is recorded"
     assert history(uri, sweep.trials[0].run_id, "late") == [(20, 1), (30, 1), (40, 1)]
     assert [(trial.state, trial.attempts, trial.error) for trial in sweep.trials] == [("finished", 2, None)]
 
@@ -192,7 +193,7 @@ def test_where_the_saved_weights_are_not_those_of_the_best_value_everything_says
     assert text.count("of step 40, with eval/loss 0.5") == 3
     for run_id in (sweep.mlflow.run_id, sweep.best.run_id):
         assert "step 40, with eval/loss 0.5" in fetch_tags(uri, run_id)["mlflow.note.content"]
-    same = replace(sweep.best, best_step=40)
+    same = replace(sweep.best, best_step=40, value=0.5)
     assert (same.other_weights, weights_note(sweep, same)) == (None, "")
     assert "weights" not in replace(sweep, front=[same]).as_json()["best"]
 

@@ -23,13 +23,12 @@ from ray.train import Checkpoint
 from sweeps_train.atomic_write import unfinished
 from sweeps_train.checkpoint import (
     FILES,
-    METRICS_FILE,
     complete_checkpoints,
     prepare_resume,
-    read_metrics,
     remove_superseded,
     write_json,
 )
+from sweeps_train.checkpoint_metrics import METRICS_FILE, read_metrics
 from sweeps_train.compat.ray_train import (
     CheckpointConsistencyMode,
     CheckpointUploadMode,
@@ -347,8 +346,9 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     @property
     def has_reported(self) -> bool:
-        """Whether there is a last report, on rank 0; also of earlier attempts that lead to this one."""
-        return self.rank != 0 or bool(self._metrics)
+        """Whether there is a last report, on rank 0; also of earlier attempts that lead to this one, or of the training
+        whose state this one has taken over."""
+        return self.rank != 0 or bool(self._metrics) or self._progress.evaluations > 0
 
     @property
     def progress(self) -> FunctionProgress:

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from sweeps_train.checkpoint import METRICS_FILE, write_json, write_training_config
+from sweeps_train.checkpoint import write_json, write_training_config
+from sweeps_train.checkpoint_metrics import METRICS_FILE
 from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import TrainingConfig
 from sweeps_train.device import copy_all, is_accelerator, pins_memory
