@@ -9,7 +9,6 @@ from sweeps.config import SweepConfig, UserTask
 from sweeps.errors import ConfigError, UserError
 from sweeps_train.config import CausalLM, FunctionTask
 
-
 FORBIDDEN = r"[/:.%\"'\\]"
 """Characters that a model's name may not have."""
 

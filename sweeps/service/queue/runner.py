@@ -47,8 +47,8 @@ STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
 INTERRUPTED = 130
 NAME_TAKEN = (
-    "there is a sweep {} already, which this job has not started; submit it again with another --name (if the service's "
-    "database is of a backup, that sweep may be this job's)"
+    "there is a sweep {} already, which this job has not started; submit it again with another --name (if the "
+    "service's database is of a backup, that sweep may be this job's)"
 )
 
 logger = logging.getLogger(__name__)
