@@ -187,8 +187,10 @@ def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str]
             ["task._target_=own_nets.two: takes config, other, but is called with one mapping"],
         ),
         (
-            ("conf=huggingface_trainer", "~space", "task._target_=own_nets.by_name", "~task.arguments")
-            + ("task.arguments.lr=interval(0, 1)", "+task.arguments.epochs=2"),
+            (
+                *("conf=huggingface_trainer", "~space", "task._target_=own_nets.by_name", "~task.arguments"),
+                *("task.arguments.lr=interval(0, 1)", "+task.arguments.epochs=2"),
+            ),
             ["task._target_=own_nets.by_name: takes lr, epochs, but is called with one mapping; write `def train"],
         ),
         (
