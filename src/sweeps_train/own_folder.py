@@ -67,7 +67,7 @@ def working_in(folder: Path) -> Iterator[Path]:
         if missing is None:
             raise
         use = f"use sweeps_train.start_folder() / {missing!r}"
-        reason = error.strerror if isinstance(error.filename, str) else str(error)
+        reason = error.strerror if isinstance(error.filename, str) else str(error).rstrip(".")
         where = f"{reason}; the trial works in {folder}, and {missing} is in {start}: {use}"
         raise FileNotFoundError(where) from error
     finally:

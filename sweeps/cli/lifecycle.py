@@ -149,13 +149,13 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
         return
     from sweeps.plan.export import choose
     from sweeps.plan.retrain import plan_retraining
-    from sweeps.registry.names import check_model, why_not_registered
+    from sweeps.registry.names import check_model, retrained_model, why_not_registered
 
     record = source.read(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
-    model = None if no_register else register or record.conf
-    if model is not None and register is None and (reason := why_not_registered(plan.config)) is not None:
-        model = None
+    model = None if no_register else retrained_model(plan.config, register, record.conf)
+    if model is None and not no_register:
+        reason = why_not_registered(plan.config)
         say(f"{reason}; `best {plan.name} --register NAME` does it if its checkpoints are folders of transformers")
     check_model(plan.config, model, alias, save_model, merged=merged)
     if dry_run:

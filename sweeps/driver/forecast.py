@@ -126,7 +126,6 @@ def _course(state: SweepState, status: TrialStatus, usual: float | None, now: fl
     def progress(step: float, seconds: float) -> float:
         return seconds if whole is None else min(1.0, step / whole)
 
-    paused = status.state == "running" and bool(status.spans) and status.spans[-1].ended is not None
     value = status.value if status.state != "failed" and status.violation is None else None
     sign = 1.0 if state.objectives.modes[0] == "min" else -1.0
     first = status.first_reported
@@ -135,7 +134,7 @@ def _course(state: SweepState, status: TrialStatus, usual: float | None, now: fl
         progress=1.0 if status.state == "finished" and whole is not None else progress(*last),
         held_s=last[1] if last[0] or whole is None else 0.0,
         # A paused trial counts as ended: most of them are never continued.
-        state="ended" if status.has_ended or paused else "running",
+        state="ended" if status.has_ended or status.is_paused else "running",
         loss=None if value is None or not math.isfinite(value) else sign * value,
         first=None if first is None or first[0] >= last[0] else (progress(*first), first[1]),
         curve=[(progress(step, 0.0), sign * value) for step, value in known],

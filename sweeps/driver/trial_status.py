@@ -131,6 +131,12 @@ class TrialStatus:
         return self.state not in ("waiting", "running")
 
     @property
+    def is_paused(self) -> bool:
+        """Whether its workers have ended since its last start, and no others are being started."""
+        last = self.spans[-1].ended if self.spans and self.state == "running" and not self.holds else None
+        return last is not None and last >= (self.assigned or 0)
+
+    @property
     def is_starting(self) -> bool:
         """Whether its workers do not train yet: they are being started, or import libraries."""
         return self.state == "running" and self.training_since is None

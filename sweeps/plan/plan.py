@@ -36,7 +36,7 @@ from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import check_arguments, configs_of_trials
 from sweeps.validate.cluster import cluster_notes
-from sweeps.validate.command import check_command
+from sweeps.validate.command import check_command, command_notes
 from sweeps.validate.config import Approve, check_sweep, lookup_in
 from sweeps.validate.data import check_data
 from sweeps.validate.hub import HubName, check_hub, hub_names
@@ -255,6 +255,7 @@ class Plan:
         return [
             *self.points.notes(),
             *search_notes(self.composition, self.space, self.points.lookup),
+            *command_notes(self.composition),
             *tracking_notes(self.config),
             *cluster_notes(self.config),
             *storage_notes(self.config),

@@ -9,6 +9,22 @@ from sweeps.config import SweepConfig, UserTask
 from sweeps.errors import ConfigError, UserError
 from sweeps_train.config import CausalLM, FunctionTask
 
+FORBIDDEN = r"[/:.%\"'\\]"
+"""Characters that a model's name may not have."""
+
+
+def retrained_model(config: SweepConfig, name: str | None, conf: str) -> str | None:
+    """Return the name by which a retraining registers its model; None if it registers none by itself.
+
+    Args:
+        config: Config of the retraining.
+        name: Name that was asked for; None for the default.
+        conf: Name of the conf, from which the default is made.
+    """
+    if name is not None or why_not_registered(config) is not None:
+        return name
+    return re.sub(FORBIDDEN, "-", conf)
+
 
 def check_model(
     config: SweepConfig,
@@ -68,7 +84,7 @@ def check_registration(
     Raises:
         UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered.
     """
-    if name != name.strip() or not name or not name.isprintable() or re.search(r"[/:.%\"'\\]", name):
+    if name != name.strip() or not name or not name.isprintable() or re.search(FORBIDDEN, name):
         raise ConfigError(
             f"--register={name}: a model's name has none of / : . % \" ' \\, no space at its ends and no characters "
             "that cannot be printed; choose another"

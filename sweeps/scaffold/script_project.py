@@ -68,7 +68,7 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
     return Template(template(kind)).substitute(
         command="".join(f"\n    - {scalar(word)}" for word in _command(target, read, arguments)),
         read="".join(f"\n    - {flow(source)}" for source in read.read or [{"kind": "json"}]),
-        more="".join(f"\n  {line}" for line in _more_settings(read)),
+        more="".join(f"\n  {line}" for line in _more_settings(target, read)),
         name=name,
         conf_folder=conf_folder,
         target=target,
@@ -84,7 +84,7 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
 
 def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list[str]:
     """Return the words of the command of a program, each of which has its own place for files in the trial's folder."""
-    words = ["python", target, *read.words]
+    words = ["python", Path(target).name if read.style == "globals" else target, *read.words]
     if read.style == "hydra":
         return [*words, HYDRA_FOLDER_OF_TRIAL, *(f"{name}={{{name}}}" for name in arguments)]
     if any(option.name == "out_dir" for option in read.options):
@@ -100,10 +100,10 @@ def _untouched(read: ScriptOptions) -> list[Option]:
     return [option for option in read.options if f"--{option.name}" not in given]
 
 
-def _more_settings(read: ScriptOptions) -> Iterator[str]:
+def _more_settings(target: str, read: ScriptOptions) -> Iterator[str]:
     """Yield the lines about the folders of a program."""
     if read.style == "globals":
-        yield "working_folder: . # it executes a file there"
+        yield f"working_folder: {scalar(str(Path(target).parent))} # it executes a file there"
     if read.checkpoint:
         settings = {"folder": "{trial.folder}/out", "pattern": read.checkpoint, "put_back": True}
         yield f"checkpoints: {flow(settings)}"

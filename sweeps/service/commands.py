@@ -91,14 +91,15 @@ class Commands:
         record = self._record(principal, request.sweep)
         past = self._past_sweeps.of(principal, record.conf)
         plan = self._plan(principal, self._plans.retrain, record, request, past)
-        if not request.no_register:
-            self._check_model(principal, request.register_as or record.conf, "")
+        if plan.model is not None:
+            self._check_model(principal, plan.model, "")
         return plan
 
     def retrain(self, principal: Principal, request: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
         """Queue the training of one trial with its full budget."""
         plan = self.plan_retraining(principal, request)
-        placed = request.model_copy(update={"overrides": with_output_dir(self._config, request.overrides)})
+        model = {"register_as": plan.model, "no_register": plan.model is None}
+        placed = request.model_copy(update={"overrides": with_output_dir(self._config, request.overrides), **model})
         return self._submit(principal, placed, plan.name, project, priority)
 
     def plan_reproduction(self, principal: Principal, request: Reproduce) -> Planned:

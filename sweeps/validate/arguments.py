@@ -159,9 +159,11 @@ def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collectio
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [each for each in found.parameters.values() if each.kind not in variable]
     required = [each.name for each in parameters if each.default is inspect.Parameter.empty]
-    if len(required) > 1:
+    one_by_one = [each.name for each in parameters if each.name in task.arguments and each.name != "config"]
+    if len(required) > 1 or one_by_one:
+        names = required if len(required) > 1 else one_by_one
         yield (
-            f"task._target_={task.target}: takes {', '.join(required)}, but is called with one mapping; write "
+            f"task._target_={task.target}: takes {', '.join(names)}, but is called with one mapping; write "
             "`def train(config)`, and read config['NAME'] there"
         )
         return

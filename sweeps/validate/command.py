@@ -271,21 +271,37 @@ def _path_mistakes(
 
 def _without_effect(composition: Composition, space: Space, tasks: list[CommandTask]) -> Iterator[str]:
     """Find searched values that no placeholder uses."""
-    used = {name for task in tasks for _, text in templates(task) for name in Template(text).names}
-    used |= {f"task.arguments.{name}" for name in used}
-    if "arguments" in used:
-        used.add("task.arguments")
     for path in space:
         section = path.partition(".")[0]
         if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed"):
             continue
-        is_used = any(f"{each}.".startswith(f"{path}.") or f"{path}.".startswith(f"{each}.") for each in used)
-        if not is_used and path not in composition.searched_groups and not _is_referenced(composition, path):
+        if path not in composition.searched_groups and not _is_used(composition, tasks, path):
             name = path.removeprefix("task.arguments.")
             yield (
                 f"space.{path}: the program does not get it, so it has no effect; put {{{name}}} into task.command, "
                 f"task.options or task.files, or remove it (~space.{path})"
             )
+
+
+def command_notes(composition: Composition) -> Iterator[str]:
+    """Note fixed arguments that no placeholder uses."""
+    task = composition.config.task
+    if not isinstance(task, CommandTask):
+        return
+    for name in leaves(task.arguments):
+        path = f"task.arguments.{name}"
+        if path not in composition.config.space and not _is_used(composition, [task], path):
+            yield f"{path}: the program does not get it; put {{{name}}} into task.command, task.options or task.files"
+
+
+def _is_used(composition: Composition, tasks: list[CommandTask], path: str) -> bool:
+    """Whether a placeholder, or another value of the YAML, has a value."""
+    used = {name for task in tasks for _, text in templates(task) for name in Template(text).names}
+    used |= {f"task.arguments.{name}" for name in used}
+    if "arguments" in used:
+        used.add("task.arguments")
+    is_named = any(f"{each}.".startswith(f"{path}.") or f"{path}.".startswith(f"{each}.") for each in used)
+    return is_named or _is_referenced(composition, path)
 
 
 def _is_referenced(composition: Composition, path: str) -> bool:

@@ -109,7 +109,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             )
     if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:
         yield (
-            f"search.scheduler.kind={scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
+            f"the scheduler {scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
             f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
             "Pareto front"
         )

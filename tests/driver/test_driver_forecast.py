@@ -83,6 +83,17 @@ def test_a_trial_that_breaks_a_limit_or_pauses_is_taken_as_such() -> None:
     assert other.state == "ended"  # most paused trials do not go on
 
 
+@pytest.mark.parametrize("holds", [{"CPU": 2.0}, {}])  # its workers start, or wait for resources
+def test_a_trial_that_goes_on_after_a_resume_is_not_over_while_its_workers_start(holds: dict[str, float]) -> None:
+    resumed, now = trial(6, "running", 20, 10.0), time.time()
+    resumed.spans, resumed.assigned, resumed.holds = [Span(held=now - 90, trained=now - 90, ended=now - 80)], now, holds
+    state = add(six(sweep("search.num_trials=7")), resumed)
+    Forecaster(state, MagicMock()).look()
+    assert state.forecast is not None
+    assert state.forecast.wall_s is not None
+    assert state.forecast.wall_s.low > 20  # of 100 steps, 80 are left
+
+
 def test_repeats_that_have_ended_are_not_forecast_again() -> None:
     state = six(sweep("search.confirm=3"))
     assert search_so_far(state).repeats == (6, 15)

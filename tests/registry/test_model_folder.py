@@ -16,7 +16,7 @@ from training_runs import IMAGES, TEXT, configured, run, write_prompts
 from sweeps.errors import ConfigError, UserError
 from sweeps.plan.plan import make_plan
 from sweeps.registry.model_folder import write_model
-from sweeps.registry.names import check_folder, check_registration
+from sweeps.registry.names import check_folder, check_registration, retrained_model
 from sweeps_train import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
@@ -256,3 +256,23 @@ def test_what_a_users_own_training_saves_is_judged_by_its_files_where_there_are_
     config = make_plan(tokens, [], None, "").config
     with pytest.raises(UserError, match="use --no-register") if refused else nullcontext():
         check_registration(config, "name", None, merged=True, is_trained=is_trained)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "asked", "conf", "expected"),
+    [
+        (["conf=digits"], None, "digits", "digits"),
+        (["conf=digits"], None, "mine.v2 50%", "mine-v2 50-"),  # a name of a conf that no model may have
+        (["conf=digits"], "mine", "digits", "mine"),
+        (["conf=ray_train_function"], None, "ray_train_function", None),  # nobody else can load what it saves
+        (["conf=ray_train_function"], "mine", "ray_train_function", "mine"),
+    ],
+    ids=str,
+)
+def test_a_retraining_registers_under_a_name_that_mlflow_takes_or_not_at_all(
+    tokens: list[str], asked: str | None, conf: str, expected: str | None
+) -> None:
+    config = make_plan(tokens, [], None, "").config
+    assert retrained_model(config, asked, conf) == expected
+    if asked is None and expected is not None:
+        check_registration(config, expected, None, merged=False)

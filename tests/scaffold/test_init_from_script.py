@@ -359,6 +359,9 @@ def test_a_script_whose_own_values_are_its_options_becomes_a_command() -> None:
     assert found.groupdict() == {"step": "20", "train_loss": "4.2500", "val_loss": "4.3125"}
     assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val_loss", "min")
     assert make_plan(["conf=train"], [Path("conf")], None, "").space
+    assert run_command(["init", "my 50% project", "--from=train.py"]) == (0, None)
+    task = conf_of("my 50% project/conf/train.yaml")["task"]
+    assert (task["command"][:2], task["working_folder"]) == (["python", "train.py"], "..")
 
 
 @pytest.mark.slow

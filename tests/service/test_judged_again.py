@@ -96,3 +96,15 @@ def test_schedules_and_their_nights_are_the_operators_own(uri: str) -> None:
     for job in both:
         judge(api, job)
     api.close()
+
+
+def test_own_code_is_retrained_without_a_model_that_nobody_asked_for(uri: str) -> None:
+    """Its default name may be that of somebody else's model, or none that MLflow takes."""
+    allows = service(uri, "access.allowed_targets=[sweeps_train.examples.ray_train_digits.train]")
+    config = compose_sweep("ray_train_function", [f"tracking.uri={uri}"], ConfSearchPath()).as_yaml()
+    record_small_sweep(uri, "first", config)
+    answer = allows.client().post(f"{API}/sweeps/first/retrain", json={"trial": "0"})
+    assert answer.status_code == 202, answer.text
+    with allows.service.database.connect() as connection:
+        assert "--no-register" in jobs.find(connection, answer.json()["id"]).parsed_request.arguments()
+    allows.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from recording import record_small_sweep
+from recording import open_recorder, record_small_sweep
 from sqlalchemy import Engine
 from waiting import wait_until
 
@@ -129,6 +129,7 @@ def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running:
     for sweep in ("waited", "ran"):
         record_small_sweep(uri, sweep)
     waited, ran = running.submit("waited"), running.submit("ran")
+    running.runner.control_folder(running.find(waited)).mkdir(parents=True)  # of its start after the backup
     running.heartbeat.beat()
     with writing(running.engine) as connection:
         own = running.heartbeat.service
@@ -136,6 +137,18 @@ def test_a_job_of_a_backup_whose_sweep_has_ended_since_is_not_run_again(running:
     for number, attempts in ((waited, 0), (ran, 1)):
         job = running.until(number, *jobs.ENDED)
         assert (job.state, job.error, job.attempts) == ("finished", None, attempts)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_job_whose_name_was_taken_while_it_waited_says_so(running: Running, uri: str, *, ended: bool) -> None:
+    number, taken = running.submit("mine"), open_recorder(uri, "mine")
+    if ended:
+        taken.close("finished")
+    job = running.until(number, *jobs.ENDED)
+    if not ended:
+        taken.close("finished")
+    assert (job.state, job.attempts) == ("failed", 0)
+    assert "there is a sweep mine already, which this job has not started; submit it again" in str(job.error)
 
 
 def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sweeps_train.config import CustomData
-from sweeps_train.data.images import ImageSamples, build_image_samples, image_shape
+from sweeps_train.data.images import ImageSamples, ImageShape, build_image_samples, image_shape
 
 
 class Picture:
@@ -60,6 +60,21 @@ def test_images_with_their_channels_last_say_so(monkeypatch: pytest.MonkeyPatch)
     samples = built(monkeypatch, [(torch.zeros(8, 9, 3), 1)], [PAIR])
     with pytest.raises(ValueError, match=r"shape \(8, 9, 3\), whose channels seem to be last"):
         image_shape(samples)
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (480, 640, 3), (32, 100, 1)])
+def test_images_of_many_sizes_may_have_their_channels_last(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="whose channels seem to be last"):
+        image_shape(built(monkeypatch, [(torch.zeros(shape), 1)], [PAIR]))
+
+
+@pytest.mark.parametrize("shape", [(6, 128, 1), (9, 128, 1), (3, 28, 4), (1, 28, 1)])
+def test_series_of_several_sensors_are_no_images_with_their_channels_last(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert image_shape(built(monkeypatch, [(torch.zeros(shape), 1)], [PAIR])) == ImageShape(*shape, 2)
 
 
 def test_images_of_different_sizes_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

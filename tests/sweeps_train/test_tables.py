@@ -145,7 +145,13 @@ def test_a_table_of_another_separator_or_encoding_names_the_key(
         (["1,5", "2,25", "-", "k. A.", "3,5", "4,75", "7"], {"decimal": ","}, '"-", "k. A."]'),
         (["1.300", "2.500", "10.000", "1.250.000,5"], {"decimal": ","}, "marks between their thousands (1.300)"),
         (["1,300,000", "2,500,000"], {}, "marks between their thousands (1,300,000)"),
-        (["1 300", "2 500", "12 000"], {}, "marks between their thousands (1 300)"),
+        (["1 300", "2 500", "12 000"], {}, "marks between their thousands (1 300); write them without, or name"),
+        (
+            ["1,250", "12,500", "7"],
+            {},
+            "thousands (1,250); write them without, or set 'data.decimal=\",\"' if these are",
+        ),
+        (["1,250", "12,5", "7"], {}, "numbers with a decimal comma (1,250); set 'data.decimal="),
     ],
 )
 def test_numbers_of_another_country_never_become_categories_without_a_word(
@@ -398,6 +404,55 @@ def test_rows_that_do_not_fit_say_why() -> None:
         encoding.encode(to_table([row]))
     with pytest.raises(ValueError, match="class 'maybe', which the training rows do not have; they have no, yes"):
         encoding.targets(pa.table({"label": ["yes", "maybe"]}), "held-out")
+
+
+GERMAN = "größe;plz;seit;neu;um;label\n" + "".join(
+    f"{each};{code};{day};{new};{time};{'ab'[index % 2]}\n"
+    for index, (each, code, day, new, time) in enumerate(
+        [
+            ("163,5", "01067", "2026-11-22", "true", "08:00:00"),
+            ("k. A.", "50667", "k. A.", "k. A.", "k. A."),
+            ("1250", "k. A.", "2026-11-23", "false", "09:30:00"),
+            ("-999", "01067", "2026-11-24", "true", ""),
+        ]
+    )
+)
+GERMAN_DATA: dict[str, Any] = {"path": "german.csv", "drop": [], "categories": ["plz"], "separator": ";"} | {
+    "encoding": "latin-1", "decimal": ",", "missing": ["k. A.", "-999"]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [None, str])
+def test_raw_rows_are_read_as_the_file_of_the_training(dtype: type | None, files: Path) -> None:
+    (files / "german.csv").write_text(GERMAN, encoding="latin-1")
+    config = data(**GERMAN_DATA)
+    table = read_table(config)
+    learned = learn_encoding(config, "classification", table)
+    expected, encoding = learned.encode(table), ENCODING.validate_json(ENCODING.dump_json(learned))
+    raw = pd.read_csv(files / "german.csv", sep=";", encoding="latin-1", dtype=dtype, keep_default_na=dtype is None)
+    for given in (raw, raw.iloc[::-1].iloc[::-1], raw.astype({"größe": "category"}), raw.to_dict("records")):
+        features = encoding.encode(to_table(given))
+        assert np.array_equal(features.numbers, expected.numbers, equal_nan=True)
+        assert np.array_equal(features.categories, expected.categories)
+    number = encoding.encode(to_table([{"größe": -999, "plz": 1067, "seit": None, "neu": None, "um": None}]))
+    assert np.isnan(number.numbers).all()
+    assert number.categories.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("text", ["1.250", "1.250,5", "unknown"])
+def test_a_raw_row_whose_number_the_file_would_not_have_is_refused(text: str, files: Path) -> None:
+    (files / "german.csv").write_text(GERMAN, encoding="latin-1")
+    config = data(**GERMAN_DATA)
+    encoding = learn_encoding(config, "classification", read_table(config))
+    row = dict.fromkeys(encoding.kinds, "k. A.")
+    with pytest.raises(ValueError, match=re.escape(f"'größe' has a value that is not a number: '{text}'; texts are")):
+        encoding.encode(to_table([row, row | {"größe": text}]))
+
+
+def test_texts_of_a_model_of_typed_files_stay_what_they_are() -> None:
+    table = pa.table({"x": [1.5, 2.0], "c": ["NA", "b"], "label": ["a", "b"]})
+    encoding = learn_encoding(data(drop=[], format="parquet", path="x.parquet"), "classification", table)
+    assert encoding.encode(to_table([{"x": "1.5", "c": "NA"}])).categories.tolist() == [[1]]
 
 
 def test_a_regression_has_the_mean_and_scale_of_its_target() -> None:

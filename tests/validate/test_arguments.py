@@ -64,6 +64,10 @@ def two(config, other):
     pass
 
 
+def by_name(model, lr=0.1, epochs=3):
+    pass
+
+
 def none():
     pass
 """
@@ -181,6 +185,13 @@ def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str]
         (
             ("conf=ray_train_function", "task._target_=own_nets.two"),
             ["task._target_=own_nets.two: takes config, other, but is called with one mapping"],
+        ),
+        (
+            (
+                *("conf=huggingface_trainer", "~space", "task._target_=own_nets.by_name", "~task.arguments"),
+                *("task.arguments.lr=interval(0, 1)", "+task.arguments.epochs=2"),
+            ),
+            ["task._target_=own_nets.by_name: takes lr, epochs, but is called with one mapping; write `def train"],
         ),
         (
             ("conf=torchrun_script", "task._target_=own_script.py"),

@@ -18,8 +18,8 @@ CHECKPOINTS = {"folder": "{trial.folder}/out"}
 RESUME = {"--resume": "{checkpoint}"}
 
 
-def plan(task: dict[str, Any], **sections: Any) -> None:
-    """Make the plan of a sweep over ``lr`` with this task."""
+def plan(task: dict[str, Any], **sections: Any) -> list[str]:
+    """Make the plan of a sweep over ``lr`` with this task; return its notes."""
     config = {
         "defaults": [
             *(dict([each.split(": ")]) for each in DEFAULTS),
@@ -33,7 +33,7 @@ def plan(task: dict[str, Any], **sections: Any) -> None:
         **sections,
     }
     Path("mine.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    make_plan(["conf=mine.yaml"], [], None, "")
+    return make_plan(["conf=mine.yaml"], [], None, "").notes
 
 
 def pattern(text: str) -> dict[str, Any]:
@@ -119,6 +119,14 @@ def test_a_mistake_is_named_with_its_key_and_the_fix(task: dict[str, Any], words
 )  # fmt: skip
 def test_what_works_passes(task: dict[str, Any]) -> None:
     plan(task)
+
+
+def test_a_fixed_argument_that_the_program_does_not_get_is_noted() -> None:
+    notes = plan({"arguments": {"lr": 0.1, "net": {"width": 8, "depth": 2}}, "command": "true {lr} {net.width}"})
+    expected = "task.arguments.net.depth: the program does not get it; put {net.depth} into task.command, task.options"
+    assert [note for note in notes if "task.arguments" in note] == [f"{expected} or task.files"]
+    for command in ("true {arguments}", "true {lr} {net}", "true {lr} {net.width} {net.depth}"):
+        assert not plan({"arguments": {"lr": 0.1, "net": {"width": 8, "depth": 2}}, "command": command})
 
 
 def test_sections_of_the_training_are_checked_and_searched_through_placeholders() -> None:

@@ -209,7 +209,7 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
         (("search.scheduler.grace=9",), ["grace=9", "9 evaluations"]),
         (
             ("search/scheduler=asha", "search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),
-            ["kind=asha judges trials by eval/accuracy alone", "good in eval/loss", "search/scheduler=none"],
+            ["the scheduler asha judges trials by eval/accuracy alone", "good in eval/loss", "search/scheduler=none"],
         ),
         (("space.model.dropout.step=5",), ["space.model.dropout.step=5", "range from 0 to 0.3", "only 0 can occur"]),
         (("space.model.channels.step=50",), ["space.model.channels.step=50", "only 8 can occur", "a smaller step"]),

@@ -69,6 +69,8 @@ class ImageSamples:
 
 COLOURS = (1, 3, 4)
 """Usual numbers of channels."""
+MOST_STRETCHED = 4
+"""Width of an image, as a multiple of its height, above which the height is taken for a number of channels."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ def image_shape(samples: ImageSamples) -> ImageShape:
             f"data: an input has shape {shape}, and this model takes (channels, height, width); "
             "give such images, or a model.kind=custom that takes these"
         )
-    if shape[0] not in COLOURS and shape[-1] in COLOURS:
+    looks_high = MOST_STRETCHED * shape[0] >= shape[1]  # unlike (6, 128, 1), a series of six sensors
+    if looks_high and shape[0] not in COLOURS and shape[-1] in COLOURS:
         raise ValueError(
             f"data: an input has shape {shape}, whose channels seem to be last; this model takes (channels, height, "
             "width): use torchvision's ToTensor, or inputs.permute(2, 0, 1)"

@@ -94,17 +94,19 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     """Raise ``ValueError`` for texts that were meant as numbers: with a decimal comma, or with a few texts, such as
     ``?``, among them that stand for missing values."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
-    others = [each for each in texts if not _is_number(each, config.decimal)]
-    with_comma = [each for each in others if "," in each and _is_number(each, ",")]
-    if with_comma and sum(not _is_number(each, ",") for each in texts) < MOSTLY * len(texts):
+    others = [each for each in texts if not is_number(each, config.decimal)]
+    with_comma = [each for each in others if "," in each and is_number(each, ",")]
+    are_decimals = with_comma and sum(not is_number(each, ",") for each in texts) < MOSTLY * len(texts)
+    if others and all(THOUSANDS.fullmatch(each) for each in others):
+        or_decimals = ", or set 'data.decimal=\",\"' if these are decimals" if are_decimals else ""
+        raise ValueError(
+            f"data: the column {name!r} has numbers with marks between their thousands ({others[0]}); write them "
+            f"without{or_decimals}, or name the column in data.categories"
+        )
+    if are_decimals:
         raise ValueError(
             f"data.decimal={config.decimal}: the column {name!r} has numbers with a decimal comma ({with_comma[0]}); "
             f"set 'data.decimal=\",\"', or name the column in data.categories"
-        )
-    if others and all(THOUSANDS.fullmatch(each) for each in others):
-        raise ValueError(
-            f"data: the column {name!r} has numbers with marks between their thousands ({others[0]}); write them "
-            "without, or name the column in data.categories"
         )
     if others and len(others) < MOSTLY * len(texts):
         shown = ", ".join(repr(each) for each in others[:3]) + (", ..." if len(others) > 3 else "")
@@ -115,7 +117,8 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
         )
 
 
-def _is_number(text: str, decimal: str) -> bool:
+def is_number(text: str, decimal: str) -> bool:
+    """Whether a text is a number with this character before its decimals."""
     try:
         float(text if decimal == "." else text.replace(".", "x").replace(decimal, ".", 1))
     except ValueError:

@@ -16,7 +16,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.table import TableData
-from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names, is_text
+from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +60,8 @@ class CategoryFeature:
 
     column: str
     values: list[str]
+    numeric: bool = False
+    """Whether they are numbers in the file, so that the text ``012`` is the category ``12``."""
 
 
 @dataclass(config=STORED, frozen=True)
@@ -97,6 +100,8 @@ class TableEncoding:
     categories: list[CategoryFeature]
     kinds: dict[str, ColumnKind]
     """Kind of each column to predict from."""
+    texts: CsvTexts | None = None
+    """How texts in the place of other values are read; None if the training's files had typed columns."""
 
     @property
     def num_outputs(self) -> int:
@@ -122,8 +127,13 @@ class TableEncoding:
         missing = [name for name in self.kinds if name not in table.column_names]
         if missing:
             raise ValueError(f"the rows have no column {', '.join(missing)}; the model was trained with it")
-        numbers = [_numbers(table[each.column], self.kinds[each.column], each) for each in self.numbers]
-        indices = [_indices(table[each.column], each.values) for each in self.categories]
+        columns = {name: table[name] for name in self.kinds}
+        marks: list[float] = []
+        if self.texts is not None:
+            columns = {name: self.texts.read(name, each, self.kinds[name]) for name, each in columns.items()}
+            marks = self.texts.missing_numbers
+        numbers = [_numbers(columns[each.column], self.kinds[each.column], each, marks) for each in self.numbers]
+        indices = [_indices(columns[each.column], each, self.texts) for each in self.categories]
         rows = table.num_rows
         return Features(
             np.stack(numbers, axis=1) if numbers else np.empty((rows, 0)),
@@ -232,6 +242,8 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     Raises:
         ValueError: A column cannot be learned from; the message names it and the fix.
     """
+    from pyarrow import types
+
     names = feature_names(config, table.column_names)
     kinds = {name: column_kind(config, name, table[name]) for name in names}
     kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
@@ -239,13 +251,15 @@ def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncod
     categories: list[CategoryFeature] = []
     for name, kind in kinds.items():
         if kind == "category":
-            categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories)))
+            numeric = types.is_integer(table[name].type) or types.is_floating(table[name].type)
+            categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories), numeric))
         else:
             parts = DATE_PARTS if kind == "date" else ("value",)
             numbers += [_learn_number(config, name, part, kind, table[name]) for part in parts]
     if not kinds:
         raise ValueError(f"data.path={config.path}: has no column with values to predict {config.target} from")
-    return TableEncoding(config.target, _learn_output(config, goal, table), numbers, categories, kinds)
+    output = _learn_output(config, goal, table)
+    return TableEncoding(config.target, output, numbers, categories, kinds, CsvTexts.of(config))
 
 
 def _learn_number(config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray) -> NumberFeature:
@@ -297,7 +311,9 @@ def plain_names(names: Sequence[str]) -> list[str]:
 # --- columns as arrays -----------------------------------------------------------------------------------------
 
 
-def _numbers(column: pa.ChunkedArray, kind: ColumnKind, feature: NumberFeature) -> Floats:
+def _numbers(
+    column: pa.ChunkedArray, kind: ColumnKind, feature: NumberFeature, missing: Sequence[float] = ()
+) -> Floats:
     """Values of a feature; missing and infinite ones are NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -315,7 +331,8 @@ def _numbers(column: pa.ChunkedArray, kind: ColumnKind, feature: NumberFeature) 
     except pa.ArrowException as error:
         wanted = "a date" if kind == "date" else "a number"
         raise ValueError(f"the column {feature.column!r} has a value that is not {wanted}: {error}") from error
-    return np.where(np.isfinite(values), values, np.nan)
+    is_known = np.isfinite(values) & ~(np.isin(values, missing) & (kind == "number"))
+    return np.where(is_known, values, np.nan)
 
 
 def _date_part(column: pa.ChunkedArray, part: str) -> pa.ChunkedArray:
@@ -327,11 +344,14 @@ def _date_part(column: pa.ChunkedArray, part: str) -> pa.ChunkedArray:
     return {"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](column)
 
 
-def _indices(column: pa.ChunkedArray, values: Sequence[str]) -> Integers:
+def _indices(column: pa.ChunkedArray, feature: CategoryFeature, texts: CsvTexts | None) -> Integers:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pc.index_in(_texts(column), value_set=pa.array(values, pa.string()))
+    if texts is not None and feature.numeric and is_text(column.type):
+        written = pc.fill_null(pc.cast(column, pa.string()), "").to_pylist()
+        column = pa.chunked_array([pa.array([texts.as_number(each) for each in written], pa.float64())])
+    found = pc.index_in(_texts(column), value_set=pa.array(feature.values, pa.string()))
     indices: Integers = pc.fill_null(found, -1).to_numpy().astype(np.int64) + 1
     return indices
 

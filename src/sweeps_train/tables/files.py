@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps_train.config.table import TableData
 from sweeps_train.csv_header import other_separator
 from sweeps_train.data.files import File, find_files, open_file, without_options
+from sweeps_train.tables.csv_texts import CsvTexts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,12 +159,7 @@ def _csv(config: TableData, location: str, opened: Any, first_block: bool) -> pa
     options = {
         "read_options": csv.ReadOptions(block_size=block, encoding=config.encoding),
         "parse_options": csv.ParseOptions(delimiter=_separator(config, location), newlines_in_values=not first_block),
-        "convert_options": csv.ConvertOptions(
-            null_values=["", *config.missing],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
-            decimal_point=config.decimal,
-        ),
+        "convert_options": CsvTexts(config.missing, config.decimal).options(),
     }
     if first_block:
         with csv.open_csv(source, **options) as reader:

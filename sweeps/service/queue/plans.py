@@ -18,7 +18,7 @@ from sweeps.plan.extend import read_changes
 from sweeps.plan.plan import Plan, new_plan
 from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
-from sweeps.registry.names import check_registration
+from sweeps.registry.names import check_registration, retrained_model
 from sweeps.report.expected_cost import PastSweep, cost_in_words, expected_cost, workload_of
 from sweeps.report.plan_summary import PlanPreview, plan_document, plan_preview, plan_text
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
@@ -41,6 +41,8 @@ class Planned:
     """Text of ``--dry-run``."""
     preview: PlanPreview | None = None
     """The plan of a new sweep, for the form."""
+    model: str | None = None
+    """Name by which a retraining registers its model; None if it registers none."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,10 @@ class Plans:
         command = f"python -m sweeps {' '.join(request.arguments())}"
         overrides = with_output_dir(self.config, request.overrides)
         plan = plan_retraining(record, trial, overrides, self.config_dirs, request.name, command, approve)
-        if not request.no_register:
-            model = request.register_as or record.conf
+        model = None if request.no_register else retrained_model(plan.config, request.register_as, record.conf)
+        if model is not None:
             check_registration(plan.config, model, request.alias, merged=request.merged)
-        return _planned(plan, past)
+        return replace(_planned(plan, past), model=model)
 
     def reproduce(self, sweep_exists: SweepExists, request: Reproduce) -> Planned:
         """Plan a ``reproduce``, with the differences between now and the recorded run."""

@@ -46,6 +46,10 @@ LOOK_EVERY_S = 10.0
 STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
 INTERRUPTED = 130
+NAME_TAKEN = (
+    "there is a sweep {} already, which this job has not started; submit it again with another --name (if the "
+    "service's database is of a backup, that sweep may be this job's)"
+)
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +269,9 @@ class JobRunner(Poller):
     def _begin(self, job: Job) -> None:
         request, record = job.parsed_request, self._record(job)
         if record is not None and not isinstance(request, Resume | Extend):
-            if record.status in jobs.ENDED:
+            if job.attempts == 0 and not self.control_folder(job).is_dir():
+                self._end(job, "failed", NAME_TAKEN.format(job.sweep))
+            elif record.status in jobs.ENDED:
                 logger.warning("job %d (%s): its sweep has ended already: of a backup?", job.id, job.sweep)
                 self._end(job, record.status)
             elif record.status == "running":  # until its driver is done, or known to be dead

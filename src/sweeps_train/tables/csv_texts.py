@@ -1,0 +1,76 @@
+"""Texts as values: how the CSV file of a model's training wrote missing values and numbers, for its raw rows too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+from sweeps_train.config.table import TableData
+from sweeps_train.tables.columns import ColumnKind, is_number, is_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(config=ConfigDict(extra="forbid"), frozen=True)
+class CsvTexts:
+    """Conversion of texts into values."""
+
+    missing: list[str]
+    """Texts that stand for a missing value, as an empty one always does."""
+    decimal: str
+    """Character before the decimals of a number."""
+
+    @classmethod
+    def of(cls, config: TableData) -> CsvTexts | None:
+        """Return how the texts of a table are read; None if its files have typed columns."""
+        return cls(config.missing, config.decimal) if config.format == "csv" else None
+
+    def options(self) -> Any:
+        """Arrow's options of a CSV file."""
+        from pyarrow import csv
+
+        return csv.ConvertOptions(
+            null_values=["", *self.missing],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            decimal_point=self.decimal,
+        )
+
+    def read(self, name: str, column: pa.ChunkedArray, kind: ColumnKind) -> pa.ChunkedArray:
+        """Read a column of texts as if it were in the file; one of categories, or of another type, stays as it is.
+
+        Raises:
+            ValueError: It has a text that is no number.
+        """
+        import pyarrow as pa
+        from pyarrow import csv
+
+        if kind == "category" or not is_text(column.type):
+            return column
+        written = pa.BufferOutputStream()
+        csv.write_csv(pa.table({name: column.cast(pa.string())}), written)
+        read = csv.read_csv(
+            pa.BufferReader(written.getvalue()),
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=self.options(),
+        )[name]
+        if kind == "date" or not is_text(read.type):
+            return read
+        texts = read.unique().drop_null().to_pylist()
+        wrong = next((each for each in texts if not is_number(each, self.decimal)), texts[0])
+        raise ValueError(
+            f"the column {name!r} has a value that is not a number: {wrong!r}; texts are read as in the file of the "
+            f"training, with data.decimal={self.decimal} and data.missing={self.missing}"
+        )
+
+    def as_number(self, text: str) -> float:
+        """Read a text as a number; NaN if it is none."""
+        return float(text.replace(self.decimal, ".")) if is_number(text, self.decimal) else float("nan")
+
+    @property
+    def missing_numbers(self) -> list[float]:
+        """Numbers that stand for a missing value, such as -999."""
+        return [self.as_number(each) for each in self.missing]
