@@ -6,9 +6,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -28,8 +28,8 @@ FRESH_S = 1.0
 STALE_S = 5.0
 """Age in seconds from which readers wait for a new snapshot."""
 ASK_AFTER_S = 2.2
-"""Seconds of waiting after which a reader asks whether the store answers at all, and goes on waiting if it does. Longer
-than a read needs to notice that it does not."""
+"""Seconds of waiting after which a reader takes an older snapshot, or, without one, asks whether the store answers at
+all, and goes on waiting if it does. Longer than a read needs to notice that it does not."""
 MAX_LOAD = 0.2
 """Maximum share of time spent reading one entry: the record of a sweep of thousands of trials takes seconds."""
 MAX_SWEEPS = 100
@@ -80,14 +80,11 @@ class CacheEntry(Generic[Content]):
                 threading.Thread(target=run, name="records", daemon=True).start()
         if last is not None and age < fresh + STALE_S:
             return last
-        while True:
-            try:
-                return reading.result(ASK_AFTER_S)
-            except TimeoutError:
-                try:
-                    self._check_store()
-                except TrackingUnreachable as error:
-                    return _older(last, error)
+        while not wait([reading], ASK_AFTER_S).done:
+            if last is not None:
+                return replace(last, trouble=f"MLflow takes longer than {ASK_AFTER_S:g} s to answer")
+            self._check_store()
+        return reading.result()
 
     def _read_now(self, reading: Future[Snapshot[Content]]) -> None:
         started = time.monotonic()
@@ -96,20 +93,15 @@ class CacheEntry(Generic[Content]):
                 snapshot = Snapshot(self._read(), time.time())
                 self._took = time.monotonic() - started
             except TrackingUnreachable as error:
-                snapshot = _older(self._last, error)
+                if self._last is None:
+                    raise
+                snapshot = replace(self._last, trouble=str(error))
         except Exception as error:  # noqa: BLE001 - raised by those who wait
             self._reading = None
             reading.set_exception(error)
         else:
             self._last, self._taken, self._reading = snapshot, time.monotonic(), None
             reading.set_result(snapshot)
-
-
-def _older(last: Snapshot[Content] | None, error: TrackingUnreachable) -> Snapshot[Content]:
-    """Return an older snapshot with the reason why it is the newest; without one raise the error."""
-    if last is None:
-        raise error
-    return Snapshot(last.content, last.taken, str(error))
 
 
 @dataclass(frozen=True)

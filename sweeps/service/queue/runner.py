@@ -45,7 +45,8 @@ LOOK_EVERY_S = 10.0
 """Seconds between two looks at a driver's heartbeat."""
 STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
-INTERRUPTED = 130
+INTERRUPTED, STORE_AWAY = 130, 75
+"""Exit statuses of drivers that are started again, as after their death."""
 
 logger = logging.getLogger(__name__)
 
@@ -284,7 +285,7 @@ class JobRunner(Poller):
         is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
             self._end(job, "cancelled", _limit_reached(job))  # whatever it said as it was stopped while it started
-        elif outcome is not None and outcome.status != INTERRUPTED:
+        elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
             document = outcome.document if isinstance(outcome.document, dict) else {}
             state = document.get("status", "finished" if outcome.status == 0 else "failed")
             if state == "interrupted":
