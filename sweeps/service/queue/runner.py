@@ -23,13 +23,14 @@ from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.notify.cli_notify import VARIABLE
-from sweeps.service.poller import Poller
+from sweeps.service.poller import MLFLOW_S, Poller
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Extend, Request, Resume, Retrain, Run
 from sweeps.service.service_log import logged_about
+from sweeps.tracking.client import reaching_within
 
 if TYPE_CHECKING:
     import subprocess
@@ -240,7 +241,7 @@ class JobRunner(Poller):
         state = self._state(job)
 
         def run() -> None:
-            with logged_about(job=job.id, sweep=job.sweep):
+            with logged_about(job=job.id, sweep=job.sweep), reaching_within(MLFLOW_S):
                 attempt()
 
         def attempt() -> None:
