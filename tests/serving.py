@@ -56,7 +56,6 @@ class Api:
             return jobs.submit(connection, Run(conf="digits"), sweep, user=user, project=user, now=1.0)
 
     def close(self) -> None:
-        self.service.records.close()
         self.service.database.dispose()
 
 

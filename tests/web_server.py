@@ -31,7 +31,6 @@ def new_service(folder: Path, **more: Any) -> AppContext:
 
 def close(service: AppContext) -> None:
     """Close a service that was not started."""
-    service.records.close()
     service.database.dispose()
 
 

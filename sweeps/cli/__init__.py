@@ -31,9 +31,9 @@ from sweeps.cli import (  # noqa: F401
 )
 
 # isort: on
-from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, app, stderr
+from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, STORE_AWAY, app, stderr
 from sweeps.compose.hydra_settings import OPTIONS
-from sweeps.errors import SweepsError
+from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.shadowing_file import describe_shadowing, shadowing_file
 from sweeps.suggestions import did_you_mean
 
@@ -54,7 +54,8 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
 
     Args:
         arguments: Arguments as typed after ``python -m sweeps``.
-        is_log: Whether stderr is a log file, which keeps tracebacks of unexpected errors.
+        is_log: Whether this is a background process: its log keeps tracebacks of unexpected errors, and its status says
+            whether a repetition may succeed.
 
     Returns:
         The exit status, and the error's message if there was one.
@@ -77,7 +78,8 @@ def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int,
             stderr.print(Traceback())
         elif is_log and not isinstance(error, SweepsError):
             traceback.print_exc()
-        return _print_error(error)
+        status, message = _print_error(error)
+        return STORE_AWAY if is_log and isinstance(error, TrackingUnreachable) else status, message
     return status or 0, None
 
 

@@ -19,6 +19,8 @@ PROGRAM = "python -m sweeps"
 INTERRUPTED = 130
 NO_SUCCESS = 1
 MISTAKE = 2
+STORE_AWAY = 75
+"""Status of a background process that MLflow did not answer: EX_TEMPFAIL."""
 PIPE_WIDTH = 200
 """Width of a table when stdout is not a terminal."""
 EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}

@@ -187,7 +187,6 @@ class AppContext:
         for part in reversed(self.parts):
             part.stop()
         self.commands.close()
-        self.records.close()
         self.database.dispose()
 
 

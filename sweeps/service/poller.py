@@ -8,6 +8,10 @@ from collections.abc import Callable
 
 from sweeps.service.clock import Clock
 from sweeps.service.database.storage_errors import is_unavailable, outage
+from sweeps.tracking.client import reaching_within
+
+MLFLOW_S = 3.0
+"""Seconds that background parts wait for MLflow to answer at all: the end of the service waits for them."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +70,8 @@ class Poller:
         while not self.is_stopping:
             seconds: float | None = None
             try:
-                seconds = self._call()
+                with reaching_within(MLFLOW_S):
+                    seconds = self._call()
                 self._logged_error = ""
             except Exception as error:  # noqa: BLE001 - it is logged, and the call repeated
                 self._log(error)

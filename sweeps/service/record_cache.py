@@ -6,8 +6,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -17,8 +18,8 @@ from sweeps.errors import TrackingUnreachable, UnknownName
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
-from sweeps.service.shared_failure import SharedFailure
 from sweeps.suggestions import did_you_mean
+from sweeps.tracking.client import connect
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord, SweepSummary
 
@@ -26,6 +27,9 @@ FRESH_S = 1.0
 """Age in seconds from which a snapshot is refreshed in the background while readers get the old one."""
 STALE_S = 5.0
 """Age in seconds from which readers wait for a new snapshot."""
+ASK_AFTER_S = 2.2
+"""Seconds of waiting after which a reader takes an older snapshot, or, without one, asks whether the store answers at
+all, and goes on waiting if it does. Longer than a read needs to notice that it does not."""
 MAX_LOAD = 0.2
 """Maximum share of time spent reading one entry: the record of a sweep of thousands of trials takes seconds."""
 MAX_SWEEPS = 100
@@ -46,50 +50,58 @@ class Snapshot(Generic[Content]):
 
 
 class CacheEntry(Generic[Content]):
-    """The last snapshot of one value, refreshed when it is read."""
+    """The last snapshot of one value, refreshed when it is read, by one thread at a time."""
 
-    def __init__(self, read: Callable[[], Content], executor: ThreadPoolExecutor) -> None:
-        self._read, self._executor = read, executor
-        self._reading, self._failure = threading.Lock(), SharedFailure()
+    def __init__(self, read: Callable[[], Content], check_store: Callable[[], object]) -> None:
+        """
+        Args:
+            read: Reads the value, which may take long.
+            check_store: Raises ``TrackingUnreachable`` within seconds if the store does not answer.
+        """
+        self._read, self._check_store = read, check_store
+        self._lock = threading.Lock()
         self._last: Snapshot[Content] | None = None
         self._taken = self._took = 0.0
-        """Time and duration of the last read, by the monotonic clock."""
+        """Time of the last read, and duration of the last that succeeded, by the monotonic clock."""
+        self._reading: Future[Snapshot[Content]] | None = None
 
     def get(self) -> Snapshot[Content]:
         """Return a snapshot that is at most a few seconds old, or an older one while the store does not answer."""
-        last, age = self._last, time.monotonic() - self._taken
-        fresh = max(FRESH_S, self._took / MAX_LOAD)
-        if last is not None and age < fresh:
-            return last
+        with self._lock:
+            last, age = self._last, time.monotonic() - self._taken
+            fresh = max(FRESH_S, self._took / MAX_LOAD)
+            if last is not None and age < fresh:
+                return last
+            reading = self._reading
+            if reading is None:
+                reading = self._reading = Future()
+                # It ends with the process, whatever it waits for.
+                run = partial(copy_context().run, self._read_now, reading)
+                threading.Thread(target=run, name="records", daemon=True).start()
         if last is not None and age < fresh + STALE_S:
-            if self._reading.acquire(blocking=False):
-                self._executor.submit(self._refresh)
             return last
-        asked = time.monotonic()
-        with self._reading:
-            if self._last is not None and time.monotonic() - self._taken < fresh:
-                return self._last  # another thread has just read it
-            return self._failure.call(self._read_now, asked)
+        while not wait([reading], ASK_AFTER_S).done:
+            if last is not None:
+                return replace(last, trouble=f"MLflow takes longer than {ASK_AFTER_S:g} s to answer")
+            self._check_store()
+        return reading.result()
 
-    def _refresh(self) -> None:
-        """Read anew, and release the lock that the submitting thread has acquired."""
-        try:
-            self._read_now()
-        except Exception:  # noqa: BLE001, S110 - the next reader waits and gets the error
-            pass
-        finally:
-            self._reading.release()
-
-    def _read_now(self) -> Snapshot[Content]:
+    def _read_now(self, reading: Future[Snapshot[Content]]) -> None:
         started = time.monotonic()
         try:
-            snapshot = Snapshot(self._read(), time.time())
-        except TrackingUnreachable as error:
-            if self._last is None:
-                raise
-            snapshot = Snapshot(self._last.content, self._last.taken, str(error))
-        self._last, self._taken, self._took = snapshot, time.monotonic(), time.monotonic() - started
-        return snapshot
+            try:
+                snapshot = Snapshot(self._read(), time.time())
+                self._took = time.monotonic() - started
+            except TrackingUnreachable as error:
+                if self._last is None:
+                    raise
+                snapshot = replace(self._last, trouble=str(error))
+        except Exception as error:  # noqa: BLE001 - raised by those who wait
+            self._reading = None
+            reading.set_exception(error)
+        else:
+            self._last, self._taken, self._reading = snapshot, time.monotonic(), None
+            reading.set_result(snapshot)
 
 
 @dataclass(frozen=True)
@@ -111,8 +123,8 @@ class RecordCache:
             uri: Tracking URI.
         """
         self._engine, self._uri = engine, uri
-        self._executor = ThreadPoolExecutor(2, "records")
-        self._list = CacheEntry(self._read_list, self._executor)
+        self._check_store = partial(connect, uri)
+        self._list = CacheEntry(self._read_list, self._check_store)
         self._lock = threading.Lock()
         self._sweeps: OrderedDict[str, CacheEntry[SweepRecord]] = OrderedDict()
 
@@ -143,7 +155,7 @@ class RecordCache:
         with self._lock:
             entry = self._sweeps.get(name)
             if entry is None:
-                entry = self._sweeps[name] = CacheEntry(partial(load_sweep, self._uri, name), self._executor)
+                entry = self._sweeps[name] = CacheEntry(partial(load_sweep, self._uri, name), self._check_store)
             self._sweeps.move_to_end(name)
             if len(self._sweeps) > MAX_SWEEPS:
                 self._sweeps.popitem(last=False)
@@ -174,10 +186,6 @@ class RecordCache:
         """Drop a sweep that has been changed, so that it is read anew."""
         with self._lock:
             self._sweeps.pop(name, None)
-
-    def close(self) -> None:
-        """Stop refreshing."""
-        self._executor.shutdown(cancel_futures=True)
 
     def _unknown(self, principal: Principal, name: str) -> UnknownName:
         known = [line.summary.sweep for line in self.sweeps(principal).content]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from sweeps.errors import TrackingUnreachable
 from sweeps.service.database.storage_errors import is_unavailable
 
 T = TypeVar("T")
@@ -20,7 +19,7 @@ class SharedFailure:
         """The last error, and when it was raised."""
 
     def call(self, function: Callable[[], T], asked: float) -> T:
-        """Call a function that needs the database or MLflow, unless it has failed since ``asked``.
+        """Call a function that needs the database, unless it has failed since ``asked``.
 
         Args:
             function: The function.
@@ -32,6 +31,6 @@ class SharedFailure:
         try:
             return function()
         except Exception as error:
-            if is_unavailable(error) or isinstance(error, TrackingUnreachable):
+            if is_unavailable(error):
                 self._last = (error, time.monotonic())
             raise

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,14 +42,23 @@ SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
+_patience: ContextVar[tuple[float, float]] = ContextVar("_patience", default=(REACH_WITHIN_S, math.inf))
+"""Seconds that this context waits for an answer, and since when it shares the failures of others."""
+_failed: dict[str, tuple[float, TrackingUnreachable]] = {}
+"""Last failure to reach each store, and when it was, by the monotonic clock; until it answers again."""
 
 
 def connect(uri: str) -> MlflowClient:
     """Return a client of a tracking store after checking that it answers. Creates an SQLite store that does not exist.
 
     Raises:
-        TrackingUnreachable: No connection within five seconds, no answer within ten, or the store can't be used.
+        TrackingUnreachable: No connection within five seconds, no answer within ten (or ``reaching_within``), or the
+            store can't be used.
     """
+    within_s, since = _patience.get()
+    failed, failure = _failed.get(uri, (-math.inf, None))
+    if failure is not None and failed > since:
+        raise failure.with_traceback(None)
     _prepare()
     from mlflow import MlflowClient, __version__
 
@@ -55,14 +67,28 @@ def connect(uri: str) -> MlflowClient:
         check_sqlite_file(path)
     try:
         check_port(uri)
-        with request_limits(REACH_WITHIN_S), _making_tables(path, __version__):
+        with request_limits(within_s), _making_tables(path, __version__):
             # MLflow opens the file again in each thread: after a change of the working folder a relative path would
             # be another file.
             client = MlflowClient(tracking_uri=absolute(uri))
             client.search_experiments(max_results=1)
     except Exception as error:
-        raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_explained(uri, error)}") from error
+        failure = TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_explained(uri, error)}")
+        _failed[uri] = (time.monotonic(), failure)
+        raise failure from error
+    _failed.pop(uri, None)
     return client
+
+
+@contextmanager
+def reaching_within(seconds: float) -> Iterator[None]:
+    """Limit how long ``connect`` waits for an answer inside a ``with`` block (a request of a service); it does not wait
+    at all if somebody else has failed to reach the store since the block began."""
+    before = _patience.set((seconds, time.monotonic()))
+    try:
+        yield
+    finally:
+        _patience.reset(before)
 
 
 @contextmanager

@@ -49,7 +49,6 @@ class Serving:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
-        self.service.records.close()
         self.service.runner.close()
         self.service.database.dispose()
 

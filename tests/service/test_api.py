@@ -16,6 +16,7 @@ from serving import API, Api, serving
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
+from sweeps.service import record_cache
 from sweeps.service.api.serialization import read_record, write_record
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import claims, jobs
@@ -162,8 +163,8 @@ def test_many_who_look_cause_one_read_and_see_the_last_snapshot_while_the_store_
         reads.append(1)
         return len(reads)
 
-    with ThreadPoolExecutor(1) as aside, ThreadPoolExecutor(20) as people:
-        kept = CacheEntry(read, aside)
+    with ThreadPoolExecutor(20) as people:
+        kept = CacheEntry(read, lambda: None)
         seen = [future.result().content for future in [people.submit(kept.get) for _ in range(100)]]
         assert set(seen) == {1}
         time.sleep(FRESH_S + 0.1)
@@ -174,7 +175,34 @@ def test_many_who_look_cause_one_read_and_see_the_last_snapshot_while_the_store_
         wait_until(lambda: kept.get().trouble)
         assert (kept.get().content, kept.get().trouble) == (2, "MLflow does not answer")
         with pytest.raises(TrackingUnreachable):
-            CacheEntry(read, aside).get()
+            CacheEntry(read, lambda: None).get()
+
+
+def test_a_store_that_hangs_in_the_middle_of_a_read_is_noticed_and_one_that_is_slow_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_cache, "ASK_AFTER_S", 0.05)
+    goes_on, hangs = threading.Event(), threading.Event()
+
+    def read() -> int:
+        goes_on.wait(20)
+        return 1
+
+    def check_store() -> None:
+        if hangs.is_set():
+            raise TrackingUnreachable("MLflow does not answer")
+
+    kept = CacheEntry(read, check_store)
+    with ThreadPoolExecutor(1) as people:
+        waiting = people.submit(kept.get)
+        time.sleep(0.2)
+        assert not waiting.done()
+        hangs.set()
+        with pytest.raises(TrackingUnreachable):
+            waiting.result(5)
+        hangs.clear()
+        goes_on.set()
+        assert kept.get().content == 1
 
 
 def test_the_document_of_the_api_names_every_route(api: Api) -> None:

@@ -138,8 +138,8 @@ def test_a_server_without_free_connections_is_an_unavailable_storage(url: str) -
 
 def test_a_transaction_that_says_nothing_loses_its_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine of a service may go in the middle of a transaction; the server would learn of it hours later."""
-    monkeypatch.setattr(postgresql, "IDLE_IN_TRANSACTION_S", 0.1)
     gone, other = open_database(url), open_database(url)
+    monkeypatch.setattr(postgresql, "IDLE_IN_TRANSACTION_S", 0.5)
     with gone.connect() as silent:
         silent.execute(text("LOCK TABLE jobs IN EXCLUSIVE MODE"))
         with waiting_at_most(10.0), writing(other) as connection:

@@ -274,6 +274,16 @@ def test_what_a_driver_says_that_is_stopped_while_it_starts_is_no_failure(
     assert (job.state, job.error) == ("cancelled", None)
 
 
+def test_a_driver_that_mlflow_did_not_answer_is_started_again(running: Running) -> None:
+    number = _started(running)
+    folder = running.runner.control_folder(running.find(number))
+    write_json(folder / subprocesses.OUTCOME_FILE, {"status": runner.STORE_AWAY, "error": "away", "document": None})
+    subprocesses.send(folder, signal.SIGKILL)
+    wait_until(lambda: (running.runner.poll(), running.find(number).attempts)[1] == 2)
+    _ask_to_stop(running, number)
+    assert running.until(number, *jobs.ENDED).state == "cancelled"
+
+
 def test_a_job_that_hangs_is_ended_by_its_limit_of_time_and_says_so(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,4 +420,4 @@ def test_run_detach_answers_a_mistake_at_once_and_prints_the_name(capsys: pytest
     wait_until(lambda: subprocesses.outcome(control), 120)
     ended = subprocesses.outcome(control)
     assert ended is not None
-    assert ended.status == 2
+    assert ended.status == runner.STORE_AWAY

@@ -14,6 +14,8 @@ import requests
 HEALTH_EVERY_S = 0.1
 THINKS_S = (0.2, 2.0)
 ANSWERED_WITHIN_S = 30.0
+ENDED_SHARE = 0.15
+"""Share of the sweeps that clients cancel or stop."""
 READS = ("jobs", "sweeps", "schedules", "firings", "confs", "jobs/1", "sweeps/soak-1")
 
 
@@ -29,6 +31,8 @@ class Seen:
     """Seconds of each answer of ``/health`` of a service that ran all the time."""
     accepted: dict[str, int] = field(default_factory=dict)
     """Sweeps that were accepted, with the number of the job."""
+    submitting: int = 0
+    """Sweeps that have been submitted, and not answered yet."""
     ended_by_us: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -67,36 +71,42 @@ class Clients:
         session.headers["Authorization"] = f"Bearer {token}"
         while not self._stopping.wait(chance.uniform(*THINKS_S)):
             url = f"{chance.choice(self._urls)}/api/v1"
-            if user.startswith("run") and self._is_due():
+            if user.startswith("run") and self._begin_submitting():
                 self._submit(session, url, f"soak-{next(self._names)}")
-            elif user.startswith("run") and chance.random() < 0.03:
-                self._end_one(session, url, chance)
+            elif user.startswith("run") and (ending := self._next_to_end(chance)) is not None:
+                self._ask(session, "POST", f"{url}/jobs/{ending}/cancel")
             elif user.startswith("admin") and chance.random() < 0.1:
                 self._ask(session, "POST", f"{url}/tokens", {"user": "guest", "role": "read"})
             else:
                 self._ask(session, "GET", f"{url}/{chance.choice(READS)}")
 
-    def _is_due(self) -> bool:
+    def _begin_submitting(self) -> bool:
+        """Whether a further sweep is due."""
         with self.seen.lock:
             share = min(1.0, (time.monotonic() - self._began) / (0.6 * self._seconds))
-            return len(self.seen.accepted) < share * self._sweeps
+            is_due = len(self.seen.accepted) + self.seen.submitting < int(share * self._sweeps)
+            self.seen.submitting += is_due
+            return is_due
 
     def _submit(self, session: requests.Session, url: str, name: str) -> None:
         body = {"conf": "digits", "name": name, "project": "soak", "overrides": ["tracking.report=false"]}
         answer = self._ask(session, "POST", f"{url}/sweeps", body)
-        if answer is not None and answer.status_code == 202:
-            with self.seen.lock:
+        with self.seen.lock:
+            self.seen.submitting -= 1
+            if answer is not None and answer.status_code == 202:
                 if name in self.seen.accepted:
                     self.seen.wrong.append(f"{name} was accepted twice")
                 self.seen.accepted[name] = answer.json()["id"]
 
-    def _end_one(self, session: requests.Session, url: str, chance: random.Random) -> None:
+    def _next_to_end(self, chance: random.Random) -> int | None:
+        """Number of a job to cancel, if enough others have been accepted since the last one."""
         with self.seen.lock:
-            if not self.seen.accepted:
-                return
-            name = chance.choice(list(self.seen.accepted))
+            others = self.seen.accepted.keys() - self.seen.ended_by_us
+            if not others or len(self.seen.ended_by_us) >= int(ENDED_SHARE * len(self.seen.accepted)):
+                return None
+            name = chance.choice(sorted(others))
             self.seen.ended_by_us.add(name)  # also if the answer gets lost
-        self._ask(session, "POST", f"{url}/jobs/{self.seen.accepted[name]}/cancel")
+            return self.seen.accepted[name]
 
     def _ask(
         self, session: requests.Session, method: str, url: str, body: dict[str, object] | None = None

@@ -144,8 +144,11 @@ class Usage:
     process: psutil.Process
     mib: list[float] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+    """Load of the machine."""
 
     def measure(self) -> None:
+        self.load.append(os.getloadavg()[0])
         self.mib.append(self.process.memory_info().rss / 2**20)
         self.files.append(self.process.num_fds())
 
@@ -242,24 +245,38 @@ def _wait_for_ends(service: Service, clients: Clients, secrets: dict[str, str], 
 
 
 def _judged(run: Soak, seen: Seen, usage: Usage, minutes: float, wrong: list[str]) -> tuple[str, list[str]]:
+    """Return a table of the numbers, and what was wrong."""
     health, took = sorted(seen.health), sorted(seen.took)
     mib, files = usage.growth()
-    p99 = health[int(0.99 * len(health))]
+    p99 = _p99(health)
     if p99 > HEALTH_P99_S:
         wrong.append(f"the 99th percentile of health is {1000 * p99:.0f} ms")
     if mib > GROWTH_MIB or files > GROWTH_FILES:
         wrong.append(f"the service that ran all the time has grown by {mib:.0f} MiB and {files:.0f} open files")
-    faults = ", ".join(f"{number} x {name}" for name, number in sorted(run.faults.items()))
-    statuses = ", ".join(f"{number} x {name}" for name, number in sorted(seen.statuses.items()))
-    text = (
-        f"{minutes:g} minutes, {CLIENTS} clients, {len(seen.accepted)} sweeps ({len(seen.ended_by_us)} of them "
-        f"ended by clients), {sum(run.faults.values())} faults ({faults}): {len(wrong)} mistakes. {len(took)} answers "
-        f"({statuses}), p99 {1000 * took[int(0.99 * len(took))]:.0f} ms, longest {took[-1]:.1f} s. `/health`: p50 "
-        f"{1000 * health[len(health) // 2]:.1f} ms, p99 {1000 * p99:.1f} ms, longest {1000 * health[-1]:.0f} ms. The "
-        f"service that ran all the time held {usage.mib[-1]:.0f} MiB ({mib:+.0f}) and {usage.files[-1]} open files "
-        f"({files:+.0f}) at the end."
-    )
-    return text, wrong
+    faults = ", ".join(f"{number} {name}" for name, number in sorted(run.faults.items()))
+    statuses = ", ".join(f"{number} {name}" for name, number in sorted(seen.statuses.items()))
+    ended = len(seen.ended_by_us)
+    rows = {
+        "length, machine": f"{minutes:g} minutes, {os.cpu_count()} cores, mean load {statistics.mean(usage.load):.0f}",
+        "sweeps": f"{len(seen.accepted)}, {ended} of them cancelled or stopped by clients",
+        "faults": f"{run.faults.total()}: {faults}",
+        "lost, done twice, wrong": f"{len(wrong)}",
+        "answers": f"{len(took)}: {statuses}",
+        "time of an answer": f"p50 {_ms(took[len(took) // 2])}, p99 {_ms(_p99(took))}, longest {_ms(took[-1])}",
+        "`/health`": f"p50 {_ms(health[len(health) // 2])}, p99 {_ms(p99)}, longest {_ms(health[-1])}",
+        "memory of the service that was never ended": f"{usage.mib[-1]:.0f} MiB ({mib:+.0f})",
+        "its open files": f"{usage.files[-1]} ({files:+.0f})",
+    }
+    lines = [f"| {name} | {value} |" for name, value in {"number": "measured", "---": "---", **rows}.items()]
+    return "\n".join(lines), wrong
+
+
+def _p99(times: list[float]) -> float:
+    return times[int(0.99 * len(times))]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms"
 
 
 def main() -> int:
@@ -280,7 +297,9 @@ def main() -> int:
     if options.write is not None:
         mark = "<!-- soak -->\n"
         head, _, tail = options.write.read_text(encoding="utf-8").split(mark)
-        options.write.write_text(f"{head}{mark}{numbers}\n{mark}{tail}", encoding="utf-8")
+        told = "".join(f"\n- {line}" for line in wrong)
+        text = f"{numbers}\n{told}".rstrip("\n")
+        options.write.write_text(f"{head}{mark}{text}\n{mark}{tail}", encoding="utf-8")
     if not options.keep and not wrong:
         shutil.rmtree(folder, ignore_errors=True)
     return int(bool(wrong))

@@ -17,4 +17,4 @@ def test_two_services_lose_nothing_and_do_nothing_twice_while_everything_fails(t
     command = [sys.executable, str(SOAK), "--minutes=2", "--sweeps=8"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 sweeps" in done.stdout
+    assert "| sweeps | 8, " in done.stdout

@@ -10,6 +10,8 @@ from fastapi import APIRouter, Response
 from sweeps.service.api.schema import Document
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, outage
 
+VERSION = version("ray-sweeps")  # reads a file
+
 router = APIRouter(tags=["service"])
 
 
@@ -34,7 +36,7 @@ class Health(Document):
 @router.get("/health")
 async def health() -> Health:
     """Whether the service answers. Runs in the event loop, so that it does not wait for a thread."""
-    return Health(status="ok", version=version("ray-sweeps"))
+    return Health(status="ok", version=VERSION)
 
 
 @router.get("/ready", responses={503: {"model": Ready}})

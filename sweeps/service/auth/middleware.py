@@ -27,10 +27,13 @@ from sweeps.service.auth.csrf import SAFE_METHODS, refusal_of_host, refusal_of_s
 from sweeps.service.counters import REQUEST_SECONDS, REQUESTS
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
 from sweeps.service.database.timeouts import SERVICE_S, waiting_at_most
+from sweeps.tracking.client import reaching_within
 
 API = "/api/"
 HEALTH_PATHS = {"/api/v1/health", "/api/v1/ready"}
 """Paths that are answered without a token and without the database, which may be what does not work."""
+MLFLOW_S = 2.0
+"""Seconds for MLflow to answer at all; a request that needs more than one answer of it is answered within 5 s, too."""
 SIGN_IN = "/sign-in"
 """The only path that accepts a body without a token."""
 MAX_SIGN_IN_BYTES = 8 * 1024
@@ -85,7 +88,7 @@ class SecurityMiddleware:
             return
         response = _Response(send, scope["method"])
         try:
-            with waiting_at_most(SERVICE_S):
+            with waiting_at_most(SERVICE_S), reaching_within(MLFLOW_S):
                 await self._check_origin(scope)
                 body = await self._body(scope, receive, is_kept=await self._keeps_body(scope))
                 await self._app(scope, _replay(body, receive), response.send)

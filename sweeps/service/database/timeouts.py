@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 DEFAULT_S = 30.0
-SERVICE_S = 2.5
-"""Seconds in a service, which answers 503 within 5 s: before a statement it may wait for a connection, too."""
+SERVICE_S = 2.0
+"""Seconds in a service, which answers 503 within 5 s: before a statement it may have waited 2.8 s for a connection."""
 UPGRADE_S = 600.0
 """Seconds while the tables are made or changed, by this process or by another one."""
 ENDING_S = 1.0

@@ -23,13 +23,14 @@ from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.notify.cli_notify import VARIABLE
-from sweeps.service.poller import Poller
+from sweeps.service.poller import MLFLOW_S, Poller
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Extend, Request, Resume, Retrain, Run
 from sweeps.service.service_log import logged_about
+from sweeps.tracking.client import reaching_within
 
 if TYPE_CHECKING:
     import subprocess
@@ -45,7 +46,8 @@ LOOK_EVERY_S = 10.0
 """Seconds between two looks at a driver's heartbeat."""
 STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
-INTERRUPTED = 130
+INTERRUPTED, STORE_AWAY = 130, 75
+"""Exit statuses of drivers that are started again, as after their death."""
 NAME_TAKEN = (
     "there is a sweep {} already, which this job has not started; submit it again with another --name (if the "
     "service's database is of a backup, that sweep may be this job's)"
@@ -243,7 +245,7 @@ class JobRunner(Poller):
         state = self._state(job)
 
         def run() -> None:
-            with logged_about(job=job.id, sweep=job.sweep):
+            with logged_about(job=job.id, sweep=job.sweep), reaching_within(MLFLOW_S):
                 attempt()
 
         def attempt() -> None:
@@ -290,7 +292,7 @@ class JobRunner(Poller):
         is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
             self._end(job, "cancelled", _limit_reached(job))  # whatever it said as it was stopped while it started
-        elif outcome is not None and outcome.status != INTERRUPTED:
+        elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
             document = outcome.document if isinstance(outcome.document, dict) else {}
             state = document.get("status", "finished" if outcome.status == 0 else "failed")
             if state == "interrupted":

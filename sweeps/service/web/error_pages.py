@@ -46,9 +46,7 @@ class PageRoute(APIRoute):
                     raise
                 outage.report(error, f"{request.method} {request.url.path}")
                 text = f"The service's storage does not work now ({first_line(error)}); try again when it does."
-                found = message(request, 503, "The service is unavailable", text)
-                found.headers["Retry-After"] = str(RETRY_AFTER_S)
-                return found
+                return _unavailable(request, "The service is unavailable", text)
 
         return handle_with_error_page
 
@@ -66,10 +64,16 @@ def _error_page(request: Request, error: Exception) -> Response:
             mistakes = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:50]]
             return message(request, 422, "Invalid input", "\n".join(mistakes))
         case TrackingUnreachable():
-            return message(request, 503, "The store cannot be reached", f"{error}; try again when it does.")
+            return _unavailable(request, "The store cannot be reached", f"{error}; try again when it does.")
         case UnknownName():
             return message(request, 404, "Not found", str(error))
     return message(request, 422, "Not possible", str(error))
+
+
+def _unavailable(request: Request, title: str, text: str) -> Response:
+    found = message(request, 503, title, text)
+    found.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return found
 
 
 def message(request: Request, status: int, title: str, text: str) -> Response:
