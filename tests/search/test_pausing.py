@@ -180,7 +180,6 @@ def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
 SAMPLERS = (
     "tpe",
     "bohb",
-    "predicted",
     "curves",
     "gp",
     "cmaes",
@@ -202,7 +201,7 @@ def test_every_sampler_runs_a_sweep(sampler: str, tmp_path: Path) -> None:
         "train.lr": {"type": "float", "low": 0.001, "high": 0.011, "step": 0.005},
         "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
     }
-    if sampler in ("tpe", "gp", "cmaes", "nsga2", "nsga3", "random", "qmc", "bohb", "predicted", "curves"):
+    if sampler in ("tpe", "gp", "cmaes", "nsga2", "nsga3", "random", "qmc", "bohb", "curves"):
         space["train.lr"] = {"type": "float", "low": 0.001, "high": 0.1, "log": True}
     tokens += [f"search/sampler={sampler}", f"++space={json.dumps(space).replace(chr(34), '')}"]
     done = run(tmp_path, "conf=digits", *tokens, "search/scheduler=asha", "search.num_trials=5", "--name=all")
