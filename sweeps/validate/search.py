@@ -13,7 +13,6 @@ from sweeps.config.schedulers import (
     AutomaticScheduler,
     FreezeThawScheduler,
     HyperbandScheduler,
-    MedianScheduler,
     PB2Scheduler,
     PBTScheduler,
     Resource,
@@ -47,7 +46,7 @@ BEST = {
 """Modes of search for metrics that the built-in tasks compute."""
 OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
 """Tasks that compute their metrics, while those of a user's code mean what the user says."""
-OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler | MedianScheduler
+OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler
 """Schedulers that stop or pause no trial before ``grace``."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = (
@@ -94,6 +93,8 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     config, search = composition.config, composition.config.search
     scheduler = search.scheduler
     yield from _sampler_notes(search)
+    if scheduler.kind == "median":
+        yield "search.scheduler.kind=median: asha with eta=2 is used in its place, which finds better values"
     if isinstance(scheduler, OF_RUNGS):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:

@@ -190,7 +190,7 @@ SAMPLERS = (
     "grid",
     "brute_force",
 )
-SCHEDULERS = ("asha", "hyperband", "freeze_thaw", "median", "pbt", "pb2", "none")
+SCHEDULERS = ("asha", "hyperband", "freeze_thaw", "pbt", "pb2", "none")
 
 
 @pytest.mark.slow
@@ -226,10 +226,8 @@ def test_every_sampler_runs_a_sweep(sampler: str, tmp_path: Path) -> None:
 def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource: str, tmp_path: Path) -> None:
     one = {"evaluations": 1, "steps": 3, "epochs": 3 * 32 / 1437, "samples": 96, "seconds": 0.02}[resource]
     options = [] if scheduler == "none" else [f"search.scheduler.resource={resource}"]
-    if scheduler in ("asha", "median", "hyperband", "freeze_thaw"):
+    if scheduler in ("asha", "hyperband", "freeze_thaw"):
         options.append(f"search.scheduler.grace={one}")
-    if scheduler == "median":
-        options.append("search.scheduler.min_trials=1")
     if scheduler == "hyperband":
         options.append(f"search.scheduler.longest={3 * one}")
     if scheduler in ("pbt", "pb2"):
@@ -241,7 +239,7 @@ def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource
     assert done.status == 0, done.err
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == 4
-    if scheduler in ("asha", "median", "hyperband"):
+    if scheduler in ("asha", "hyperband"):
         assert counts["pruned"] >= 1
     if scheduler in ("pbt", "pb2"):
         assert exploits(done)
