@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig
-from sweeps.config.samplers import NSGASampler
+from sweeps.config.samplers import NSGASampler, PredictedSampler
 from sweeps.config.schedulers import (
     AshaScheduler,
     AutomaticScheduler,
     FreezeThawScheduler,
     HyperbandScheduler,
+    MedianScheduler,
     PB2Scheduler,
     PBTScheduler,
     Resource,
@@ -93,7 +94,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     config, search = composition.config, composition.config.search
     scheduler = search.scheduler
     yield from _sampler_notes(search)
-    if scheduler.kind == "median":
+    if isinstance(scheduler, MedianScheduler):
         yield "search.scheduler.kind=median: asha with eta=2 is used in its place, which finds better values"
     if isinstance(scheduler, OF_RUNGS):
         length = longest_trial(composition, space, scheduler.resource, lookup)
@@ -134,7 +135,7 @@ def _sampler_notes(search: Search) -> Iterator[str]:
         )
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
-    if sampler.kind == "predicted":
+    if isinstance(sampler, PredictedSampler):
         yield "search.sampler.kind=predicted: curves is used in its place, which finds better values; write curves"
 
 
