@@ -303,7 +303,7 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().err
     assert "linked: sample_from" in told
     assert "device: a config cannot hold" in told
-    assert plan_of(conf, "task._target_=stand_in.train").config.search.scheduler.kind == "median"
+    assert plan_of(conf, "task._target_=stand_in.train").config.search.scheduler.kind == "asha"
     assert run_command(["convert", "tuned_space:trainer", "--output=conf", "--name=grid"]) == (0, None)
     grid = yaml.safe_load(Path("conf/grid.yaml").read_text())
     assert grid["search"]["num_trials"] == 6
