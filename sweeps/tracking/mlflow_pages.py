@@ -10,6 +10,8 @@ from sweeps.tracking.record import MlflowIds
 
 MACHINE_LEARNING = {"workflowType": "machine_learning"}
 """Part of an address with which MLflow shows its pages for training, and not those for language-model applications."""
+ANY_TIME = {"startTime": "ALL"}
+"""Part of the address of a table of runs with which the browser does not take its last filter."""
 CHARTS = {"compareRunsMode": "CHART"}
 """Part of the address of a table of runs with which the page shows charts instead."""
 
@@ -34,7 +36,7 @@ def trials_page(experiment_id: str, sweep: str, metric: str, mode: str, *, chart
 
 def experiment_page(experiment_id: str) -> str:
     """Return the page of all sweeps of an experiment, with their trials below them."""
-    return f"#/experiments/{experiment_id}/runs?{urlencode(MACHINE_LEARNING)}"
+    return f"#/experiments/{experiment_id}/runs?{urlencode(MACHINE_LEARNING | ANY_TIME)}"
 
 
 def run_page(ids: MlflowIds, artifact: str = "") -> str:
