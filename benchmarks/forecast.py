@@ -179,7 +179,6 @@ def run(search: Search) -> tuple[Outcome, dict[int, int]]:
     from sweeps.search import OptunaSearcher, build_sampler
     from sweeps.search.schedulers.asha import Asha
     from sweeps.search.schedulers.decisions import DecisionLog
-    from sweeps.search.schedulers.median import MedianStopping
 
     problem = problems()[search.problem]
     config = TypeAdapter[Any](Sampler).validate_python({"kind": search.sampler})
@@ -188,7 +187,6 @@ def run(search: Search) -> tuple[Outcome, dict[int, int]]:
     decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
     scheduler: Any = {
         "asha": lambda: Asha(STEPS, 1, ETA, 1, search.seed, decisions),
-        "median": lambda: MedianStopping(STEPS, 2, 5, decisions),
         "none": FIFOScheduler,
     }[search.scheduler]()
     scheduler.set_search_properties(METRIC, "min")
@@ -243,7 +241,7 @@ def forecasted(search: Search, outcome: Outcome, lengths: dict[int, int], fracti
 
 # --- calibration -----------------------------------------------------------------------------------------------
 
-METHODS = (("tpe", "asha", 4), ("tpe", "asha", 16), ("random", "asha", 4), ("tpe", "median", 4), ("tpe", "none", 4))
+METHODS = (("tpe", "asha", 4), ("tpe", "asha", 16), ("random", "asha", 4), ("tpe", "none", 4))
 """Sampler, scheduler and workers of the searches; the first is the default of sweeps."""
 TRIALS = (20, 40, 80)
 """Numbers of trials, in turn by seed."""

@@ -249,7 +249,6 @@ METHODS: dict[str, Method] = {
     "tpe": ours({"kind": "tpe"}, "none"),
     "tpe+asha": ours({"kind": "tpe"}, "asha"),
     "bohb+asha": ours({"kind": "bohb"}, "asha"),
-    "predicted+asha": ours({"kind": "predicted"}, "asha"),
     "curves": ours({"kind": "curves"}, "none"),
     "curves+asha": ours({"kind": "curves"}, "asha"),
     "sweeps": ours({"kind": "curves"}, "freeze_thaw"),

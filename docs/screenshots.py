@@ -96,17 +96,17 @@ def answers(port: int) -> bool:
 
 
 def take(sweep: sweeps.Sweep, address: str, browser: Browser, output: Path) -> None:
-    """Take all pictures, in the views with which the links of Sweeps open MLflow's pages."""
+    """Take all pictures, of the pages that the links of Sweeps open."""
     number, ids = sweep.mlflow.experiment_id, sweep.mlflow
     assert sweep.best is not None, "no trial has a value"
+    which = number, sweep.sweep, sweep.metrics[0], sweep.modes[0]
     best = MlflowIds(tracking_uri=ids.tracking_uri, experiment_id=number, run_id=sweep.best.run_id)
 
-    page = opened(browser, f"{address}/{trials_page(number, sweep.sweep)}", 1920, 460 + 32 * len(sweep.trials))
+    page = opened(browser, f"{address}/{trials_page(*which)}", 1920, 460 + 32 * len(sweep.trials))
     shown(page.get_by_text(f"{len(sweep.trials)} matching runs"))
     picture(page, output / "mlflow-runs.png")
 
-    page = opened(browser, f"{address}/{trials_page(number, sweep.sweep, charts=True)}", 1920, 1500)
-    shown(page.get_by_text("Parallel Coordinates"))
+    page = opened(browser, f"{address}/{trials_page(*which, charts=True)}", 1920, 1500)
     shown(page.locator(".js-plotly-plot .lines").first)
     picture(page, output / "mlflow-charts.png")
 

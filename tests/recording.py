@@ -55,7 +55,6 @@ def open_recorder(
         config_yaml=config,
         command=command,
         description="Digits.",
-        parameters=list(POINT),
     )
     return Recorder.open(uri, experiment, info, **more)
 

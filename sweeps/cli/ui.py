@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from sweeps.cli.app import as_json, server, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json, say
 from sweeps.cli.source import client_of
 from sweeps.errors import UserError
+
+if TYPE_CHECKING:
+    from sweeps.tracking.record import SweepRecord
 
 POLL_EVERY_S = 0.2
 ANSWER_WITHIN_S = 5.0
@@ -76,22 +80,23 @@ def _pages(uri: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     Raises:
         UnknownName: There is no such sweep.
     """
-    from sweeps.tracking.mlflow_pages import all_sweeps_page, trials_page
+    from sweeps.tracking.mlflow_pages import experiment_page, trials_page
     from sweeps.tracking.reader import list_sweeps, load_sweep
-    from sweeps.tracking.saved_views import save_missing_views
+    from sweeps.tracking.record import SweepSummary
 
-    chosen = []
-    for record in [load_sweep(uri, name) for name in dict.fromkeys(names)]:
-        save_missing_views(record)
-        chosen.append((record.experiment, record.mlflow.experiment_id, record.sweep))
+    chosen: list[SweepRecord | SweepSummary] = [load_sweep(uri, name) for name in dict.fromkeys(names)]
     if not names:
         newest = {each.experiment_id: each for each in reversed(list_sweeps(uri))}.values()
-        chosen = sorted((each.experiment, each.experiment_id, each.sweep) for each in newest)
-    for _, number, sweep in chosen:
-        yield f"{sweep}, trials", trials_page(number, sweep)
-        yield f"{sweep}, charts", trials_page(number, sweep, charts=True)
-    for number, experiment in {number: experiment for experiment, number, _ in chosen}.items():
-        yield f"all sweeps of {experiment}", all_sweeps_page(number)
+        chosen = sorted(newest, key=lambda each: each.experiment)
+    experiments = {}
+    for each in chosen:
+        number = each.experiment_id if isinstance(each, SweepSummary) else each.mlflow.experiment_id
+        which = number, each.sweep, each.metrics[0], each.modes[0]
+        yield f"{each.sweep}, trials", trials_page(*which)
+        yield f"{each.sweep}, charts", trials_page(*which, charts=True)
+        experiments[number] = each.experiment
+    for number, experiment in experiments.items():
+        yield f"all sweeps of {experiment}", experiment_page(number)
 
 
 def _check_free(port: int) -> None:

@@ -31,16 +31,6 @@ class BOHBSampler:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class PredictedSampler:
-    """TPE that learns from predicted values at the highest rung, as far as earlier values are measured to tell them;
-    for ASHA and Hyperband."""
-
-    kind: Literal["predicted"]
-    startup_trials: PositiveInt = 8
-    """Number of random trials before the model is used, and of trials on a rung before its values are predicted."""
-
-
-@dataclass(config=STRICT, kw_only=True)
 class CurveSampler:
     """Gaussian process of all learning curves so far, which measures how far early values tell late ones; for any
     scheduler, and with freeze_thaw ``search=sweeps``. For one objective or several."""
@@ -48,6 +38,13 @@ class CurveSampler:
     kind: Literal["curves"]
     startup_trials: PositiveInt = 8
     """Number of trials that have reported before the model is used; they are random."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class PredictedSampler(CurveSampler):
+    """Name of a sampler of 0.2, in whose place ``curves`` is used."""
+
+    kind: Literal["predicted"]  # type: ignore[assignment]
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -125,8 +122,8 @@ class CustomSampler:
 Sampler = Annotated[
     TPESampler
     | BOHBSampler
-    | PredictedSampler
     | CurveSampler
+    | PredictedSampler
     | GPSampler
     | CmaEsSampler
     | NSGASampler

@@ -31,6 +31,18 @@ class AshaScheduler:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class MedianScheduler(AshaScheduler):
+    """Name of a scheduler of 0.2, in whose place ``asha`` is used: at each rung the better half of the trials that came
+    there continue."""
+
+    kind: Literal["median"]  # type: ignore[assignment]
+    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 2
+    """Reduction factor, as in ``asha``."""
+    min_trials: PositiveInt = 3
+    """Ignored."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class HyperbandScheduler:
     """Hyperband (Li et al., 2017, https://arxiv.org/abs/1603.06560): trials pause at a rung until all trials of their
     bracket have reached it, and the best 1/eta continue. With the sampler bohb this is BOHB."""
@@ -79,20 +91,6 @@ class AutomaticScheduler:
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
     """Distance between rungs, which are at grace, grace * eta, ...; where trials are stopped and not paused, one in eta
     continues."""
-
-
-@dataclass(config=STRICT, kw_only=True)
-class MedianScheduler:
-    """Median stopping (Golovin et al., 2017): a trial ends when its best value so far is worse than the median of the
-    other trials' running averages at the same point."""
-
-    kind: Literal["median"]
-    resource: Resource = "evaluations"
-    """Unit of ``grace``."""
-    grace: PositiveFloat = 1
-    """Minimum length of every trial."""
-    min_trials: PositiveInt = 3
-    """Number of other trials that must have reached the same point for a comparison."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -119,7 +119,7 @@ class Search:
     violates one is not trained."""
     limits: Annotated[dict[str, Limit], Reach.NOTHING] = Field(default_factory=dict)
     """Bounds on reported metrics, such as ``{system/memory_mib: {max: 2000}}``. A trial that violates one cannot be the
-    best. The samplers tpe, bohb, predicted, curves, gp, nsga2 and nsga3 learn to avoid violations."""
+    best. The samplers tpe, bohb, curves, gp, nsga2 and nsga3 learn to avoid violations."""
     confirm: Annotated[int, Field(ge=0)] = 0
     """Number of best trials that are trained again with other seeds after the search, two to five times each, so that
     the winner is not one of luck; its mean has a confidence interval then. 0: none."""

@@ -17,7 +17,6 @@ SEARCH_OPTIONS = {
     ("grid", "none"): "grid",
 }
 """Options of the group ``search`` for pairs of a sampler and a scheduler; others override ``random``."""
-SCALINGS = {1: "single_worker", 2: "two_workers", 8: "eight_workers"}
 
 
 def conf_text(conversion: Conversion, source: str, command: str) -> str:
@@ -49,10 +48,6 @@ def _lines(conversion: Conversion, source: str, command: str) -> Iterator[str]:
         yield f"  experiment: {scalar(conversion.experiment)}"
     yield ""
     yield from _task(conversion)
-    if conversion.num_workers not in SCALINGS:
-        yield ""
-        yield "scaling:"
-        yield f"  num_workers: {conversion.num_workers}"
     yield ""
     yield "space:"
     yield from (f"  {scalar(f'task.arguments.{name}')}: {flow(each)}" for name, each in conversion.space.items())
@@ -66,7 +61,7 @@ def _defaults(conversion: Conversion) -> Iterator[str]:
     yield "defaults:"
     yield f"  - task: {conversion.task}"
     yield f"  - search: {option or 'random'}"
-    yield f"  - scaling: {SCALINGS.get(conversion.num_workers, 'single_worker')}"
+    yield "  - scaling: single_worker"
     yield from (f"  - {group}: {name}" for group, name in GROUPS)
     if option is None:
         yield f"  - override search/sampler: {pair[0]}"
@@ -83,19 +78,12 @@ def _task(conversion: Conversion) -> Iterator[str]:
         yield from (f"    - {scalar(word)}" for word in conversion.command)
     else:
         yield f"  command: {_value(MISSING)}"
-    if conversion.processes != "one":
-        yield f"  processes: {conversion.processes}"
     if conversion.arguments:
         yield "  arguments:"
         yield from _mapping(nested(conversion.arguments, conversion.keys), "    ")
     else:
         yield "  arguments: {}"
-    if conversion.read:
-        yield "  read:"
-        yield from (f"    - {flow(source)}" for source in conversion.read)
-    if conversion.rename:
-        yield f"  rename: {flow(conversion.rename)}"
-    yield f"  metrics: {scalar(conversion.all_metrics)}"
+    yield f"  metrics: {scalar(conversion.metrics)}"
 
 
 def _mapping(values: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -27,12 +27,6 @@ class Conversion:
     """Import path of a function; for the task ``function`` only."""
     command: list[str] = field(default_factory=list)
     """Words of ``task.command``, with placeholders for arguments; empty where the file does not say it."""
-    processes: Literal["one", "per_worker"] = "one"
-    """Value of ``task.processes``."""
-    read: list[dict[str, str]] = field(default_factory=list)
-    """Value of ``task.read``; empty for its default."""
-    rename: dict[str, str] = field(default_factory=dict)
-    """Value of ``task.rename``."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Values that are not searched, by dotted name."""
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -50,9 +44,6 @@ class Conversion:
     wall_hours: float | None = None
     experiment: str | None = None
     seed: int = 0
-    num_workers: int = 1
-    reported_metrics: list[str] = field(default_factory=list)
-    """Metrics that the task reports besides the objectives."""
     notes: list[str] = field(default_factory=list)
     """Settings that could not be carried over, or that mean something else here; one line each."""
 
@@ -73,11 +64,6 @@ class Conversion:
         """Take a name over, with other signs than a conf's name may have replaced."""
         cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", name or "").strip("._-")[:60]
         self.name = cleaned or self.name
-
-    @property
-    def all_metrics(self) -> list[str]:
-        """The objectives, and what is reported besides."""
-        return list(dict.fromkeys([*self.metrics, *self.reported_metrics]))
 
     @property
     def missing(self) -> str | None:

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.hydra_optuna import is_hydra_optuna, read_hydra_optuna
-from sweeps.convert.katib_experiment import is_katib_experiment, read_katib_experiment
 from sweeps.convert.source_file import SourceFile
 from sweeps.convert.wandb_sweep import is_wandb_sweep, read_wandb_sweep
 from sweeps.errors import UserError
 
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 FORMATS = (
-    (is_katib_experiment, read_katib_experiment),
     (is_hydra_optuna, read_hydra_optuna),
     (is_wandb_sweep, read_wandb_sweep),
 )
@@ -24,7 +22,7 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
     """Read the search of another tool.
 
     Args:
-        source: A YAML file (a W&B sweep, a Katib Experiment, a config of Hydra's Optuna sweeper), or ``module:name`` of
+        source: A YAML file (a W&B sweep, a config of Hydra's Optuna sweeper), or ``module:name`` of
             a ``param_space`` of Ray Tune.
         tune_config: ``module:name`` of a ``TuneConfig``, besides a ``param_space``.
 
@@ -42,8 +40,8 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         reader = next((read for is_format, read in FORMATS if is_format(file.values)), None)
         if reader is None:
             raise UserError(
-                f"{source}: is no W&B sweep (method, parameters), no Katib Experiment (kind: Experiment) and no config "
-                "of Hydra's Optuna sweeper (hydra.sweeper)"
+                f"{source}: is no W&B sweep (method, parameters) and no config of Hydra's Optuna sweeper "
+                "(hydra.sweeper)"
             )
         conversion = reader(file)
     if not conversion.space:

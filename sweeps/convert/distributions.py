@@ -12,7 +12,6 @@ DEVIATIONS = 3.0
 """Standard deviations of a normal distribution on each side of its mean that become the range."""
 CONFIDENCE = 0.67
 """Confidence of a prior whose normal distribution is a sixth of the range wide: (1 - confidence) / 2."""
-MAX_CHOICES = 1000
 
 
 class Converted(NamedTuple):
@@ -72,9 +71,7 @@ def log_normal(mean: float, deviation: float, step: float | None = None) -> Conv
     return Converted(converted.distribution, [*converted.notes, *rounding])
 
 
-def bell(
-    low: float, high: float, middle: float, *, log: bool = False, whole: bool = False, step: float | None = None
-) -> Converted:
+def bell(low: float, high: float, middle: float, *, log: bool = False, step: float | None = None) -> Converted:
     """A range whose middle is more probable: a prior, which fades as trials show better."""
     if low == high:
         return Converted({"type": "constant", "value": low})
@@ -82,7 +79,7 @@ def bell(
         converted = rounded_uniform(low, high, step)
         middle = converted.distribution["low"] + step * round((middle - converted.distribution["low"]) / step)
     else:
-        converted = log_uniform(low, high, whole=whole) if log else uniform(low, high, whole=whole)
+        converted = log_uniform(low, high) if log else uniform(low, high)
     kind = converted.distribution["type"]
     prior = {"value": _of(kind, middle), "confidence": CONFIDENCE}
     note = "a normal distribution is written as a range of three standard deviations with a prior, which fades"

@@ -21,7 +21,7 @@ SCHEDULERS = {
     "AsyncHyperBandScheduler": "asha",
     "HyperBandScheduler": "hyperband",
     "HyperBandForBOHB": "hyperband",
-    "MedianStoppingRule": "median",
+    "MedianStoppingRule": "asha",
     "PopulationBasedTraining": "pbt",
     "PB2": "pb2",
     "FIFOScheduler": "none",

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sweeps.config.objectives import Objectives
-from sweeps.config.space import ConstantDistribution
 from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
 from sweeps.driver.state import View
 from sweeps.errors import ConfigError, DoesNotFit
@@ -171,7 +170,6 @@ def open_recorder(
         points=plan.points.num_points,
         command=plan.command,
         description=f"`{plan.command}`",
-        parameters=[path for path in plan.space if not isinstance(plan.space[path], ConstantDistribution)],
         tags=plan.tags,
     )
     # Checkpoints in an object store are where everybody can load them.

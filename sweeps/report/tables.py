@@ -200,10 +200,10 @@ def mlflow_pages(record: SweepRecord) -> list[tuple[str, str]]:
     server = without_credentials(record.mlflow.tracking_uri).rstrip("/")
     if not server.startswith(("http://", "https://")):
         return [("compare", f"python -m sweeps ui {record.sweep}")]
-    number = record.mlflow.experiment_id
+    which = record.mlflow.experiment_id, record.sweep, record.metrics[0], record.modes[0]
     return [
-        ("compare", f"{server}/{trials_page(number, record.sweep)}"),
-        ("charts", f"{server}/{trials_page(number, record.sweep, charts=True)}"),
+        ("compare", f"{server}/{trials_page(*which)}"),
+        ("charts", f"{server}/{trials_page(*which, charts=True)}"),
     ]
 
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from sweeps.search.confirmation import race as race
     from sweeps.search.expected_improvement import ExpectedImprovement as ExpectedImprovement
     from sweeps.search.point_source import PointOptions as PointOptions
+    from sweeps.search.samplers.bohb import PredictedSampler as PredictedSampler
     from sweeps.search.samplers.bohb import RungSampler as RungSampler
     from sweeps.search.samplers.build import build_sampler as build_sampler
     from sweeps.search.samplers.curves import CurveSampler as CurveSampler
     from sweeps.search.samplers.earlier_sweep import EarlierSweep as EarlierSweep
     from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
-    from sweeps.search.samplers.predicted import PredictedSampler as PredictedSampler
     from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
     from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
     from sweeps.search.samplers.transfer import points_to_retry as points_to_retry
@@ -82,7 +82,7 @@ MODULES = {
     "OptunaStudy": "config.warm_start",
     "OrdinalDistribution": "config.space",
     "PointOptions": "search.point_source",
-    "PredictedSampler": "search.samplers.predicted",
+    "PredictedSampler": "search.samplers.bohb",
     "PriorAdvisor": "search.advisors.priors",
     "Race": "search.confirmation",
     "RungSampler": "search.samplers.bohb",

@@ -52,7 +52,7 @@ def _check_search(search: Search) -> None:
     if search.copies_trials:
         raise ConfigError(
             f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
-            "no curves; simulate asha, hyperband, freeze_thaw, median or none"
+            "no curves; simulate asha, hyperband, freeze_thaw or none"
         )
     if search.confirm:
         raise ConfigError(

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import urlencode
 
-from sweeps.compat.mlflow import CHARTS_IN_ADDRESS, MACHINE_LEARNING, VIEW_IN_ADDRESS
+from sweeps.constants import BEST_PREFIX, TAG_KIND, TAG_SWEEP
+from sweeps.tracking.mlflow_limits import to_name
 from sweeps.tracking.record import MlflowIds
 
-ALL_SWEEPS_VIEW = "sweeps"
-"""Id of the view of all sweeps of an experiment."""
+MACHINE_LEARNING = {"workflowType": "machine_learning"}
+"""Part of an address with which MLflow shows its pages for training, and not those for language-model applications."""
+ANY_TIME = {"startTime": "ALL"}
+"""Part of the address of a table of runs with which the browser does not take its last filter."""
+CHARTS = {"compareRunsMode": "CHART"}
+"""Part of the address of a table of runs with which the page shows charts instead."""
 
 
-def sweep_view_id(sweep: str) -> str:
-    """Return the id of the view of a sweep's trials."""
-    return f"{ALL_SWEEPS_VIEW}-{sweep}"
-
-
-def trials_page(experiment_id: str, sweep: str, *, charts: bool = False) -> str:
-    """Return the page of a sweep's trials in the view that is saved for it.
+def trials_page(experiment_id: str, sweep: str, metric: str, mode: str, *, charts: bool = False) -> str:
+    """Return the page of a sweep's trials, the best one first.
 
     Args:
         experiment_id: MLflow's id of its experiment.
         sweep: Name of the sweep.
-        charts: Whether the page shows the view's charts, and not its table.
+        metric: Metric of its first objective.
+        mode: ``min`` or ``max``.
+        charts: Whether the page shows charts, and not its table.
     """
-    return _runs_page(experiment_id, sweep_view_id(sweep), *([CHARTS_IN_ADDRESS] if charts else []))
+    query = {
+        "searchFilter": f"tags.`{TAG_SWEEP}` = '{sweep}' and tags.`{TAG_KIND}` = 'trial'",
+        "orderByKey": f"metrics.`{to_name(BEST_PREFIX + metric)}`",
+        "orderByAsc": str(mode == "min").lower(),
+    }
+    return f"{experiment_page(experiment_id)}&{urlencode(query | (CHARTS if charts else {}))}"
 
 
-def all_sweeps_page(experiment_id: str) -> str:
-    """Return the page of the trials of all sweeps of an experiment, grouped by sweep."""
-    return _runs_page(experiment_id, ALL_SWEEPS_VIEW)
+def experiment_page(experiment_id: str) -> str:
+    """Return the page of all sweeps of an experiment, with their trials below them."""
+    return f"#/experiments/{experiment_id}/runs?{urlencode(MACHINE_LEARNING | ANY_TIME)}"
 
 
 def run_page(ids: MlflowIds, artifact: str = "") -> str:
@@ -40,9 +47,4 @@ def run_page(ids: MlflowIds, artifact: str = "") -> str:
         artifact: Path of an artifact that it shows; default: its overview.
     """
     tab = f"/artifacts/{artifact}" if artifact else ""
-    return f"#/experiments/{ids.experiment_id}/runs/{ids.run_id}{tab}?{MACHINE_LEARNING}"
-
-
-def _runs_page(experiment_id: str, view: str, *query: str) -> str:
-    chosen = "&".join([f"{VIEW_IN_ADDRESS}={quote(view, safe='')}", *query, MACHINE_LEARNING])
-    return f"#/experiments/{experiment_id}/runs?{chosen}"
+    return f"#/experiments/{ids.experiment_id}/runs/{ids.run_id}{tab}?{urlencode(MACHINE_LEARNING)}"

@@ -33,9 +33,8 @@ PARENT_FILE = "parent.json"
 OPEN_WITHIN_S = 30
 """Maximum seconds without an answer of MLflow while a recorder is opened."""
 EXPERIMENT_DESCRIPTION = (
-    "**Views**, above the table of runs, has a view of each sweep's trials: the searched parameters, the objective and "
-    "the state as columns, the best trial first, and parallel coordinates and learning curves as charts. *All sweeps* "
-    "has the trials of all of them, grouped by sweep."
+    "Each sweep is a run, with its trials below it. Its description leads to their table, the best trial first, and to "
+    "their charts."
 )
 
 
@@ -59,8 +58,6 @@ class SweepInfo:
     """The command line that started it."""
     description: str = ""
     """Its description on MLflow's page, in Markdown."""
-    parameters: Sequence[str] = ()
-    """Dotted paths that it searches: columns of its view on MLflow's page."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Further tags."""
     uri: str | None = None
@@ -109,17 +106,19 @@ def create_parent_run(
     retrier = Retrier(uri, "writing to MLflow")
     retrier.give_up_after(OPEN_WITHIN_S)
     experiment_id = retrier.call(partial(_experiment_id, client, uri, experiment))
+    objectives = sweep.objectives
+    links = page_links(experiment_id, sweep.name, objectives.metrics[0], objectives.modes[0])
     tags = {
         "mlflow.user": user(),
         "mlflow.source.name": "python -m sweeps",
         "mlflow.source.type": "LOCAL",
-        constants.TAG_DESCRIPTION: f"{sweep.description}\n\n{page_links(experiment_id, sweep.name)}",
+        constants.TAG_DESCRIPTION: f"{sweep.description}\n\n{links}",
         constants.TAG_KIND: "sweep",
         constants.TAG_SWEEP: sweep.name,
         constants.TAG_CONF: sweep.conf,
         constants.TAG_STATE: "running",
-        constants.TAG_METRIC: _one_or_list(sweep.objectives.metrics),
-        constants.TAG_MODE: _one_or_list(sweep.objectives.modes),
+        constants.TAG_METRIC: _one_or_list(objectives.metrics),
+        constants.TAG_MODE: _one_or_list(objectives.modes),
         constants.TAG_COMMAND: sweep.command,
         constants.TAG_FOLDER: sweep.location,
         constants.TAG_HEARTBEAT: heartbeat(),

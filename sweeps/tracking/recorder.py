@@ -28,7 +28,6 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.relocate import Relocation
 from sweeps.tracking.retry import GaveUp, Refused
-from sweeps.tracking.saved_views import save_views
 from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.summary import note, trials_table
 from sweeps.tracking.sweep_status import Front, StatusWriter
@@ -111,7 +110,6 @@ class Recorder:
                 recorder.restore(earlier)
             # Recorded again when a sweep is resumed, since it may have been extended.
             recorder.record_config(sweep.config_yaml, sweep.planned, sweep.points)
-            save_views(client, delivery.retrier, ids.experiment_id, sweep.name, sweep.objectives, sweep.parameters)
         except GaveUp as error:
             raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; try again") from error
         except Refused as error:

@@ -80,7 +80,8 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
     how = f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."
     # MLflow folds all but the first lines.
-    lines = [description.strip(), f"{how} {page_links(sweep.mlflow.experiment_id, sweep.sweep)}"]
+    links = page_links(sweep.mlflow.experiment_id, sweep.sweep, sweep.metrics[0], sweep.modes[0])
+    lines = [description.strip(), f"{how} {links}"]
     if sweep.best is None:
         lines.append(describe_no_best(sweep))
     elif len(sweep.metrics) > 1:
@@ -102,9 +103,9 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     return "\n\n".join(line for line in lines if line)
 
 
-def page_links(experiment_id: str, sweep: str) -> str:
+def page_links(experiment_id: str, sweep: str, metric: str, mode: str) -> str:
     """Return links to the sweep's trials on MLflow's page, in Markdown: as a table, and as charts."""
-    table, charts = (trials_page(experiment_id, sweep, charts=charts) for charts in (False, True))
+    table, charts = (trials_page(experiment_id, sweep, metric, mode, charts=charts) for charts in (False, True))
     return f"[Its trials]({table}) \u00b7 [Their charts]({charts})"
 
 

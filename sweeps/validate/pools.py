@@ -21,7 +21,7 @@ def pool_mistakes(config: SweepConfig) -> Iterator[str]:
     if config.scaling.pools and search.must_pause:
         yield (
             f"scaling.pools ({', '.join(config.scaling.pools)}): search.scheduler.kind={search.scheduler.kind} pauses "
-            "trials and continues them wherever there is room, so it knows no pools; use search/scheduler=asha, median "
+            "trials and continues them wherever there is room, so it knows no pools; use search/scheduler=asha "
             "or none, or remove scaling.pools"
         )
     yield from _evaluation_mistakes(config)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SWEEP_CONFIG, SweepConfig
-from sweeps.config.samplers import NSGASampler
+from sweeps.config.samplers import NSGASampler, PredictedSampler
 from sweeps.config.schedulers import (
     AshaScheduler,
     AutomaticScheduler,
@@ -35,7 +35,7 @@ from sweeps_train.command.placeholders import config_values
 from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask, FunctionTask
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
-NEED_WHOLE_TRIALS = ("tpe", "bohb", "predicted", "curves", "gp", "cmaes", "nsga2", "nsga3")
+NEED_WHOLE_TRIALS = ("tpe", "bohb", "curves", "predicted", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
 HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
 """Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
@@ -47,9 +47,9 @@ BEST = {
 """Modes of search for metrics that the built-in tasks compute."""
 OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
 """Tasks that compute their metrics, while those of a user's code mean what the user says."""
-OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler | MedianScheduler
+OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler
 """Schedulers that stop or pause no trial before ``grace``."""
-SINGLE_OBJECTIVE = ("cmaes", "bohb", "predicted")
+SINGLE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = (
     "system/cpu_percent",
     "system/memory_mib",
@@ -92,14 +92,10 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
 def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
     """Yield notes for the dry run on settings that are allowed, but may not be intended."""
     config, search = composition.config, composition.config.search
-    sampler, scheduler = search.sampler, search.scheduler
-    if isinstance(sampler, NSGASampler) and sampler.population > search.num_trials:
-        yield (
-            f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
-            "first generation never ends, and all points are random; search/sampler=tpe also works for a few trials"
-        )
-    if sampler.kind in ("bohb", "predicted") and scheduler.kind == "none":
-        yield f"search.sampler.kind={sampler.kind} learns from rungs; with search.scheduler.kind=none it acts as tpe"
+    scheduler = search.scheduler
+    yield from _sampler_notes(search)
+    if isinstance(scheduler, MedianScheduler):
+        yield "search.scheduler.kind=median: asha with eta=2 is used in its place, which finds better values"
     if isinstance(scheduler, OF_RUNGS):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
@@ -128,6 +124,19 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             yield f"{path} is never searched, since the values in its `when` cannot occur"
         elif isinstance(distribution, FloatDistribution | IntDistribution) and distribution.low < distribution.high:
             yield from _single_value(path, distribution)
+
+
+def _sampler_notes(search: Search) -> Iterator[str]:
+    sampler = search.sampler
+    if isinstance(sampler, NSGASampler) and sampler.population > search.num_trials:
+        yield (
+            f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
+            "first generation never ends, and all points are random; search/sampler=tpe also works for a few trials"
+        )
+    if sampler.kind == "bohb" and search.scheduler.kind == "none":
+        yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
+    if isinstance(sampler, PredictedSampler):
+        yield "search.sampler.kind=predicted: curves is used in its place, which finds better values; write curves"
 
 
 def _new_processes(config: SweepConfig) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sweeps.config.search import Search
 
-LEARNING_SAMPLERS = ("tpe", "gp", "cmaes", "bohb", "predicted", "curves")
+LEARNING_SAMPLERS = ("tpe", "gp", "cmaes", "bohb", "curves", "predicted")
 """Samplers that learn from the trials of earlier stages."""
 
 

@@ -58,4 +58,4 @@ def test_pages_of_several_sweeps_are_named(tmp_path: Path) -> None:
     number = load_sweep(uri, "first").mlflow.experiment_id
     named = dict(ui._pages(uri, ["first", "third", "first"]))
     assert [*named] == ["first, trials", "first, charts", "third, trials", "third, charts", "all sweeps of digits"]
-    assert named["third, trials"] == trials_page(number, "third")
+    assert named["third, trials"] == trials_page(number, "third", "eval/loss", "min")

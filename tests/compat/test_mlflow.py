@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
-import json
-import re
 import sqlite3
-import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -122,42 +118,6 @@ def test_files_of_a_run_are_written_listed_and_deleted(tmp_path: Path, uri: str)
     assert (found.path, found.is_dir, found.file_size) == ("folder/file", False, 4)
     repository.delete_artifacts("folder/file")
     assert not (tmp_path / "artifacts" / "folder" / "file").exists()
-
-
-def test_a_saved_view_has_the_form_that_the_pages_of_this_release_read() -> None:
-    import mlflow
-
-    scripts = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
-    text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in scripts.glob("*.js"))
-    state = private.view_state(
-        where="",
-        order_by="metrics.`loss`",
-        ascending=True,
-        columns=["params.`lr`"],
-        group_by_tag="sweep",
-        charts={"Section": [private.line_chart("loss"), private.parallel_coordinates(["lr"], ["loss"])]},
-    )
-    (fields,) = re.findall(r'\["selectedColumns","columnOrder"[^]]*\]', text)
-    (facets,) = re.findall(r'\["searchFilter","orderByKey"[^]]*\]', text)
-    assert state.keys() <= {*json.loads(fields), *json.loads(facets)}
-    assert f'"{private.SAVED_VIEW_PREFIX}"' in text
-    assert f'"{private.VIEW_IN_ADDRESS}"' in text
-    assert f'"{private.CHARTS_IN_ADDRESS.partition("=")[0]}"' in text
-    charts = [name for card in state["compareRunCharts"] for name in card if name not in {"uuid", "type"}]
-    sections = [name for section in state["compareRunSections"] for name in section]
-    grouping = ["aggregateFunction", "groupByKeys", "groupByData"]
-    missing = [name for name in {*charts, *sections, *grouping} if not re.search(rf"\b{name}\b", text)]
-    assert missing == []
-    for kind in {card["type"] for card in state["compareRunCharts"]}:
-        assert f'="{kind}"' in text
-    saved = json.loads(private.saved_view("Name", state, 5))
-    assert [name for name in saved if not re.search(rf"\.{name}\b", text)] == []
-    packed = saved["state"].removeprefix("deflate;")
-    assert packed != saved["state"]
-    assert '"deflate;"' in text
-    assert json.loads(zlib.decompress(base64.b64decode(packed))) == state
-    assert private.saved_view_time(json.dumps(saved)) == 5
-    assert private.saved_view_time("of another form") == 0
 
 
 def test_the_pytorch_flavour_has_the_loader_that_ours_extends() -> None:

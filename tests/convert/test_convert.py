@@ -303,7 +303,7 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().err
     assert "linked: sample_from" in told
     assert "device: a config cannot hold" in told
-    assert plan_of(conf, "task._target_=stand_in.train").config.search.scheduler.kind == "median"
+    assert plan_of(conf, "task._target_=stand_in.train").config.search.scheduler.kind == "asha"
     assert run_command(["convert", "tuned_space:trainer", "--output=conf", "--name=grid"]) == (0, None)
     grid = yaml.safe_load(Path("conf/grid.yaml").read_text())
     assert grid["search"]["num_trials"] == 6
@@ -331,7 +331,7 @@ def test_no_file_is_overwritten() -> None:
     [
         ("method: random\nparameters:\n  a: {values: [1, 2]\n", ["source.yaml, line"]),
         ("- a\n", ["source.yaml", "key: value"]),
-        ("a: 1\n", ["no W&B sweep", "no Katib"]),
+        ("a: 1\n", ["no W&B sweep", "no config of Hydra"]),
         ("method: bayesian\nparameters:\n  a: {values: [1, 2]}\n", ["line 1", "method=bayesian", "did you mean bayes"]),
         ("method: random\nparameters:\n  a:\n    min: 1\n", ["line 3", "parameters.a", "min and max"]),
         ("method: random\nparameters:\n  a: {min: 2, max: 1}\n", ["line 3", "min=2 is above max=1"]),

@@ -35,7 +35,6 @@ POPULATION = (
 SWEEPS: dict[str, tuple[str, ...]] = {
     "none": ("search.num_trials=5", *ONE_AT_ONCE),
     "asha": ("search.num_trials=14", *ONE_AT_ONCE),
-    "median": ("search.num_trials=10", "search.scheduler.min_trials=2", *ONE_AT_ONCE),
     "hyperband": ("search.num_trials=14", *ONE_AT_ONCE),
     "freeze_thaw": ("search.num_trials=14", *ONE_AT_ONCE),
     "pbt": (*POPULATION, *ONE_AT_ONCE),

@@ -81,7 +81,7 @@ def test_the_name_is_not_free_if_mlflow_has_the_sweep_or_the_search_has_begun(le
         ("sweeps.driver.run:save", ("run", *SWEEP, "--name=killed", "--resume")),
         ("sweeps.tracking.recorder:create_parent_run", ("run", *SWEEP, "--name=killed")),
         ("sweeps.tracking.recorder:create_parent_run", ("run", *SWEEP, "--name=killed", "--resume")),
-        ("sweeps.tracking.recorder:save_views", ("resume", "killed")),
+        ("sweeps.tracking.recorder:Recorder.record_config", ("resume", "killed")),
         ("sweeps.driver.run:_open_session", ("resume", "killed")),
     ],
 )

@@ -1,4 +1,4 @@
-"""The schedulers that compare a report with earlier ones and stop the trial: ASHA and median."""
+"""ASHA, which compares a report with earlier ones and stops the trial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from scheduling import Controller, random_curves
 from sweeps.constants import DECISION_PREFIX, NUMBER
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.schedulers.median import MedianStopping
 
 CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
 
@@ -118,43 +117,13 @@ def test_a_report_that_asha_hears_again_after_a_retry_changes_nothing() -> None:
     assert decisions(retried=False) == decisions(retried=True) == [CONTINUE, CONTINUE, STOP]
 
 
-# --- median -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_median_stopping_compares_the_best_with_the_median_of_the_others_averages(mode: str) -> None:
-    grace, min_trials, sign = 2, 3, 1 if mode == "min" else -1
-    for seed in range(30):
-        chance = random.Random(seed)
-        controller = Controller(MedianStopping("steps", grace, min_trials), "steps", places=5, mode=mode)
-        trials = [controller.add(name, curve) for name, curve in random_curves(8, 6, seed).items()]
-        heard: dict[str, list[tuple[float, float]]] = {trial.trial_id: [] for trial in trials}
-        while running := [trial for trial in trials if trial.status == "RUNNING"]:
-            trial = chance.choice(running)
-            time, value = trial.curve[trial.position]
-            decision = controller.report(trial)
-            heard[trial.trial_id].append((time, value))
-            averages = [
-                float(np.mean([each for when, each in reports if grace <= when <= time]))
-                for other, reports in heard.items()
-                if other != trial.trial_id and reports and reports[-1][0] >= time >= grace
-            ]
-            best = min(sign * each for _, each in heard[trial.trial_id])
-            stops = time >= grace and len(averages) >= min_trials and best > sign * float(np.median(averages))
-            assert decision in ("DONE", STOP if stops else CONTINUE), (seed, trial, time)
-
-
-def test_median_stopping_counts_a_repeated_report_once_and_stops_at_nan() -> None:
-    controller = Controller(MedianStopping("steps", 1, 1), "steps", places=5)
-    other = controller.add("a", [(1, 1.0), (2, 3.0), (3, 0.0)])
-    for _ in range(2):
-        controller.report(other)
-    other.position = 1
-    controller.report(other)  # averages to 2 over the reports at 1 and 2; were the second counted twice, to 2.33
-    trial = controller.add("b", [(1, 2.2), (2, 2.2), (3, 2.2)])
-    assert controller.report(trial) == STOP  # at 1 the other's average was 1
-    late = controller.add("c", [(2, 2.2), (3, math.nan), (4, 1.0)])
-    assert controller.report(late) == STOP
-    for bad in (math.nan, math.inf):
-        diverged = controller.add(f"{bad}", [(0.5, bad), (1, bad), (2, 1.0)])
-        assert [controller.report(diverged), controller.report(diverged)] == [CONTINUE, STOP]
+def test_asha_goes_on_with_what_median_of_an_earlier_release_has_recorded() -> None:
+    study = optuna.create_study()
+    for number, value in enumerate((1.0, 2.0, 3.0)):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "value": value, "stops": False})
+    controller = Controller(Asha("steps", 1, 2, 1, 0, DecisionLog(study)), "steps", places=9)
+    for number, value, decision in ((3, 2.5, STOP), (4, 1.5, CONTINUE)):
+        study.ask().set_user_attr(NUMBER, number)
+        assert controller.report(controller.add(f"{number:04}", [(1, value), (2, 0.0)])) == decision

@@ -19,7 +19,6 @@ from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
-from sweeps.search.schedulers.median import MedianStopping
 from sweeps.simulate.curves import Report
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.distributions import Point, Space
@@ -29,7 +28,6 @@ STEPS = (1, 3, 9, 27)
 SCHEDULERS: dict[str, Callable[[DecisionLog], TrialScheduler]] = {
     "asha": lambda decisions: Asha("steps", 1, 3, 1, 0, decisions),
     "hyperband": lambda decisions: Hyperband("steps", 1, 27, 3, decisions),
-    "median": lambda decisions: MedianStopping("steps", 1, 2, decisions),
     "freeze_thaw": lambda decisions: FreezeThaw("steps", 1, 27, 3, SPACE, decisions),
 }
 
@@ -45,7 +43,7 @@ class Memory:
 @pytest.mark.parametrize(
     ("sampler", "kind", "seed"),
     [
-        *(("tpe", kind, seed) for kind in ("asha", "hyperband", "median") for seed in range(3)),
+        *(("tpe", kind, seed) for kind in ("asha", "hyperband") for seed in range(3)),
         ("curves", "freeze_thaw", 0),
         *(pytest.param("curves", "freeze_thaw", seed, marks=pytest.mark.slow) for seed in (1, 2)),
     ],

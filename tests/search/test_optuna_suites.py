@@ -19,7 +19,6 @@ from sweeps.space.distributions import Space
 SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"kind": "tpe", "startup_trials": 1},
     "bohb": {"kind": "bohb", "startup_trials": 1},
-    "predicted": {"kind": "predicted", "startup_trials": 1},
     "curves": {"kind": "curves", "startup_trials": 1},
     "gp": {"kind": "gp", "startup_trials": 1},
     "cmaes": {"kind": "cmaes"},
@@ -30,7 +29,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "custom": {"kind": "custom", "_target_": "optuna.samplers.TPESampler"},
 }
 """Samplers of any space. One that enumerates a space (brute_force) or fills it (qmc) is made for one."""
-RELATIVE = ("tpe", "bohb", "predicted", "gp")
+RELATIVE = ("tpe", "bohb", "gp")
 """Samplers that model several parameters together, choices among them."""
 
 
@@ -61,7 +60,7 @@ class TestRelative(RelativeSamplerTestCase):
 
 @pytest.mark.slow
 class TestSeveralObjectives(MultiObjectiveSamplerTestCase):
-    @pytest.fixture(params=["tpe", "bohb", "predicted", "curves", "gp", "nsga2", "nsga3", "random"])
+    @pytest.fixture(params=["tpe", "bohb", "curves", "gp", "nsga2", "nsga3", "random"])
     def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
         return made(request.param)
 

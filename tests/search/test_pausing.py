@@ -204,7 +204,6 @@ def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
 SAMPLERS = (
     "tpe",
     "bohb",
-    "predicted",
     "curves",
     "gp",
     "cmaes",
@@ -215,7 +214,7 @@ SAMPLERS = (
     "grid",
     "brute_force",
 )
-SCHEDULERS = ("asha", "hyperband", "freeze_thaw", "median", "pbt", "pb2", "none")
+SCHEDULERS = ("asha", "hyperband", "freeze_thaw", "pbt", "pb2", "none")
 
 
 @pytest.mark.slow
@@ -226,7 +225,7 @@ def test_every_sampler_runs_a_sweep(sampler: str, tmp_path: Path) -> None:
         "train.lr": {"type": "float", "low": 0.001, "high": 0.011, "step": 0.005},
         "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
     }
-    if sampler in ("tpe", "gp", "cmaes", "nsga2", "nsga3", "random", "qmc", "bohb", "predicted", "curves"):
+    if sampler in ("tpe", "gp", "cmaes", "nsga2", "nsga3", "random", "qmc", "bohb", "curves"):
         space["train.lr"] = {"type": "float", "low": 0.001, "high": 0.1, "log": True}
     tokens += [f"search/sampler={sampler}", f"++space={json.dumps(space).replace(chr(34), '')}"]
     done = run(tmp_path, "conf=digits", *tokens, "search/scheduler=asha", "search.num_trials=5", "--name=all")
@@ -251,10 +250,8 @@ def test_every_sampler_runs_a_sweep(sampler: str, tmp_path: Path) -> None:
 def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource: str, tmp_path: Path) -> None:
     one = {"evaluations": 1, "steps": 3, "epochs": 3 * 32 / 1437, "samples": 96, "seconds": 0.02}[resource]
     options = [] if scheduler == "none" else [f"search.scheduler.resource={resource}"]
-    if scheduler in ("asha", "median", "hyperband", "freeze_thaw"):
+    if scheduler in ("asha", "hyperband", "freeze_thaw"):
         options.append(f"search.scheduler.grace={one}")
-    if scheduler == "median":
-        options.append("search.scheduler.min_trials=1")
     if scheduler == "hyperband":
         options.append(f"search.scheduler.longest={3 * one}")
     if scheduler in ("pbt", "pb2"):
@@ -266,7 +263,7 @@ def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource
     assert done.status == 0, done.err
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == 4
-    if scheduler in ("asha", "median", "hyperband"):
+    if scheduler in ("asha", "hyperband"):
         assert counts["pruned"] >= 1
     if scheduler in ("pbt", "pb2"):
         assert exploits(done)

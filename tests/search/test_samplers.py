@@ -45,7 +45,6 @@ FINITE = Space({path: SPACE[path] for path in ("dropout", "layers", "size", "kin
 SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"kind": "tpe", "startup_trials": 5},
     "bohb": {"kind": "bohb", "startup_trials": 5},
-    "predicted": {"kind": "predicted", "startup_trials": 5},
     "curves": {"kind": "curves", "startup_trials": 5},
     "gp": {"kind": "gp", "startup_trials": 5},
     "cmaes": {"kind": "cmaes"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import shutil
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.requests import Run
 from sweeps.service.web import pages
+from sweeps.tracking.mlflow_pages import trials_page
 
 PATHS = (
     "/",
@@ -241,7 +243,8 @@ def test_links_lead_to_the_right_run(folder: Path) -> None:
     text = client_of(service).get("/sweeps/digits-1").text
     record = service.records.sweep(LOCAL, "digits-1")
     runs = f"https://mlflow.example/#/experiments/{record.mlflow.experiment_id}/runs"
-    assert f'href="{runs}?viewStateShareKey=sweeps-digits-1&amp;workflowType=machine_learning"' in text
+    page = trials_page(record.mlflow.experiment_id, "digits-1", record.metrics[0], record.modes[0])
+    assert f'href="{html.escape(f"https://mlflow.example/{page}")}"' in text
     assert all(f"{runs}/{trial.run_id}" in text for trial in record.trials)
     close(service)
 

@@ -1,23 +1,21 @@
-"""MLflow's pages of a sweep: descriptions of runs, and the views with which links open the runs page."""
+"""MLflow's pages of a sweep: descriptions of runs, and the addresses with which links open the runs page."""
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
+import re
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from chromium import chromium
 from recording import CONFIG, POINT, Server, open_recorder, record_small_sweep
 
-from sweeps.compat.mlflow import SAVED_VIEW_PREFIX
 from sweeps.config.objectives import Objectives
-from sweeps.tracking import saved_views
 from sweeps.tracking.metric_history import fetch_metric_names
-from sweeps.tracking.mlflow_pages import all_sweeps_page, run_page, trials_page
+from sweeps.tracking.mlflow_pages import experiment_page, run_page, trials_page
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.saved_views import save_missing_views
 from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import TrialProgress
 
@@ -30,20 +28,6 @@ def notes(uri: str, sweep: str = "digits-1") -> dict[str, str]:
     client = MlflowClient(uri)
     trials = load_sweep(uri, sweep).trials
     return {trial.trial: client.get_run(trial.run_id).data.tags["mlflow.note.content"] for trial in trials}
-
-
-def views(uri: str) -> dict[str, Any]:
-    """Name and state of each saved view, by its id."""
-    from mlflow import MlflowClient
-
-    (experiment,) = [each for each in MlflowClient(uri).search_experiments() if each.name != "Default"]
-    found = {}
-    for tag, text in experiment.tags.items():
-        if tag.startswith(SAVED_VIEW_PREFIX):
-            view = json.loads(text)
-            packed = base64.b64decode(view["state"].removeprefix("deflate;"))
-            found[tag.removeprefix(SAVED_VIEW_PREFIX)] = (view["name"], json.loads(zlib.decompress(packed)))
-    return found
 
 
 # --- descriptions ---------------------------------------------------------------------------------------------------
@@ -136,31 +120,18 @@ def test_the_description_costs_no_call_of_its_own(uri: str, monkeypatch: pytest.
     recorder.close("finished")
 
 
-# --- views ----------------------------------------------------------------------------------------------------------
+# --- addresses ------------------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_has_a_view_of_its_trials_and_its_experiment_one_of_all(uri: str) -> None:
-    record_small_sweep(uri)
-    found = views(uri)
-    assert found.keys() == {"sweeps-digits-1", "sweeps"}
-    name, state = found["sweeps-digits-1"]
-    assert name == "Trials of digits-1"
-    assert "`sweeps.sweep` = 'digits-1'" in state["searchFilter"]
-    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`best/eval/loss`", True)
-    assert {"tags.`sweeps.state`", "metrics.`eval/loss`", *(f"params.`{path}`" for path in POINT)} <= set(
-        state["selectedColumns"]
-    )
-    assert "duration" in state["columnOrder"]
-    parallel, curve = state["compareRunCharts"][:2]
-    assert (parallel["selectedParams"], parallel["selectedMetrics"]) == (list(POINT), ["best/eval/loss"])
-    assert (curve["metricKey"], curve["xAxisKey"]) == ("eval/loss", "step")
-    assert state["groupBy"] is None
-    assert found["sweeps"][1]["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "sweeps.sweep"}]
+def query_of(page: str) -> dict[str, str]:
+    """Values in an address after the ``#``."""
+    return dict(parse_qsl(page.partition("?")[2]))
 
 
-def test_mlflow_sorts_trials_by_their_best_value_and_not_by_the_last(uri: str) -> None:
+def test_the_address_of_a_sweep_finds_its_trials_the_best_by_their_best_value_first(uri: str) -> None:
     from mlflow import MlflowClient
 
+    record_small_sweep(uri, "digits-2")
     recorder = open_recorder(uri)
     for trial, losses in {"0": (0.1, 0.9), "1": (0.5, 0.4), "2": (0.8, 0.2)}.items():
         recorder.trials.start(trial, POINT, CONFIG, 1)
@@ -168,69 +139,59 @@ def test_mlflow_sorts_trials_by_their_best_value_and_not_by_the_last(uri: str) -
             recorder.trials.log(trial, step, {"eval/loss": loss})
         recorder.trials.end(trial, "finished", 2, 1)
     recorder.close("finished")
-    record, state = load_sweep(uri, "digits-1"), views(uri)["sweeps-digits-1"][1]
-    order = f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"
-    runs = MlflowClient(uri).search_runs([record.mlflow.experiment_id], state["searchFilter"], order_by=[order])
+    record = load_sweep(uri, "digits-1")
+    query = query_of(trials_page(record.mlflow.experiment_id, "digits-1", "eval/loss", "min"))
+    order = f"{query['orderByKey']} {'ASC' if query['orderByAsc'] == 'true' else 'DESC'}"
+    runs = MlflowClient(uri).search_runs([record.mlflow.experiment_id], query["searchFilter"], order_by=[order])
     trials = {trial.run_id: trial.trial for trial in record.trials}
     assert [trials[run.info.run_id] for run in runs] == ["0", "2", "1"]
     assert fetch_metric_names(uri, list(trials)) == {"eval/loss"}
 
 
-def test_the_conditions_of_the_views_find_the_trials(uri: str) -> None:
-    from mlflow import MlflowClient
+def test_the_installed_mlflow_reads_its_addresses_as_they_are_written() -> None:
+    import mlflow
 
-    record_small_sweep(uri)
-    record_small_sweep(uri, "digits-2")
-    number, client = load_sweep(uri, "digits-1").mlflow.experiment_id, MlflowClient(uri)
-    of_one, of_all = (views(uri)[view][1]["searchFilter"] for view in ("sweeps-digits-1", "sweeps"))
-    assert len(client.search_runs([number], of_one)) == 4
-    assert len(client.search_runs([number], of_all)) == 8
-
-
-def test_old_views_make_room_and_come_back_when_they_are_asked_for(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_views, "MOST_VIEWS", 2)
-    for name in ("a", "b", "c"):
-        open_recorder(uri, name).close("finished")
-    assert views(uri).keys() == {"sweeps-b", "sweeps-c", "sweeps"}
-    save_missing_views(load_sweep(uri, "a"))
-    assert views(uri).keys() == {"sweeps-a", "sweeps-c", "sweeps"}
+    scripts = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
+    text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in scripts.glob("*.js"))
+    (facets,) = re.findall(r'\["searchFilter","orderByKey"[^]]*\]', text)
+    query = query_of(trials_page("1", "digits-1", "eval/loss", "min", charts=True))
+    elsewhere = query.keys() - {*json.loads(facets)}
+    assert elsewhere == {"workflowType", "compareRunsMode"}
+    assert all(f'"{name}"' in text for name in elsewhere)
 
 
-def test_descriptions_and_the_experiment_lead_to_the_views(uri: str) -> None:
+def test_the_description_of_a_sweep_leads_to_its_trials(uri: str) -> None:
     from mlflow import MlflowClient
 
     record_small_sweep(uri)
     sweep, client = load_sweep(uri, "digits-1"), MlflowClient(uri)
     number = sweep.mlflow.experiment_id
     told = sweep.tags["mlflow.note.content"]
-    assert f"({trials_page(number, 'digits-1')})" in told
-    assert f"({trials_page(number, 'digits-1', charts=True)})" in told
-    experiment = client.get_experiment(number)
-    assert "**Views**" in experiment.tags["mlflow.note.content"]
+    assert f"({trials_page(number, 'digits-1', 'eval/loss', 'min')})" in told
+    assert f"({trials_page(number, 'digits-1', 'eval/loss', 'min', charts=True)})" in told
+    assert "Each sweep is a run" in client.get_experiment(number).tags["mlflow.note.content"]
     assert run_page(sweep.mlflow).startswith(f"#/experiments/{number}/runs/{sweep.mlflow.run_id}?")
 
 
 @pytest.mark.slow
-def test_the_links_open_the_columns_and_charts_in_a_browser(server: Server) -> None:
+def test_the_links_open_the_trials_and_their_charts_in_a_browser(server: Server) -> None:
     from playwright.sync_api import expect, sync_playwright
 
     program = chromium()
     record_small_sweep(server.uri)
     number = load_sweep(server.uri, "digits-1").mlflow.experiment_id
+    which = number, "digits-1", "eval/loss", "min"
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1900, "height": 1000})
         page.set_default_timeout(90_000)
         expect.set_options(timeout=90_000)
-        page.goto(f"{server.uri}/{trials_page(number, 'digits-1')}")
-        for column in ("Duration", "sweeps.state", "eval/loss", *POINT):
-            expect(page.get_by_role("columnheader", name=column, exact=True).first).to_be_attached()
+        page.goto(f"{server.uri}/{trials_page(*which)}")
         expect(page.get_by_text("4 matching runs")).to_be_visible()
         page.goto("about:blank")
-        page.goto(f"{server.uri}/{trials_page(number, 'digits-1', charts=True)}")
-        expect(page.get_by_text("Parallel Coordinates")).to_be_visible()
+        page.goto(f"{server.uri}/{trials_page(*which, charts=True)}")
         expect(page.locator(".js-plotly-plot").first).to_be_visible()
         page.goto("about:blank")
-        page.goto(f"{server.uri}/{all_sweeps_page(number)}")
-        expect(page.get_by_text("Group: digits-1")).to_be_visible()
+        page.goto(f"{server.uri}/{experiment_page(number)}")
+        expect(page.get_by_role("link", name="digits-1", exact=True)).to_be_visible()
         browser.close()

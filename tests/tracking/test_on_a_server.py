@@ -13,7 +13,7 @@ from stores import make_store
 from waiting import wait_until
 
 from sweeps.cli import app
-from sweeps.tracking.mlflow_pages import all_sweeps_page, trials_page
+from sweeps.tracking.mlflow_pages import experiment_page, trials_page
 from sweeps.tracking.reader import load_sweep
 
 
@@ -45,12 +45,13 @@ def test_a_server_shows_the_same_as_its_database_and_ui_prints_the_pages(
     assert by_server.as_json() | {"mlflow": None} == by_sql.as_json() | {"mlflow": None}
 
     number = by_server.mlflow.experiment_id
+    which = number, "digits-1", "eval/loss", "min"
     for arguments in (["ui"], ["ui", "digits-1"]):
         app.main([*arguments, f"--tracking-uri={server.uri}"], standalone_mode=False)
         printed = capsys.readouterr().err
-        assert f"digits-1, trials: {server.uri}/{trials_page(number, 'digits-1')}\n" in printed
-        assert f"{server.uri}/{trials_page(number, 'digits-1', charts=True)}\n" in printed
-        assert f"{server.uri}/{all_sweeps_page(number)}\n" in printed
+        assert f"digits-1, trials: {server.uri}/{trials_page(*which)}\n" in printed
+        assert f"{server.uri}/{trials_page(*which, charts=True)}\n" in printed
+        assert f"{server.uri}/{experiment_page(number)}\n" in printed
 
 
 def test_values_that_are_no_numbers_stay_visible(store: str) -> None:

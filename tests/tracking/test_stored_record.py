@@ -42,7 +42,6 @@ def driver(bucket: str, uri: str, tmp_path: Path) -> Iterator[tuple[Recorder, St
         folder=folder,
         config_yaml=CONFIG,
         command=COMMAND,
-        parameters=list(POINT),
         uri=store.uri,
         copy=mirror.try_to_copy,
     )

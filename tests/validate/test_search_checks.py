@@ -206,6 +206,8 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
     [
         (("search/sampler=nsga2",), ["population=50", "num_trials=16"]),
         (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
+        (("search/sampler=predicted",), ["kind=predicted: curves is used in its place"]),
+        (("search/scheduler=median",), ["kind=median: asha with eta=2 is used in its place"]),
         (("search.scheduler.grace=9",), ["grace=9", "9 evaluations"]),
         (
             ("search/scheduler=asha", "search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import os
 import sysconfig
 from collections.abc import Iterator
@@ -83,25 +82,11 @@ def docstrings(split: Split) -> list[str]:
     return list(_docstrings_by_split()[split])
 
 
-def code_without_docstrings(split: Split = "train") -> Iterator[str]:
-    """The standard library's sources with every docstring cut out; comments stay.
-
-    For pretraining: a base model that has never seen a docstring leaves a fine-tuning on docstrings something
-    honest to learn. Documentation in other places goes too: any string that stands alone as a statement, and
-    what is assigned to a ``__doc__``.
-    """
-    for path in source_files():
-        if split_of(path) == split and (tree := _parse(path)):
-            code = _cut(path.read_bytes(), list(_documentation(tree))).decode()
-            if code.strip():
-                yield code
-
-
 def _library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
-def _parse(path: Path) -> ast.Module | None:
+def parse(path: Path) -> ast.Module | None:
     """A file's syntax tree; None if it does not parse or is not UTF-8, since columns of ast count UTF-8 bytes."""
     source = path.read_bytes()
     try:
@@ -115,7 +100,7 @@ def _parse(path: Path) -> ast.Module | None:
 def _docstrings_by_split() -> dict[Split, tuple[str, ...]]:
     split_by_text: dict[str, Split] = {}
     for path in source_files():
-        if tree := _parse(path):
+        if tree := parse(path):
             split = split_of(path)
             for text in _docstrings_of(tree):
                 if _is_worth_learning(text):
@@ -129,11 +114,11 @@ def _docstrings_by_split() -> dict[Split, tuple[str, ...]]:
 
 
 def _docstrings_of(tree: ast.Module) -> Iterator[str]:
-    for owner, body in _bodies(tree):
-        if isinstance(owner, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and body:
-            text = _text_of_bare_string(body[0])
+    for owner in _blocks(tree):
+        if isinstance(owner, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(owner)
             if text is not None:
-                yield inspect.cleandoc(text).strip()
+                yield text.strip()
 
 
 def _is_worth_learning(text: str) -> bool:
@@ -141,54 +126,11 @@ def _is_worth_learning(text: str) -> bool:
     return len(text) >= MIN_DOCSTRING_CHARACTERS and ascii_characters >= MIN_ASCII_FRACTION * len(text)
 
 
-def _documentation(tree: ast.Module) -> Iterator[tuple[ast.stmt, bool]]:
-    """Every statement that only documents, and whether a placeholder must replace it."""
-    for _, body in _bodies(tree):
-        found = [statement for statement in body if _is_documentation(statement)]
-        # A block of nothing else needs one placeholder to stay a block.
-        alone = len(found) == len(body)
-        for position, statement in enumerate(found):
-            yield statement, alone and position == 0
-
-
-def _is_documentation(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
-        target = statement.targets[0]
-        return getattr(target, "attr", None) == "__doc__" or getattr(target, "id", None) == "__doc__"
-    return _text_of_bare_string(statement) is not None
-
-
-def _bodies(tree: ast.Module) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
-    """Every block of statements and its owner. Expressions contain no blocks; skipping them is twice as fast."""
+def _blocks(tree: ast.Module) -> Iterator[ast.AST]:
+    """Everything that has a block of statements. Expressions have none; skipping them is twice as fast."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         owner = waiting.pop()
-        for name in ("body", "orelse", "finalbody"):
-            body = getattr(owner, name, None)
-            if body:
-                yield owner, body
-                waiting += body
-        waiting += getattr(owner, "handlers", ())
-        waiting += getattr(owner, "cases", ())
-
-
-def _text_of_bare_string(statement: ast.stmt) -> str | None:
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        value = statement.value.value
-        return value if isinstance(value, str) else None
-    return None
-
-
-def _cut(source: bytes, statements: list[tuple[ast.stmt, bool]]) -> bytes:
-    """Remove statements from source code; ``...`` stays where a block or a line would otherwise become invalid."""
-    # ast counts lines at \n and \r\n, as bytes.splitlines does, and columns in bytes.
-    lines: list[bytes | None] = list(source.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True))
-    # From the end, so that two statements on one line do not shift each other's columns.
-    for statement, needs_placeholder in sorted(statements, key=lambda pair: (-pair[0].lineno, -pair[0].col_offset)):
-        first, last = statement.lineno - 1, (statement.end_lineno or statement.lineno) - 1
-        before = (lines[first] or b"")[: statement.col_offset]
-        after = (lines[last] or b"")[statement.end_col_offset :]
-        lines[first : last + 1] = [None] * (last + 1 - first)
-        if needs_placeholder or before.strip() or after.strip():
-            lines[first] = before + b"..." + after
-    return b"".join(line for line in lines if line is not None)
+        yield owner
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(owner, name, ())

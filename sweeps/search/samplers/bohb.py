@@ -85,3 +85,16 @@ class RungSampler(StudyViewSampler):
             self._at_rung[trial.number] = completed(trial, trial.intermediate_values[step])
             return self._at_rung[trial.number]
         return trial if trial.state is TrialState.RUNNING else None
+
+
+class PredictedSampler(RungSampler):
+    """Former sampler of predicted values; now a ``RungSampler``. ``CurveSampler`` finds better values."""
+
+    def __init__(self, sampler: BaseSampler, enough: int, seed: int):
+        """
+        Args:
+            sampler: Makes the suggestions.
+            enough: Fewest trials at a rung to learn from.
+            seed: Ignored.
+        """
+        super().__init__(sampler, enough)

@@ -26,7 +26,6 @@ from sweeps.config.samplers import (
     TPESampler,
 )
 from sweeps.config.samplers import CurveSampler as CurveConfig
-from sweeps.config.samplers import PredictedSampler as PredictedConfig
 from sweeps.search.samplers.bohb import RungSampler
 from sweeps.search.samplers.candidates import Allows
 from sweeps.search.samplers.custom import make_custom_sampler
@@ -60,7 +59,7 @@ def build_sampler(
         sampler: The config.
         seed: Seed of the search.
         space: Space to sample.
-        earlier: Trials of earlier sweeps, from which ``tpe``, ``gp``, ``cmaes``, ``bohb``, ``predicted`` and ``curves``
+        earlier: Trials of earlier sweeps, from which ``tpe``, ``gp``, ``cmaes``, ``bohb`` and ``curves``
             learn; default: none.
         objectives: Number of objectives, by which TPE chooses its model.
         lookup: Returns the config's own value at a path, for conditions on paths that are not searched.
@@ -85,12 +84,6 @@ def build_sampler(
     if isinstance(sampler, BOHBSampler):
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
         return RungSampler(build_sampler(model, seed, space, earlier, objectives), sampler.startup_trials)
-    if isinstance(sampler, PredictedConfig):
-        model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
-        made_tpe = build_sampler(model, seed, space, earlier, objectives)
-        from sweeps.search.samplers.predicted import PredictedSampler  # it and CurveSampler load much of SciPy
-
-        return PredictedSampler(made_tpe, sampler.startup_trials, seed)
     if isinstance(sampler, CustomSampler):
         made = make_custom_sampler(sampler, seed)
         return ReseededSampler(lambda trial_seed: made, seed)
@@ -107,7 +100,7 @@ def build_sampler(
         return WarmStartedCmaEs(make, seed, earlier)
     made_again: BaseSampler
     if isinstance(sampler, CurveConfig):
-        from sweeps.search.samplers.curves import CurveSampler
+        from sweeps.search.samplers.curves import CurveSampler  # loads much of SciPy
 
         first = build_sampler(RandomSampler(kind="random"), seed, space)
         made_again = CurveSampler(first, space, sampler.startup_trials, seed, lookup, allows)
@@ -147,7 +140,7 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None, object
             return optuna.samplers.BruteForceSampler(seed=seed)
         case RandomSampler() | GridSampler():  # the searcher gets the grid's points as a list
             return optuna.samplers.RandomSampler(seed=seed)
-        case BOHBSampler() | PredictedConfig() | CurveConfig() | QMCSampler() | CustomSampler():
+        case BOHBSampler() | CurveConfig() | QMCSampler() | CustomSampler():
             raise AssertionError(f"{sampler.kind} is built by build_sampler")
 
 

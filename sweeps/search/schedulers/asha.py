@@ -91,14 +91,14 @@ class Asha(EarlyStoppingScheduler):
         return {"reached": encoded(reached), "reward": encoded(self._sign * value)}
 
     def compare(self, number: str, event: Mapping[str, Any]) -> bool | None:
-        return self._bracket(number).compare(number, float(event["reached"]), float(event["reward"]))
+        return self._bracket(number).compare(number, float(event["reached"]), self._reward(event))
 
     def forget(self, number: str) -> None:
         for _, rewards in self._bracket(number).rungs:
             rewards.pop(number, None)
 
     def reason(self, number: str, event: Mapping[str, Any]) -> str | None:
-        bracket, reward = self._bracket(number), float(event["reward"])
+        bracket, reward = self._bracket(number), self._reward(event)
         at = bracket.at(float(event["reached"]))
         if at is None or number in at[1]:
             return None
@@ -111,6 +111,10 @@ class Asha(EarlyStoppingScheduler):
         verdict = "worse than" if reward < least else "at least as good as"
         share = f"the best 1/{self._eta:g} of the {len(others)} trials that were there before"
         return f"{value}, {verdict} {self._sign * least:.6g}, the bound of {share}"
+
+    def _reward(self, event: Mapping[str, Any]) -> float:
+        """The reward in the record of a report; that of ``median``, a scheduler of 0.2, has the value."""
+        return float(event["reward"]) if "reward" in event else self._sign * float(event["value"])
 
     def _bracket(self, number: str) -> Bracket:
         """A trial's bracket, drawn by its number: brackets with more rungs are likelier."""

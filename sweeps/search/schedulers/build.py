@@ -14,7 +14,6 @@ from sweeps.config.schedulers import (
     AutomaticScheduler,
     FreezeThawScheduler,
     HyperbandScheduler,
-    MedianScheduler,
     NoScheduler,
     PB2Scheduler,
     PBTScheduler,
@@ -23,7 +22,6 @@ from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.hyperband import Hyperband
-from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pb2 import PopulationBasedBandits
@@ -71,8 +69,6 @@ def build_scheduler(
             return Hyperband(hyperband.resource, grace, longest, hyperband.eta, decisions)
         case AutomaticScheduler() | FreezeThawScheduler():
             return _freeze_thaw(composition, space, lookup, decisions, remaining_s, announce)
-        case MedianScheduler() as median:
-            return MedianStopping(median.resource, median.grace, median.min_trials, decisions)
         case NoScheduler():
             return FIFOScheduler()  # type: ignore[no-untyped-call]
         case PBTScheduler() | PB2Scheduler() as population:

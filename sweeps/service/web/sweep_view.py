@@ -116,8 +116,8 @@ def _links(row: Row, record: SweepRecord | None, mlflow: str | None, ray: str | 
         links.append(Link("Report", f"{row.href}/report"))
         links.append(Link("Compare", f"/compare?sweep={quote(row.sweep)}"))
     if record is not None and mlflow is not None:
-        ids = record.mlflow
-        links.append(Link("MLflow", f"{mlflow}/{trials_page(ids.experiment_id, record.sweep)}", away=True))
+        page = trials_page(record.mlflow.experiment_id, record.sweep, record.metrics[0], record.modes[0])
+        links.append(Link("MLflow", f"{mlflow}/{page}", away=True))
     if record is not None and record.status == "running":
         dashboard = ray or record.tags.get(TAG_DASHBOARD, "")
         if dashboard.startswith(("http://", "https://")):  # anyone who can write to the store can set the tag

@@ -1,6 +1,6 @@
 """Pretraining of ``builtin:tiny_llama``, the base model that the default sweep adapts with LoRA.
 
-    python -m sweeps_train.models.pretrain_tiny_llama [--steps N] [--out DIR]
+    PYTHONPATH=src python benchmarks/pretrain_tiny_llama.py [--steps N] [--out DIR]
 
 A byte-level Llama learns the code of Python's standard library without its docstrings, on two CPU cores in about a
 quarter of an hour. The weights ship with Sweeps, so that a first sweep needs neither network nor GPU.
@@ -9,22 +9,24 @@ quarter of an hour. The weights ship with Sweeps, so that a first sweep needs ne
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import logging
 import math
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM
 
-from sweeps_train.data.standard_library import code_without_docstrings, docstrings
+from sweeps_train.data.standard_library import Split, docstrings, parse, source_files, split_of
+from sweeps_train.models.causal_lm import BUILTIN_MODELS
 
 _log = logging.getLogger(__name__)
 
-FOLDER = Path(__file__).parent / "tiny_llama"
+FOLDER = BUILTIN_MODELS["builtin:tiny_llama"]
 """Folder of the pretrained model."""
 
 PAD, EOS, FIRST_BYTE = 0, 1, 3
@@ -147,7 +149,7 @@ Measured over all held-out modules, packed into sequences of {SHORT} bytes.
 
 Made by {steps:,} steps of {TOKENS_PER_STEP:,} bytes, in fp32 on a CPU:
 
-    PYTHONPATH=src python -m sweeps_train.models.pretrain_tiny_llama --steps {steps}
+    PYTHONPATH=src python benchmarks/pretrain_tiny_llama.py --steps {steps}
 
 The sources it learned from are under the Python Software Foundation License Version 2
 (https://docs.python.org/3/license.html), copyright Python Software Foundation.
@@ -168,6 +170,67 @@ def main() -> None:
     _log.info("held-out loss per byte: code %.3f, docstrings %.3f", code_loss, docstring_loss)
     save(model, arguments.out)
     (arguments.out / "README.md").write_text(model_card(model, arguments.steps, code_loss, docstring_loss))
+
+
+def code_without_docstrings(split: Split = "train") -> Iterator[str]:
+    """The standard library's sources with every docstring cut out; comments stay.
+
+    For pretraining: a base model that has never seen a docstring leaves a fine-tuning on docstrings something
+    honest to learn. Documentation in other places goes too: any string that stands alone as a statement, and
+    what is assigned to a ``__doc__``.
+    """
+    for path in source_files():
+        if split_of(path) == split and (tree := parse(path)):
+            code = _cut(path.read_bytes(), list(_documentation(tree))).decode()
+            if code.strip():
+                yield code
+
+
+def _documentation(tree: ast.Module) -> Iterator[tuple[ast.stmt, bool]]:
+    """Every statement that only documents, and whether a placeholder must replace it."""
+    for body in _bodies(tree):
+        found = [statement for statement in body if _is_documentation(statement)]
+        # A block of nothing else needs one placeholder to stay a block.
+        alone = len(found) == len(body)
+        for position, statement in enumerate(found):
+            yield statement, alone and position == 0
+
+
+def _is_documentation(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+        target = statement.targets[0]
+        return getattr(target, "attr", None) == "__doc__" or getattr(target, "id", None) == "__doc__"
+    return _text_of_bare_string(statement) is not None
+
+
+def _bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    """Every block of statements."""
+    for owner in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(body := getattr(owner, name, None), list) and body:
+                yield body
+
+
+def _text_of_bare_string(statement: ast.stmt) -> str | None:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        value = statement.value.value
+        return value if isinstance(value, str) else None
+    return None
+
+
+def _cut(source: bytes, statements: list[tuple[ast.stmt, bool]]) -> bytes:
+    """Remove statements from source code; ``...`` stays where a block or a line would otherwise become invalid."""
+    # ast counts lines at \n and \r\n, as bytes.splitlines does, and columns in bytes.
+    lines: list[bytes | None] = list(source.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True))
+    # From the end, so that two statements on one line do not shift each other's columns.
+    for statement, needs_placeholder in sorted(statements, key=lambda pair: (-pair[0].lineno, -pair[0].col_offset)):
+        first, last = statement.lineno - 1, (statement.end_lineno or statement.lineno) - 1
+        before = (lines[first] or b"")[: statement.col_offset]
+        after = (lines[last] or b"")[statement.end_col_offset :]
+        lines[first : last + 1] = [None] * (last + 1 - first)
+        if needs_placeholder or before.strip() or after.strip():
+            lines[first] = before + b"..." + after
+    return b"".join(line for line in lines if line is not None)
 
 
 def _warmup_then_cosine(step: int, steps: int) -> float:
