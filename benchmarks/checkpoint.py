@@ -37,12 +37,12 @@ from trained.tables import machine
 
 from sweeps.storage.committed_folder import commit, fetch
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.checkpoint import load_checkpoint, prepare_resume
-from sweeps_train.device import pins_memory, synchronize
-from sweeps_train.distributed import Workers
+from sweeps_train.checkpoints.checkpoint import load_checkpoint, prepare_resume
+from sweeps_train.devices.device import pins_memory, synchronize
+from sweeps_train.files.tensor_file import mapped
 from sweeps_train.models.weights import WEIGHTS_FILE
 from sweeps_train.snapshots.connection import HolderConnection
-from sweeps_train.tensor_file import mapped
+from sweeps_train.workers.distributed import Workers
 
 Numbers = dict[str, dict[str, Any]]
 STEP = "step-00000001"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.config.space import Distribution
-from sweeps.simulate.rows import CONFIG_ID, ELAPSED, STEP
+from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP
 from sweeps.space.distributions import Space
 
 TUNING = {"digits", "characters"}

@@ -31,7 +31,7 @@ from searched.regrets import with_interval
 from sweeps.config.samplers import Sampler
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, IntDistribution
 from sweeps.search import FailureAdvisor, OptunaSearcher, build_sampler
-from sweeps.search.encoding import UnitCube
+from sweeps.search.unit_cube import UnitCube
 from sweeps.space.distributions import Point, Space
 from sweeps.space.suggester import RandomDraws
 

@@ -27,10 +27,10 @@ import numpy as np
 from results_document import markdown_table, write_between_marks
 from search_problems import METRIC, hartmann_problems
 
-from sweeps.simulate.curves import CurveSource, Report
+from sweeps.simulate.curve_source import CurveSource, Report
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
 from sweeps.space.distributions import Point, Space
-from sweeps.tracking.forecast import LEVEL, Interval
+from sweeps.tracking.forecast_record import LEVEL, Interval
 
 FRACTIONS = (0.25, 0.5, 0.75)
 """Parts of the trials that have ended when the forecast is made."""
@@ -197,8 +197,8 @@ def run(search: Search) -> tuple[Outcome, dict[int, int]]:
 
 def forecasted(search: Search, outcome: Outcome, lengths: dict[int, int], fraction: float, now: float) -> Forecasted:
     """The forecast of a search at a moment, and what came true."""
-    from sweeps.search.forecast.forecast import SearchSoFar, forecast
     from sweeps.search.forecast.remaining_work import Course
+    from sweeps.search.forecast.search_forecast import SearchSoFar, forecast
 
     by_trial: dict[int, list[Reported]] = {}
     for report in outcome.reports:

@@ -34,7 +34,7 @@ from survived.model import Training
 from survived.workload import BATCH, PLACES, WORKERS_PER_TRIAL, read_traces
 from trained.tables import machine
 
-from sweeps_train.save_schedule import optimal_interval
+from sweeps_train.checkpoints.save_schedule import optimal_interval
 
 OURS, STOCK = "Sweeps", "Ray Train, a checkpoint each epoch"
 ARMS = ("sweeps", "stock")

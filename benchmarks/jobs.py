@@ -79,7 +79,7 @@ def write(folder: Path) -> None:
     """Submit a job, change its order and take it out again, until killed: what other services and the runner do."""
     from sweeps.service.database.engine import open_database, writing
     from sweeps.service.queue import jobs
-    from sweeps.service.queue.requests import Run
+    from sweeps.service.queue.job_requests import Run
 
     engine = open_database(f"sqlite:///{folder}/outputs/service.db")
     while True:

@@ -88,7 +88,7 @@ class ClockReporter:
         pass
 
     def should_stop(self, *, can_save: bool = True) -> Any:
-        from sweeps_train.reporter import Stop
+        from sweeps_train.reports.reporter import Stop
 
         return Stop.DISCARD if self._clock.is_over else Stop.NO
 

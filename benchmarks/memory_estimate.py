@@ -1,4 +1,4 @@
-"""Memory of training steps on the CPU beside what ``sweeps_train.memory_need`` computes for them without training.
+"""Memory of training steps on the CPU beside what ``sweeps_train.memory.memory_need`` computes without training.
 
     python benchmarks/memory_estimate.py --write docs/gpu_sizing.md
 
@@ -24,12 +24,12 @@ from results_document import markdown_table, write_between_marks
 from trained.tables import machine
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
-from sweeps_train.distributed import Workers
-from sweeps_train.memory_need import memory_need
-from sweeps_train.optimizer import build_optimizer
-from sweeps_train.precision import Precision
+from sweeps_train.memory.memory_need import memory_need
+from sweeps_train.steps.optimizer import build_optimizer
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import build_strategy
 from sweeps_train.tasks import build_task
+from sweeps_train.workers.distributed import Workers
 
 MIB = 2**20
 M_MMAP_THRESHOLD = -3

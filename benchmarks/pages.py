@@ -183,7 +183,7 @@ def _submit(folder: Path, names: list[str], rng: random.Random) -> None:
     from sweeps.service.database.engine import open_database, writing
     from sweeps.service.database.tables import jobs as table
     from sweeps.service.queue import jobs
-    from sweeps.service.queue.requests import Run
+    from sweeps.service.queue.job_requests import Run
 
     engine = open_database(f"sqlite:///{folder}/outputs/service.db")
     now = time.time()
@@ -217,7 +217,7 @@ def _fire_nightly(folder: Path, names: list[str]) -> None:
     from sweeps.service.database.engine import open_database, writing
     from sweeps.service.promotion.night import Night, begin
     from sweeps.service.queue import jobs
-    from sweeps.service.queue.requests import Run
+    from sweeps.service.queue.job_requests import Run
 
     file = folder / "conf" / "schedule" / f"{SCHEDULE}.yaml"
     file.parent.mkdir(parents=True)

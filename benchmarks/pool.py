@@ -17,13 +17,13 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 from search_problems import METRIC
 
-from sweeps.search.encoding import UnitCube
 from sweeps.search.samplers.candidates import Candidates, CandidateSource, Parameters
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_view import WrappedSampler
-from sweeps.simulate.curves import Report
+from sweeps.search.unit_cube import UnitCube
+from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_table import RecordedTrial, read_table
 from sweeps.simulate.simulation import Reported
-from sweeps.simulate.table import RecordedTrial, read_table
 from sweeps.space.distributions import Point, Space
 
 
@@ -120,7 +120,7 @@ def pool_problem(path: Path, metric: str, mode: str) -> PoolProblem:
     """A problem from a table of learning curves.
 
     Args:
-        path: The table; see ``sweeps.simulate.table.read_table``. Its space has ranges of numbers alone.
+        path: The table; see ``sweeps.simulate.recorded_table.read_table``. Its space has ranges of numbers alone.
         metric: Column to search for.
         mode: ``min`` or ``max``.
     """

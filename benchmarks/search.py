@@ -68,7 +68,7 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     from sweeps.config.samplers import RandomSampler, Sampler
     from sweeps.config.space import Distribution
     from sweeps.search import OptunaSearcher
-    from sweeps.search.samplers.build import build_sampler
+    from sweeps.search.samplers.build_sampler import build_sampler
     from sweeps.search.study_file import StudyFile
     from sweeps.search.study_version import STUDY_FILE
     from sweeps.space.distributions import Space
@@ -119,12 +119,12 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
     from sweeps.config.samplers import RandomSampler, Sampler
     from sweeps.config.space import Distribution
     from sweeps.search import OptunaSearcher
-    from sweeps.search.samplers.build import build_sampler
+    from sweeps.search.samplers.build_sampler import build_sampler
     from sweeps.search.schedulers.automatic import Automatic
     from sweeps.search.schedulers.decisions import DecisionLog
     from sweeps.search.study_file import StudyFile
     from sweeps.search.study_version import STUDY_FILE
-    from sweeps.simulate.curves import Report
+    from sweeps.simulate.curve_source import Report
     from sweeps.simulate.simulation import Simulation
     from sweeps.space.distributions import Space
 

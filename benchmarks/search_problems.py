@@ -13,10 +13,10 @@ import numpy as np
 from curve_files import read_space
 
 from sweeps.config.space import CategoricalDistribution, OrdinalDistribution
-from sweeps.simulate.curves import CurveSource, Report
+from sweeps.simulate.curve_source import CurveSource, Report
+from sweeps.simulate.recorded_table import CurveTable, point_key, read_table
 from sweeps.simulate.simulation import Reported
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
-from sweeps.simulate.table import CurveTable, point_key, read_table
 from sweeps.space.distributions import Point, Space
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -125,7 +125,7 @@ def table_problem(path: Path, metric: str, mode: str) -> TableProblem:
     """A problem from a table of learning curves.
 
     Args:
-        path: The table; see ``sweeps.simulate.table.read_table``.
+        path: The table; see ``sweeps.simulate.recorded_table.read_table``.
         metric: Column to search for.
         mode: ``min`` or ``max``.
     """

@@ -54,7 +54,7 @@ from searched.regrets import (
 
 from sweeps.constants import PARAMETERS, STEPS
 from sweeps.search.budget import Usage
-from sweeps.simulate.curves import CurveSource
+from sweeps.simulate.curve_source import CurveSource
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
 
 ETA = 3

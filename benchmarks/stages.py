@@ -31,7 +31,7 @@ from scipy.stats import kendalltau, t
 
 from sweeps.config.samplers import TPESampler
 from sweeps.search import EarlierSweep, EarlierTrials, OptunaSearcher, build_sampler
-from sweeps.search.agreement import agreement
+from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.transfer import distinct_best
 from sweeps.space.distributions import Point
 

@@ -30,10 +30,10 @@ from results_document import markdown_table, write_between_marks
 from searched.regrets import with_interval
 
 from sweeps.config.space import FloatDistribution
-from sweeps.simulate.curves import Report
+from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_table import read_table
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.surrogate import ForestCurve
-from sweeps.simulate.table import read_table
 from sweeps.space.distributions import Point, Space
 from sweeps.space.suggester import RandomDraws
 

@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 FIGURE = CHECKOUT / "docs" / "images" / "architecture.svg"
 SHARED = "shared modules"
 """Box of the modules at the top level of ``sweeps/`` and of ``SHARED_PACKAGES``, which every package may import."""
-SHARED_PACKAGES = ("compat", "storage")
+SHARED_PACKAGES = ("compat", "files", "folders", "storage", "texts")
 TRAINING = "sweeps_train"
 PURPOSES = {
     "cli": "verbs of the command line",

@@ -25,7 +25,7 @@ from content_security import secure_pages
 from reference import config_groups, config_keys, python_functions, routes, verbs
 from reference.page import slug
 
-from sweeps.files import replacing
+from sweeps.files.whole_files import replacing
 from sweeps.service.web.documentation import ADDRESS, INSIDE_THE_PACKAGE
 
 DOCS = Path(__file__).resolve().parent

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
     from sweeps.api.run import dry_run, extend, reproduce, resume, retrain, run, stop
     from sweeps.api.sweep import Sweep
-    from sweeps.driver.state import View
+    from sweeps.driver.sweep_state import View
     from sweeps.errors import ConfigError, SweepsError, TrackingUnreachable, UnknownName, UserError
     from sweeps.plan.plan import Plan
     from sweeps.registry.register import RegisteredModel
@@ -70,7 +70,7 @@ _MODULES = {
     "api.read": ("best", "compare", "confs", "curves", "importance", "list_sweeps", "load", "logs", "trials", "watch"),
     "api.run": ("dry_run", "extend", "reproduce", "resume", "retrain", "run", "stop"),
     "api.sweep": ("Sweep",),
-    "driver.state": ("View",),
+    "driver.sweep_state": ("View",),
     "errors": ("ConfigError", "SweepsError", "TrackingUnreachable", "UnknownName", "UserError"),
     "plan.plan": ("Plan",),
     "registry.register": ("RegisteredModel",),

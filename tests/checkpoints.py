@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from sweeps_train.integrity import find_damage
+from sweeps_train.checkpoints.integrity import find_damage
 
 
 def tensors_of(checkpoint: Path) -> dict[str, torch.Tensor]:

@@ -17,15 +17,15 @@ from ray.tune.schedulers import TrialScheduler
 
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, LINEAGE, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
-from sweeps.driver.searcher import SweepSearcher
+from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
-from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
+from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.pbt import Exploit
 from sweeps.space.distributions import Space
-from sweeps_train.checkpoint_metrics import read_metrics
-from sweeps_train.integrity import SEAL_FILE, with_checksum_of
+from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
+from sweeps_train.checkpoints.integrity import SEAL_FILE, with_checksum_of
 
 SPACE = Space(
     {

@@ -50,7 +50,7 @@ PRELOADED = (
     "sweeps_train.loop",
     "sweeps_train.tasks.causal_lm",
     "sweeps_train.tasks.image_classification",
-    "sweeps_train.lockstep",
+    "sweeps_train.lanes.lockstep",
 )
 """Modules that nearly every training imports, also those that it imports when it begins."""
 ADDRESS = "SWEEPS_TESTS_FORK_SERVER"

@@ -29,7 +29,7 @@ from stores import SHARED
 
 from sweeps import constants
 from sweeps.cli import run_command
-from sweeps.validate.search import SYSTEM_METRICS
+from sweeps.validate.search_checks import SYSTEM_METRICS
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PROMISED = CHECKOUT / "tests" / "promised"

@@ -19,7 +19,7 @@ from stores import make_store
 from waiting import wait_until
 
 from sweeps.config.objectives import Objectives
-from sweeps.folder import SWEEP_FILE
+from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder

@@ -12,7 +12,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from sweeps.constants import TRIAL
-from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
 
 class FakeTrial:

@@ -15,14 +15,14 @@ from stores import make_store
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import Role
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
-from sweeps.service.queue.requests import Run
+from sweeps.service.queue.job_requests import Run
 
 API = "/api/v1"
 HERE = "http://127.0.0.1:8642"

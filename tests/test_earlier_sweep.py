@@ -17,15 +17,15 @@ from optuna.storages.journal import JournalFileBackend
 from processes import outputs
 from running import start
 
-from sweeps.checksums import parsed
 from sweeps.cli import main
-from sweeps.folder import COPY_FILE, SWEEP_FILE
+from sweeps.files.checksums import parsed
+from sweeps.files.versions import Format, NewerVersion, release
+from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE
 from sweeps.plan.saved_sweep import FORMAT
 from sweeps.search import study_version
 from sweeps.search.study_version import STUDY_FILE, STUDY_VERSION
 from sweeps.tracking import journal
 from sweeps.tracking.journal import JOURNAL_FILE, JOURNAL_VERSION, Journal, Points
-from sweeps.versions import Format, NewerVersion, release
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.files import replacing, write_json
+from sweeps.files.whole_files import replacing, write_json
 
 
 @pytest.fixture

@@ -20,22 +20,16 @@ from packaging.utils import canonicalize_name
 # The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
 # layers, and parts of one layer import none of each other's. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
-    {"checksums"},
     {
         "compat",
-        "conf_folders",
         "constants",
         "errors",
-        "files",
-        "html_table",
-        "printable",
-        "redact",
-        "suggestions",
-        "wording",
+        "texts",
         "worker_error",
     },
+    {"files"},
     {"storage"},
-    {"folder", "scaffold", "shadowing_file", "trial_files", "versions"},
+    {"folders", "scaffold"},
     {"config"},
     {"compose"},
     {"convert"},
@@ -61,9 +55,9 @@ TRAINING = {"doctor", "plan", "provenance", "registry", "runtime"}
 TRAINING_SCHEMA = {"config", "storage", "validate"}
 SCHEMA = (
     "sweeps_train.config",
-    "sweeps_train.cache_folder",
-    "sweeps_train.data.files",
-    "sweeps_train.integrity",
+    "sweeps_train.files.cache_folder",
+    "sweeps_train.data.data_files",
+    "sweeps_train.checkpoints.integrity",
     "sweeps_train.tables",
     *(f"sweeps_train.command.{name}" for name in ("command_line", "config_files", "output", "placeholders")),
     "sweeps_train.estimators.construct",
@@ -252,7 +246,7 @@ def test_a_table_that_does_not_fit_is_answered_without_ray_and_optuna(tmp_path: 
         pytest.param("sweeps.runtime.broker", {"ray"}, id="broker"),
         pytest.param("sweeps.runtime.trainable", {"ray", "pandas"}, id="Tune actor"),  # Tune itself imports pandas
         pytest.param("sweeps.driver.run", set(), id="driver before Ray"),
-        pytest.param("sweeps.driver.tuner, sweeps.driver.stages", {"ray", "pandas", "optuna"}, id="driver"),
+        pytest.param("sweeps.driver.tuner, sweeps.driver.stage_searches", {"ray", "pandas", "optuna"}, id="driver"),
     ],
 )
 def test_a_process_that_does_not_train_loads_no_torch_and_nothing_slow_that_it_does_not_need(

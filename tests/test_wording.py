@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sweeps.space.descriptions import describe_condition
+from sweeps.texts.wording import counted, value_text
 from sweeps.tracking.values import short
-from sweeps.wording import counted, value_text
 
 PLURAL = re.compile(r" (\w+ )?(trials|steps|workers|sweeps|points|repeats|nights)\b")
 READ = ("driver", "plan", "report", "cli", "tracking", "service", "simulate")

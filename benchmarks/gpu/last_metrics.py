@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeps_train.progress import Progress
-from sweeps_train.reporter import SilentReporter
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import SilentReporter
 
 UTILIZATION, SPEED = "train/flop_utilization", "train/tokens_per_second"
 

@@ -48,8 +48,8 @@ def cases(*, tiny: bool) -> list[Case]:
 def measure(results: Results, tiny: bool) -> None:
     """Plan and measure each case."""
     say("importing torch and sweeps_train")
-    from sweeps_train import worker_cache
-    from sweeps_train.device import empty_cache, worker_device
+    from sweeps_train.devices.device import empty_cache, worker_device
+    from sweeps_train.workers import worker_cache
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SWEEPS_CACHE"] = str(Path(folder) / "cache")
@@ -68,8 +68,14 @@ def compared(case: Case, folder: Path) -> dict[str, Any]:
 
     from gpu.bases import random_weights, training_config
     from sweeps_train import TRAINING_CONFIG, train
-    from sweeps_train.device import counts_memory, peak_memory, peak_reserved_memory, reset_peak_memory, worker_device
-    from sweeps_train.memory_need import memory_need
+    from sweeps_train.devices.device import (
+        counts_memory,
+        peak_memory,
+        peak_reserved_memory,
+        reset_peak_memory,
+        worker_device,
+    )
+    from sweeps_train.memory.memory_need import memory_need
 
     device = worker_device()
     changes = {**case.changes, "train": {"max_steps": STEPS}}

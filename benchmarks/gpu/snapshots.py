@@ -21,7 +21,7 @@ def measure(results: Results, tiny: bool) -> None:
     from saved.arms import clear
     from saved.state import build_state
 
-    from sweeps_train.distributed import Workers
+    from sweeps_train.workers.distributed import Workers
 
     workers, failed = Workers.current(), 0
     for mib in (12,) if tiny else SIZES_MIB:
@@ -45,7 +45,7 @@ def _names(state: Any) -> list[str]:
     from checkpoint import COPY, OURS, SYNCHRONOUS
     from saved.arms import APART, ARMS, IN_PROCESS, UNLOCKED
 
-    from sweeps_train.device import pins_memory
+    from sweeps_train.devices.device import pins_memory
 
     left_out = {APART, IN_PROCESS} | (set() if pins_memory(state.strategy.workers.device) else {UNLOCKED})
     first = [COPY, OURS, SYNCHRONOUS, UNLOCKED]

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from overhead.workload import METRIC, ArmRecord, Training, TrialTimes, read_trainings
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.loop import train
-from sweeps_train.progress import Progress
-from sweeps_train.reporter import SilentReporter, Stop
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import SilentReporter, Stop
 
 
 class StopsAt(SilentReporter):

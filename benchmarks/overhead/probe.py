@@ -18,7 +18,7 @@ class Net(nn.Sequential):
 
 
 def _time_reports(file: Path) -> None:
-    from sweeps.runtime.reporter import BrokerReporter
+    from sweeps.runtime.trial_reporter import BrokerReporter
 
     report = BrokerReporter.report
 

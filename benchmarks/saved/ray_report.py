@@ -43,7 +43,7 @@ def report_states(config: dict[str, Any]) -> None:
     import ray.train
     import torch
 
-    from sweeps_train.distributed import Workers
+    from sweeps_train.workers.distributed import Workers
 
     torch.set_num_threads(1)
     workers = Workers.current()

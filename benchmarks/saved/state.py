@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
-from sweeps_train.distributed import Workers
 from sweeps_train.models.weights import save_weights
-from sweeps_train.optimizer import build_optimizer
-from sweeps_train.precision import Precision
+from sweeps_train.steps.optimizer import build_optimizer
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import Strategy, build_strategy
 from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.tasks.task import Task
+from sweeps_train.workers.distributed import Workers
 
 WIDTH = 1024
 BYTES_A_WEIGHT = 12

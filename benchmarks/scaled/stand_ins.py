@@ -22,10 +22,10 @@ from typing import Any
 import ray
 
 from sweeps.runtime.assignment import Assignment
-from sweeps.runtime.reporter import BrokerReporter
+from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
-from sweeps_train.progress import Progress
-from sweeps_train.reporter import Stop
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import Stop
 
 GAPS = "gaps"
 """Beginning of the files with the seconds between a worker's end of a trial and its next one."""

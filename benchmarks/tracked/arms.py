@@ -64,8 +64,8 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     from sweeps.runtime.assignment import Assignment
     from sweeps.runtime.broker import start_broker
     from sweeps.runtime.events import Log as Logged
-    from sweeps.runtime.reporter import BrokerReporter
-    from sweeps_train.progress import Progress
+    from sweeps.runtime.trial_reporter import BrokerReporter
+    from sweeps_train.reports.progress import Progress
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
     broker = start_broker()

@@ -158,7 +158,7 @@ def _built(config: dict[str, Any]) -> tuple[nn.Module, Dataset[Item]]:
     if isinstance(typed.model, CausalLM) and isinstance(typed.data, TextData):
         from sweeps_train.data.text import build_text_samples
         from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer
-        from sweeps_train.trained_types import hold_in_float32, short_types
+        from sweeps_train.steps.trained_types import hold_in_float32, short_types
 
         samples, _ = build_text_samples(typed.data, build_tokenizer(typed.model), None)
         tokens = samples.batch(range(len(samples) - 1))["input_ids"]  # the last one may be shorter

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from sweeps.conf_folders import conf_folder
+from sweeps.folders.conf_folders import conf_folder
 
 OTHER_DOCUMENTS = ("schedule", "service")
 """Folders whose files are no part of a sweep."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reference.page import code, heading, slug, table
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.conf_folders import conf_folder
+from sweeps.folders.conf_folders import conf_folder
 
 INTRODUCTION = (
     "A config chooses one option of each group, in its `defaults` or on the command line (`model=conv_net`). Every "

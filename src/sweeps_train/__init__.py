@@ -1,8 +1,9 @@
 """The training library: everything that runs on a worker. Works in Sweeps, with ``torchrun``, and in one process.
 
-Begin reading at ``loop.py``: train, evaluate, save, report. ``lane.py`` has the state of one training, ``lockstep.py``
-its steps, ``tasks/`` the models and data, ``strategies/`` the ways to spread a training over workers, ``frameworks/``
-the adapters of users' own training code. ``config/`` is the schema, which the driver imports without torch.
+Begin reading at ``loop.py``: train, evaluate, save, report. ``lanes/lane.py`` has the state of one training,
+``lanes/lockstep.py`` its steps, ``tasks/`` the models and data, ``strategies/`` the ways to spread a training over
+workers, ``frameworks/`` the adapters of users' own training code. ``config/`` is the schema, which the driver imports
+without torch.
 
 >>> import sweeps_train
 >>> sweeps_train.Stop.SAVE
@@ -15,14 +16,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps_train.checkpoint import best_checkpoint, load_model, read_training_config
+    from sweeps_train.checkpoints.checkpoint import best_checkpoint, load_model, read_training_config
     from sweeps_train.config import TRAINING_CONFIG, FunctionConfig, TrainingConfig
     from sweeps_train.errors import MicroBatchHalved
     from sweeps_train.frameworks.ray_train import run_function
     from sweeps_train.loop import train
-    from sweeps_train.own_folder import start_folder
-    from sweeps_train.progress import Progress
-    from sweeps_train.reporter import PrintReporter, Reporter, Stop
+    from sweeps_train.reports.progress import Progress
+    from sweeps_train.reports.reporter import PrintReporter, Reporter, Stop
+    from sweeps_train.workers.own_folder import start_folder
 
 __all__ = [
     "TRAINING_CONFIG",
@@ -43,14 +44,14 @@ __all__ = [
 
 
 MODULES = {
-    "checkpoint": {"best_checkpoint", "load_model", "read_training_config"},
+    "checkpoints.checkpoint": {"best_checkpoint", "load_model", "read_training_config"},
     "config": {"TRAINING_CONFIG", "FunctionConfig", "TrainingConfig"},
     "errors": {"MicroBatchHalved"},
     "frameworks.ray_train": {"run_function"},
     "loop": {"train"},
-    "own_folder": {"start_folder"},
-    "progress": {"Progress"},
-    "reporter": {"PrintReporter", "Reporter", "Stop"},
+    "workers.own_folder": {"start_folder"},
+    "reports.progress": {"Progress"},
+    "reports.reporter": {"PrintReporter", "Reporter", "Stop"},
 }
 """Modules of the public names; imported on first use, since torch takes seconds."""
 

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.config.process import process_environment
-from sweeps_train.device import select_own
+from sweeps_train.devices.device import select_own
 from sweeps_train.loop import train
-from sweeps_train.reporter import PrintReporter, Stop
+from sweeps_train.reports.reporter import PrintReporter, Stop
 
 
 class TerminableReporter(PrintReporter):

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
-from sweeps_train.allocator import keep_freed_memory
 from sweeps_train.config import TrainingConfig
-from sweeps_train.divergence import Diverged
-from sweeps_train.group import Group
-from sweeps_train.lane import Lane
-from sweeps_train.lockstep import Life, Lockstep
-from sweeps_train.numerics import numerics
-from sweeps_train.pending_reports import Evaluator
-from sweeps_train.reporter import Reporter, Stop
+from sweeps_train.devices.numerics import numerics
+from sweeps_train.lanes.group import Group
+from sweeps_train.lanes.lane import Lane
+from sweeps_train.lanes.lockstep import Life, Lockstep
+from sweeps_train.memory.allocator import keep_freed_memory
+from sweeps_train.reports.pending_reports import Evaluator
+from sweeps_train.reports.reporter import Reporter, Stop
+from sweeps_train.steps.divergence import Diverged
 from sweeps_train.training_request import TrainingRequest
 
 

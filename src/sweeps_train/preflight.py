@@ -22,12 +22,12 @@ from sweeps_train.config import (
 )
 from sweeps_train.data.images import ImageSamples
 from sweeps_train.data.sampler import Batch
-from sweeps_train.progress import check_enough_samples
-from sweeps_train.random_state import seed_all
+from sweeps_train.reports.progress import check_enough_samples
+from sweeps_train.steps.random_state import seed_all
 from sweeps_train.targets import call_target
 from sweeps_train.tasks.image_classification import ImageClassification, build_both_samples
 from sweeps_train.tasks.task import Task
-from sweeps_train.worker_cache import cached
+from sweeps_train.workers.worker_cache import cached
 
 MOST_PARAMETERS = 100_000_000
 """Largest user model, in parameters, that is built for the check: 400 MB in float32."""
@@ -185,7 +185,7 @@ def _examine_text(config: TrainingConfig) -> Iterator[Finding]:
 
 
 def _examine_table(config: TrainingConfig) -> Iterator[Finding]:
-    from sweeps_train.data.table import table_samples
+    from sweeps_train.data.table_data import table_samples
     from sweeps_train.tasks import build_task
 
     assert isinstance(config.data, TableData) and isinstance(config.task, TableTask)

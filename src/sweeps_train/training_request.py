@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.pending_reports import Evaluator
-from sweeps_train.reporter import Reporter
+from sweeps_train.reports.pending_reports import Evaluator
+from sweeps_train.reports.reporter import Reporter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,8 +32,8 @@ def write_report(sweep: str, folder: str | Path | None = None, *, tracking_uri: 
         >>> sweeps.write_report("first", "first-report").name
         'report.html'
     """
-    from sweeps.report.folder import make_folder, report_folder
     from sweeps.report.page.report import make_report
+    from sweeps.report.report_folder import make_folder, report_folder
 
     record = load(sweep, tracking_uri=tracking_uri)
     return make_report(record, make_folder(report_folder(record) if folder is None else Path(folder)))
@@ -98,7 +98,7 @@ def save_model(
     """
     from sweeps.plan.export import choose, config_of
     from sweeps.registry.model_folder import save_model as save
-    from sweeps.registry.names import check_model
+    from sweeps.registry.model_names import check_model
 
     record = load(sweep, tracking_uri=tracking_uri)
     chosen = choose(record, trial)
@@ -137,7 +137,7 @@ def register(
         'models:/digits@champion'
     """
     from sweeps.plan.export import choose, config_of
-    from sweeps.registry.names import check_registration
+    from sweeps.registry.model_names import check_registration
     from sweeps.registry.register import register as register_model
 
     record = load(sweep, tracking_uri=tracking_uri)

@@ -58,8 +58,8 @@ def watch(sweep: str, *, tracking_uri: str | None = None) -> Sweep:
         >>> sweeps.watch("first").status
         'finished'
     """
-    from sweeps.driver.notebook import is_notebook, new_output
-    from sweeps.report.notebook import watch_in_notebook
+    from sweeps.driver.notebook_view import is_notebook, new_output
+    from sweeps.report.notebook_html import watch_in_notebook
     from sweeps.report.terminal import plain_console
     from sweeps.report.watch import watch as watch_in_lines
     from sweeps.tracking.reader import load_sweep

@@ -12,7 +12,7 @@ from sweeps.api.sweep import Sweep
 
 if TYPE_CHECKING:
     from sweeps.compose.overrides import Overrides
-    from sweeps.driver.state import View
+    from sweeps.driver.sweep_state import View
     from sweeps.plan.plan import Plan
     from sweeps.report.reproduction_result import Repeated
     from sweeps.tracking.record import SweepRecord
@@ -105,7 +105,7 @@ def resume(
         >>> sweeps.resume("first").status
         'finished'
     """
-    from sweeps.plan.completion import describe_completion, is_complete
+    from sweeps.plan.complete_sweep import describe_completion, is_complete
     from sweeps.plan.saved_sweep import reopened
 
     record = load(sweep, tracking_uri=tracking_uri)
@@ -278,7 +278,7 @@ def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view:
     if view is not None:
         return Sweep.of(run_and_notify(start, plan, view))
     from sweeps.driver.live import PlainView
-    from sweeps.driver.notebook import NotebookView, is_notebook
+    from sweeps.driver.notebook_view import NotebookView, is_notebook
     from sweeps.report.terminal import plain_console
 
     default: NotebookView | PlainView

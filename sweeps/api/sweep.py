@@ -93,11 +93,11 @@ class Sweep(SweepRecord):
         return sweep_figure(self, name)
 
     def __repr__(self) -> str:
-        from sweeps.report.notebook import sweep_text
+        from sweeps.report.notebook_html import sweep_text
 
         return sweep_text(self)
 
     def _repr_html_(self) -> str:
-        from sweeps.report.notebook import sweep_html
+        from sweeps.report.notebook_html import sweep_html
 
         return sweep_html(self)

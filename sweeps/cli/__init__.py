@@ -34,8 +34,8 @@ from sweeps.cli import (  # noqa: F401
 from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, STORE_AWAY, app, stderr
 from sweeps.compose.hydra_settings import OPTIONS
 from sweeps.errors import SweepsError, TrackingUnreachable
-from sweeps.shadowing_file import describe_shadowing, shadowing_file
-from sweeps.suggestions import did_you_mean
+from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file
+from sweeps.texts.suggestions import did_you_mean
 
 __all__ = ["app", "main"]
 

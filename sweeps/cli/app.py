@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from sweeps.report.terminal import plain_console
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 PROGRAM = "python -m sweeps"
 

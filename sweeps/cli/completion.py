@@ -102,14 +102,14 @@ def _names(context: click.Context) -> ConfNames:
 
 
 def _tokens(context: click.Context, typed: str) -> Iterable[Candidate]:
-    from sweeps.completion.tokens import complete_token
+    from sweeps.completion.token_candidates import complete_token
 
     before = [str(token) for token in context.params.get("tokens") or ()]
     return complete_token(typed, before, _names(context), wants_conf=context.info_name == "run")
 
 
 def _service_tokens(context: click.Context, typed: str) -> Iterable[Candidate]:
-    from sweeps.completion.tokens import complete_service_token
+    from sweeps.completion.token_candidates import complete_service_token
 
     return complete_service_token(typed, _names(context))
 

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from sweeps.cli import run_command
-from sweeps.files import replacing, write_json
-from sweeps.folder import LOG_FILE
+from sweeps.files.whole_files import replacing, write_json
+from sweeps.folders.sweep_folder import LOG_FILE
 from sweeps.service.subprocesses import LOCK_FILE, OUTCOME_FILE, REQUEST_FILE
 
 POLL_EVERY_S = 0.5

@@ -52,7 +52,7 @@ def best(
     model: RegisteredModel | None = None
     if any(each is not None for each in (trial, export, register, save_model)):
         from sweeps.plan.export import choose, config_of
-        from sweeps.registry.names import check_model
+        from sweeps.registry.model_names import check_model
 
         chosen = choose(record, trial)
         if client is None and (register is not None or save_model is not None):
@@ -73,7 +73,7 @@ def best(
         document = record.as_json()["best"]
         print_json(document if model is None else {"model": model.as_json(), "best": document})
     else:
-        from sweeps.report.tables import print_best
+        from sweeps.report.terminal_tables import print_best
 
         print_best(record, stdout, label=None if trial is None else "trial")
     sys.exit(0 if record.best is not None else NO_SUCCESS)
@@ -149,7 +149,7 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
         return
     from sweeps.plan.export import choose
     from sweeps.plan.retrain import plan_retraining
-    from sweeps.registry.names import check_model, retrained_model, why_not_registered
+    from sweeps.registry.model_names import check_model, retrained_model, why_not_registered
 
     record = source.read(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
@@ -178,7 +178,7 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     if as_json:
         print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
     else:
-        from sweeps.report.tables import print_outcome
+        from sweeps.report.terminal_tables import print_outcome
 
         print_outcome(again, stdout)
     sys.exit(EXIT_STATUS.get(again.status, 0))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sweeps.cli.app import EXIT_STATUS, INTERRUPTED, NO_SUCCESS, stderr, stdout
 
 if TYPE_CHECKING:
-    from sweeps.driver.state import View
+    from sweeps.driver.sweep_state import View
     from sweeps.plan.plan import Plan
     from sweeps.registry.register import RegisteredModel
     from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -53,7 +53,7 @@ def show_outcome(record: SweepRecord, *, as_json: bool) -> NoReturn:
         if record.status in ("interrupted", "stopped"):
             say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
     else:
-        from sweeps.report.tables import print_outcome
+        from sweeps.report.terminal_tables import print_outcome
 
         print_outcome(record, stdout, debug="--debug" in sys.argv)
     exit_with_status(record)
@@ -77,7 +77,7 @@ def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepReco
 
 def print_dry_run(plan: Plan, *, as_json: bool) -> None:
     """Print a plan with the warnings of its preflight, the memory that its trials will need, and their time."""
-    from sweeps.plan.memory import local_room, questions_worth_asking
+    from sweeps.plan.planned_memory import local_room, questions_worth_asking
     from sweeps.plan.preflight import Preflight
     from sweeps.report.earlier_sweeps import cost_by_earlier_sweeps
     from sweeps.report.plan_summary import plan_document, print_plan

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @sweep_source
 def list_(as_json: bool, source: Source) -> None:
     """List the sweeps, newest first."""
-    from sweeps.redact import redact_uri
+    from sweeps.texts.redact import redact_uri
     from sweeps.tracking.reader import list_sweeps
 
     client, uri = source.client(), source.uri
@@ -29,7 +29,7 @@ def list_(as_json: bool, source: Source) -> None:
     if as_json:
         print_json([each.as_json() for each in sweeps])
     else:
-        from sweeps.report.tables import print_sweeps
+        from sweeps.report.terminal_tables import print_sweeps
 
         print_sweeps(sweeps, stdout, redact_uri(uri) if client is None else client.server)
 
@@ -73,7 +73,7 @@ def show(
     if as_json:
         print_json(record.as_json())
     else:
-        from sweeps.report.tables import print_sweep
+        from sweeps.report.terminal_tables import print_sweep
 
         print_sweep(record, stdout)
     sys.exit(EXIT_STATUS.get(record.status, 0) if watch else 0)
@@ -91,7 +91,7 @@ def _show_trial(sweep: str, trial: str, source: Source, *, why: bool, as_json: b
     client = source.client(why=why)
     if client is None:
         from sweeps.plan.export import choose
-        from sweeps.report.trial import trial_document
+        from sweeps.report.trial_details import trial_document
 
         record = source.read(sweep)
         if not as_json:
@@ -105,7 +105,7 @@ def _show_trial(sweep: str, trial: str, source: Source, *, why: bool, as_json: b
     if as_json:
         print_json(document)
     else:
-        from sweeps.report.trial import print_trial
+        from sweeps.report.trial_details import print_trial
 
         print_trial(document, stdout, debug="--debug" in sys.argv)
 

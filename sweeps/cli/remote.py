@@ -95,7 +95,7 @@ def _print_outcome(client: Client, job: Mapping[str, Any], *, as_json: bool) -> 
     if as_json:
         print_json(record.as_json() if outcome is None else outcome)
     else:
-        from sweeps.report.tables import print_outcome
+        from sweeps.report.terminal_tables import print_outcome
 
         print_outcome(record, stdout)
         if model := (outcome or {}).get("model"):
@@ -146,7 +146,7 @@ def cleaned(found: Mapping[str, Any], *, dry_run: bool, as_json: bool) -> None:
 def report(client: Client, sweep: str, output: Path | None) -> Path:
     """Let the service write a report, and download it; return the path of the page."""
     from sweeps.constants import REPORT_PAGE
-    from sweeps.report.folder import make_folder
+    from sweeps.report.report_folder import make_folder
 
     folder = make_folder(output or Path(f"{sweep}-report"))
     packed = zipfile.ZipFile(io.BytesIO(client.report(sweep)))

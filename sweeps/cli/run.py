@@ -22,7 +22,7 @@ from sweeps.cli.output import (
 from sweeps.cli.simulation import simulating
 from sweeps.cli.source import Source, client_of, sweep_source
 from sweeps.errors import UserError
-from sweeps.folder import LOG_FILE, only_driver
+from sweeps.folders.sweep_folder import LOG_FILE, only_driver
 from sweeps.storage.state_mirror import refresh
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def resume(sweep: str, as_json: bool, folder: Path | None, source: Source) -> No
 
 def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoReturn:
     """Continue a recorded sweep, print its outcome and exit."""
-    from sweeps.plan.completion import describe_completion, is_complete
+    from sweeps.plan.complete_sweep import describe_completion, is_complete
     from sweeps.plan.saved_sweep import reopened
 
     plan = reopened(record, {}, folder)
@@ -201,6 +201,6 @@ def stop(sweep: str, trial: str | None, as_json: bool, source: Source) -> None:
     if as_json:
         print_json(record.as_json())
     else:
-        from sweeps.report.tables import print_outcome
+        from sweeps.report.terminal_tables import print_outcome
 
         print_outcome(record, stdout)

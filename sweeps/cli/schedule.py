@@ -37,7 +37,7 @@ def schedule() -> None:
 @server
 def list_schedules(tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]) -> None:
     """List the schedules with their last and next firings."""
-    from sweeps.service.schedules.tables import print_schedules
+    from sweeps.service.schedules.schedule_tables import print_schedules
 
     client = client_of(server, config_dir=config_dirs)
     documents = _states(tokens, config_dirs) if client is None else client.schedules()
@@ -69,7 +69,7 @@ def next_firings(
     words: tuple[str, ...], count: int, as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
 ) -> None:
     """Show the next firings of all schedules, or of some."""
-    from sweeps.service.schedules.tables import print_coming
+    from sweeps.service.schedules.schedule_tables import print_coming
 
     tokens, names = [each for each in words if "=" in each], [each for each in words if "=" not in each]
     client = client_of(server, config_dir=config_dirs)
@@ -200,7 +200,7 @@ def history(
     name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
 ) -> None:
     """Show the saved versions of a schedule, the newest first: who, when, and what differs."""
-    from sweeps.service.schedules.tables import print_versions
+    from sweeps.service.schedules.schedule_tables import print_versions
 
     client = client_of(server, config_dir=config_dirs)
     documents = _versions(name, tokens, config_dirs) if client is None else client.versions(name)
@@ -229,7 +229,7 @@ def nights(
     name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
 ) -> None:
     """Show the results of a schedule's nights: values, champions, regressions."""
-    from sweeps.service.promotion.table import print_nights
+    from sweeps.service.promotion.nights_table import print_nights
 
     client = client_of(server, config_dir=config_dirs)
     documents = _nights(name, tokens, config_dirs) if client is None else client.nights(name)

@@ -70,7 +70,7 @@ def _simulate(options: dict[str, Any], table: Path, *, workers: int | None, seed
     """Simulate a sweep, print its outcome and exit."""
     from sweeps.plan.plan import make_plan
     from sweeps.simulate.inputs import read_inputs
-    from sweeps.simulate.rows import check_is_file
+    from sweeps.simulate.recorded_rows import check_is_file
 
     check_is_file(table)
     tokens: Sequence[str] = options["tokens"]
@@ -78,7 +78,7 @@ def _simulate(options: dict[str, Any], table: Path, *, workers: int | None, seed
     inputs = read_inputs(make_plan(tokens, options["config_dirs"], options["name"], typed(), where="elsewhere"), table)
     # These import Ray and Optuna, which takes seconds; mistakes are answered before.
     from sweeps.simulate.run import simulate
-    from sweeps.simulate.summary import print_simulation, simulation_document
+    from sweeps.simulate.simulation_summary import print_simulation, simulation_document
 
     result = simulate(inputs, workers=workers, seeds=seeds, between=between)
     if options["as_json"]:

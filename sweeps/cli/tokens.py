@@ -14,7 +14,7 @@ import click
 from sweeps.cli.app import app, as_json, stdout, verb
 from sweeps.cli.output import print_json, say
 from sweeps.errors import ConfigError
-from sweeps.files import private_opener
+from sweeps.files.whole_files import private_opener
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from sweeps.conf_folders import ConfFolders
+from sweeps.folders.conf_folders import ConfFolders
 
 MAX_INHERITED = 5
 """Levels of confs that inherit from each other which are read."""

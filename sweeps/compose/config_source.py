@@ -14,8 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sweeps.compat.hydra import FileSource
 from sweeps.compose.distribution_kinds import remove_foreign_keys
-from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError
+from sweeps.folders.conf_folders import conf_folder
 
 _OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]")
 """A line whose indent, or the value after its key, begins with a character that looks like a blank."""

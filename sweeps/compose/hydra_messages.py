@@ -11,7 +11,7 @@ from sweeps.compose.hydra_settings import is_of_hydra, refusal
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 
 def explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigError | UnknownName:

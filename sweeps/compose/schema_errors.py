@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
-from sweeps.suggestions import closest_names, did_you_mean
-from sweeps.wording import value_text
+from sweeps.texts.suggestions import closest_names, did_you_mean
+from sweeps.texts.wording import value_text
 
 Schema = TypeVar("Schema")
 

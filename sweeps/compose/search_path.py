@@ -10,8 +10,8 @@ from hydra.core.global_hydra import GlobalHydra
 
 from sweeps.compat.hydra import open_config_loader
 from sweeps.compose.config_source import CheckedFiles
-from sweeps.conf_folders import ConfFolders
 from sweeps.errors import UnknownName
+from sweeps.folders.conf_folders import ConfFolders
 
 _composing = threading.RLock()
 """Lock around every composition: Hydra's state is global to the process, and the service has several threads."""

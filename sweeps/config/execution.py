@@ -11,8 +11,8 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.config.launch import KubeRay, Slurm
 from sweeps.config.pools import Pool
-from sweeps.redact import redact_uri
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.suggestions import did_you_mean
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Reach
 

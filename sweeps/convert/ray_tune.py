@@ -15,7 +15,7 @@ from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
 from sweeps.errors import UserError
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 SCHEDULERS = {
     "AsyncHyperBandScheduler": "asha",

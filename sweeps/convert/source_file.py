@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import yaml
 
 from sweeps.errors import UserError
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 Path_ = tuple[str | int, ...]
 Kind = TypeVar("Kind")

@@ -10,7 +10,7 @@ from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
 from sweeps.convert.source_file import SourceFile, dotted
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 METHODS = {"grid": "grid", "random": "random", "bayes": "gp"}
 GOALS = {"minimize": "min", "maximize": "max"}

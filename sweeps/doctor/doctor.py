@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sweeps.config import SweepConfig
 from sweeps.doctor.finding import Finding
-from sweeps.doctor.machine import check_packages, check_tracking, expected_versions, marked
+from sweeps.doctor.machine_findings import check_packages, check_tracking, expected_versions, marked
 from sweeps.errors import UserError
 from sweeps.runtime.cluster import connected
 from sweeps.storage.location import is_remote
@@ -57,7 +57,7 @@ def _examine_cluster(config: SweepConfig, folder: str, marker: str) -> Iterator[
 def _examine_nodes(
     config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node], *, may_be_busy: bool = False
 ) -> Generator[Finding]:
-    from sweeps.doctor.cluster import check_nodes
+    from sweeps.doctor.cluster_findings import check_nodes
     from sweeps.doctor.node_state import Look
     from sweeps.doctor.probes import Probes
 

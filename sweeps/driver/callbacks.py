@@ -7,12 +7,12 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.driver.progress import SEARCHES_WITHIN_S, expect_progress
+from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
 from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
-from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.search.advisors.memory import import_early
 from sweeps.search.not_pickled import NotPickled
 

@@ -7,7 +7,7 @@ import threading
 import time
 
 from sweeps.driver.signals import ShutdownSignals
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.errors import ClusterLost
 from sweeps.runtime.own_cluster import OwnCluster
 

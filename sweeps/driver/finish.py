@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sweeps.errors import DriverFailed, Undelivered
-from sweeps.folder import ERROR_FILE
+from sweeps.folders.sweep_folder import ERROR_FILE
 from sweeps.plan.plan import Plan
-from sweeps.redact import redact_uri
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.wording import counted
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
-from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
@@ -69,7 +69,7 @@ def finish(plan: Plan) -> SweepRecord:
         keep_only_the_best(tracking.uri, plan.name, num_kept)
     record = load_sweep(tracking.uri, plan.name)
     if tracking.report and record.status != "interrupted":
-        from sweeps.report.folder import report_folder
+        from sweeps.report.report_folder import report_folder
 
         try:
             from sweeps.report.page.report import make_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from sweeps.driver.state import SweepState, View
+from sweeps.driver.sweep_state import SweepState, View
 
 logger = logging.getLogger(__name__)
 

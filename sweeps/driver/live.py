@@ -11,17 +11,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.report.forecast import describe_forecast, time_left
+from sweeps.report.forecast_text import describe_forecast, time_left
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.terminal_echo import without_control_echo
-from sweeps.tracking.summary import describe
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
+from sweeps.tracking.mlflow_texts import describe
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from sweeps.driver.state import SweepState
+    from sweeps.driver.sweep_state import SweepState
     from sweeps.driver.trial_status import TrialStatus
 
 MAX_ROWS = 12

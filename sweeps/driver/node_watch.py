@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from sweeps.compat.ray_core import groups_without_nodes
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.runtime.autoscaler import describe_resources
 from sweeps.runtime.cluster import alive_nodes
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
 
 EVERY_S = 5.0
 """Seconds between two looks at the cluster."""

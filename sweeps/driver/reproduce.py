@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps import constants
 from sweeps.compose import Composition
-from sweeps.driver.provenance import COMPOSITION, present_provenance, recorded_provenance
+from sweeps.driver.recorded_provenance import COMPOSITION, present_provenance, recorded_provenance
 from sweeps.errors import UnknownName, UserError
 from sweeps.plan.export import choose, new_name, plan_alone, repeat_tags
 from sweeps.plan.plan import Plan, new_plan
@@ -22,7 +22,7 @@ from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.validate.config import Approve
+from sweeps.validate.config_checks import Approve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

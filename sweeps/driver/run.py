@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sweeps.constants import TAG_ENDED
-from sweeps.driver.cluster import joined_cluster
+from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
 from sweeps.driver.finish import close_record, finish, kept_error
 from sweeps.driver.guarded_view import GuardedView
 from sweeps.driver.holding import bring_reports, held, make_folder, remove_folder
-from sweeps.driver.progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
-from sweeps.driver.provenance import record_provenance
+from sweeps.driver.joined_cluster import joined_cluster
+from sweeps.driver.recorded_provenance import record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
@@ -30,16 +30,17 @@ from sweeps.driver.startup import (
     open_recorder,
     place,
 )
-from sweeps.driver.state import SweepState, View
+from sweeps.driver.sweep_state import SweepState, View
 from sweeps.errors import StorageFailed, SweepsError, Undelivered, UserError, is_storage_failure
-from sweeps.plan.memory import questions_worth_asking
 from sweeps.plan.plan import Plan
+from sweeps.plan.planned_memory import questions_worth_asking
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import save
-from sweeps.redact import redact_uri
 from sweeps.runtime.placement import Fit
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.search.samplers.saved_trials import save_earlier
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.wording import counted
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener, clear_request
 from sweeps.tracking.journal import Journal
@@ -47,14 +48,13 @@ from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sqlite_file import queryable_file
-from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from ray.tune import Tuner
 
     from sweeps.runtime.trainable import TrialContext
     from sweeps.search.advisors.memory import MemoryEstimate
-    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
     from sweeps.tracking.recorder import Recorder
 
 PROVENANCE_WITHIN_S = 30.0
@@ -207,7 +207,7 @@ def _open_session(
     if recorder.lost_entries:
         session.worker_events.record_again()
     if plan.stages:
-        from sweeps.driver.stages import StageWatch
+        from sweeps.driver.stage_searches import StageWatch
 
         session.looks.append(StageWatch(plan, session).look)
     return session
@@ -228,13 +228,13 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
     from sweeps.driver.cluster_watch import ClusterWatch
-    from sweeps.driver.confirmation import begin_confirmation, begin_unconfirmed, end_confirmation
+    from sweeps.driver.confirmer import begin_confirmation, begin_unconfirmed, end_confirmation
     from sweeps.driver.reconcile import reconcile
     from sweeps.driver.repeats import RepeatSearcher
-    from sweeps.driver.stages import record_stages
+    from sweeps.driver.stage_searches import record_stages
     from sweeps.driver.tuner import build_repeats_tuner, build_searcher, build_tuner
     from sweeps.runtime.trainable import TrialContext
-    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
     state, shutdown = session.state, session.state.shutdown
     # Trials do not use the tracking store, whose address may hold a password.
@@ -311,9 +311,9 @@ def _train_stages(
         if it goes on.
     """
     from sweeps.driver.reconcile import reconcile
-    from sweeps.driver.stages import begin_stage, end_stage, is_over
+    from sweeps.driver.stage_searches import begin_stage, end_stage, is_over
     from sweeps.driver.tuner import build_searcher, build_tuner
-    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
     for stage in plan.stages:
         if is_over(plan, stage):
@@ -332,7 +332,7 @@ def _train_stages(
 
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
     """Let Tune run trials until the limiter's searcher has no more; returns the plan, as it was extended meanwhile."""
-    from sweeps.driver.capacity import Capacity
+    from sweeps.driver.trials_at_once import Capacity
 
     capacity = Capacity(plan, session, limiter)
     requests = RequestHandler(plan, session, limiter, capacity, signals)

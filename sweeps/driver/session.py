@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sweeps.driver.forecast import Forecaster
+from sweeps.driver.forecaster import Forecaster
 from sweeps.driver.node_watch import NodeWatch
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_lifecycle import Change, TrialLifecycle
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.errors import ClusterLost, StorageFailed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from sweeps.driver.shutdown import EarlyEnd
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.errors import ClusterLost
 
 STOP_WITHIN_S = 6.0

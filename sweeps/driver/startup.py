@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.config.objectives import Objectives
 from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
-from sweeps.driver.state import View
+from sweeps.driver.sweep_state import View
 from sweeps.errors import ConfigError, DoesNotFit
 from sweeps.plan.extend import is_longer
-from sweeps.plan.memory import gpu_room, machine_room
 from sweeps.plan.plan import Plan
+from sweeps.plan.planned_memory import gpu_room, machine_room
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import saved
 from sweeps.runtime.autoscaler import describe_nodes, describe_resources, nodes_to_come
@@ -25,11 +25,11 @@ from sweeps.runtime.node_resources import without_nodes
 from sweeps.runtime.placement import Fit, fit, memory_per_worker
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Space
+from sweeps.texts.wording import counted
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
-from sweeps.validate.arguments import configs_of_trials
-from sweeps.validate.hub import ANSWER_WITHIN_S, hub_mistakes
-from sweeps.wording import counted
+from sweeps.validate.argument_checks import configs_of_trials
+from sweeps.validate.hub_checks import ANSWER_WITHIN_S, hub_mistakes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
 from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STAGE, STEP, STOPPED, TRIAL
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.errors import UserError
 from sweeps.runtime.reservation import reserved_per_trial
+from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import INTERRUPTED
-from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
     from sweeps.runtime.driver_side import DriverSide

@@ -15,19 +15,19 @@ from sweeps.compat.ray_tune import let_actors_live
 from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
-from sweeps.driver.notebook import is_notebook
+from sweeps.driver.notebook_view import is_notebook
 from sweeps.driver.repeats import RepeatSearcher
-from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
+from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.errors import TrialFailed
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
 from sweeps.runtime.worker_group import CLOSED_WITHIN_S
-from sweeps.search.schedulers.build import build_scheduler
-from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+from sweeps.search.schedulers.build_scheduler import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.study import clear_half_sampled, open_study_storage
 from sweeps.search.study_version import migrate_study
 from sweeps.search.trial_ids import trial_id

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from sweeps.search.budget import Usage
-from sweeps.tracking.sessions import Session, with_session
+from sweeps.tracking.driver_sessions import Session, with_session
 
 if TYPE_CHECKING:
     from sweeps.driver.time_ledger import TimeLedger

@@ -8,22 +8,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sweeps.checksums import mend
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.errors import StorageFailed, mentions_storage_failure
+from sweeps.files.checksums import mend
+from sweeps.folders.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
 from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import REPORT_LOG_FILE, read_report_log
+from sweeps.texts.wording import counted
+from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.spans import Span
-from sweeps.tracking.summary import describe
-from sweeps.tracking.weights import Weights
-from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
-from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from sweeps.conf_folders import conf_folder
 from sweeps.errors import UserError
+from sweeps.folders.conf_folders import conf_folder
 
 MIB = 2**20
 MAX_FILES = 20_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sweeps.config.launch import Slurm
 from sweeps.errors import UserError
-from sweeps.files import replacing
+from sweeps.files.whole_files import replacing
 from sweeps.launch.submission import Submission
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.storage.location import is_remote

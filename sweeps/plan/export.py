@@ -19,14 +19,14 @@ from sweeps.config import SweepConfig
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.mlflow_limits import from_name
+from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import short
-from sweeps.validate.config import Approve
-from sweeps.wording import counted
+from sweeps.validate.config_checks import Approve
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
 KEPT_OF_SEARCH = ("metric", "mode", "limits", "max_retries")

@@ -17,14 +17,14 @@ from sweeps.config.schedulers import AutomaticScheduler, FreezeThawScheduler, Hy
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
-from sweeps.folder import driver_was_killed
+from sweeps.folders.sweep_folder import driver_was_killed
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Space, boundary_values, contains
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.wording import counted
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.record import SweepRecord
-from sweeps.validate.config import lookup_in
-from sweeps.wording import counted
+from sweeps.validate.config_checks import lookup_in
 
 STOP = TypeAdapter(Stop)
 CHANGEABLE_WHILE_RUNNING = {

@@ -7,8 +7,8 @@ import contextlib
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import Space
-from sweeps.validate.config import lookup_in
-from sweeps.validate.lanes import differences, why_alone
+from sweeps.validate.config_checks import lookup_in
+from sweeps.validate.lane_checks import differences, why_alone
 
 
 def with_lanes(composition: Composition) -> tuple[Composition, str | None]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.folders.shadowing_file import check_working_folder
 from sweeps.plan.lane_choice import with_lanes
 from sweeps.plan.rescaling import rescaled
 from sweeps.plan.scheduler_choice import with_chosen_scheduler
@@ -25,7 +26,6 @@ from sweeps.plan.unstarted import was_left_unstarted
 from sweeps.provenance.secrets import redacted
 from sweeps.runtime.node_resources import local_resources
 from sweeps.runtime.placement import Fit, fit
-from sweeps.shadowing_file import check_working_folder
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Space
 from sweeps.space.initial_points import InitialPoints
@@ -34,17 +34,17 @@ from sweeps.storage.object_store import ObjectStore, checked_store
 from sweeps.storage.state_mirror import has_state
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
-from sweeps.validate.arguments import check_arguments, configs_of_trials
-from sweeps.validate.cluster import cluster_notes
-from sweeps.validate.command import check_command, command_notes
-from sweeps.validate.config import Approve, check_sweep, lookup_in
-from sweeps.validate.data import check_data
-from sweeps.validate.hub import HubName, check_hub, hub_names
-from sweeps.validate.search import search_notes
-from sweeps.validate.storage import storage_notes
-from sweeps.validate.targets import check_all_targets
-from sweeps.validate.tracking import tracking_notes
-from sweeps.validate.warm_start import check_sources, unread_sources, warm_start_notes
+from sweeps.validate.argument_checks import check_arguments, configs_of_trials
+from sweeps.validate.cluster_checks import cluster_notes
+from sweeps.validate.command_checks import check_command, command_notes
+from sweeps.validate.config_checks import Approve, check_sweep, lookup_in
+from sweeps.validate.data_checks import check_data
+from sweeps.validate.hub_checks import HubName, check_hub, hub_names
+from sweeps.validate.search_checks import search_notes
+from sweeps.validate.storage_checks import storage_notes
+from sweeps.validate.target_checks import check_all_targets
+from sweeps.validate.tracking_checks import tracking_notes
+from sweeps.validate.warm_start_checks import check_sources, unread_sources, warm_start_notes
 
 if TYPE_CHECKING:
     from sweeps.search.samplers.earlier_sweep import EarlierSweep

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 from sweeps.compose import Composition
-from sweeps.html_table import html_table, paragraphs
-from sweeps.redact import redact_uri
 from sweeps.runtime.placement import Fit
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.space.distributions import Space
-from sweeps.wording import counted
+from sweeps.texts.html_table import html_table, paragraphs
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.wording import counted
 
 
 def plan_html(

@@ -17,16 +17,16 @@ from typing import Any
 
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
-from sweeps.plan.memory import MemoryQuestion, MemoryReport, memory_report, uses_gpu
 from sweeps.plan.plan import Plan
+from sweeps.plan.planned_memory import MemoryQuestion, MemoryReport, memory_report, uses_gpu
 from sweeps.provenance.redacted_text import redacted_log
-from sweeps.validate.arguments import configs_of_trials
-from sweeps.validate.config import lookup_in
-from sweeps.validate.source import source_signature
-from sweeps.wording import value_text
+from sweeps.texts.wording import value_text
+from sweeps.validate.argument_checks import configs_of_trials
+from sweeps.validate.config_checks import lookup_in
+from sweeps.validate.source_checks import source_signature
 from sweeps_train.config import CausalLM, CommandTask, CustomData, CustomModel, FunctionTask, TableData, TextData
-from sweeps_train.tables.files import table_files
-from sweeps_train.text_lines import text_lines
+from sweeps_train.files.text_lines import text_lines
+from sweeps_train.tables.table_files import table_files
 
 MAX_CONFIGS = 24
 """Maximum number of configs that are checked."""

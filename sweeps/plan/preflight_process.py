@@ -20,7 +20,7 @@ import torch
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SweepConfig
 from sweeps.provenance.redacted_text import redacted_error
-from sweeps.validate.arguments import argument_mistakes
+from sweeps.validate.argument_checks import argument_mistakes
 from sweeps.worker_error import FROM_OUTSIDE, describe_exception, without_location
 from sweeps_train.config import EstimatorConfig, FunctionTask, TrainingConfig
 from sweeps_train.estimators.probe import probe_mistakes
@@ -57,7 +57,7 @@ def main() -> None:
 
 def _memory(config: SweepConfig, room: float | None, *, use_gpu: bool) -> dict[str, Any]:
     """Memory of a worker, and with micro batches of one sample if it may not fit otherwise; or why it is unknown."""
-    from sweeps_train.memory_need import memory_need
+    from sweeps_train.memory.memory_need import memory_need
 
     training, num_workers = config.training(), config.scaling.min_workers
     assert isinstance(training, TrainingConfig)

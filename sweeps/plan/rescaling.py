@@ -8,8 +8,8 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.space.distributions import Point, Space, as_sampled
-from sweeps.validate.config import phases_of
-from sweeps.validate.rescaling import rescaling_factor
+from sweeps.validate.config_checks import phases_of
+from sweeps.validate.rescaling_checks import rescaling_factor
 
 Factors = Mapping[str, float]
 """Factors of searched values, by their path."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from sweeps.plan.export import new_name, plan_alone, repeat_tags
 from sweeps.plan.plan import Plan
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.validate.config import Approve
+from sweeps.validate.config_checks import Approve
 
 
 def plan_retraining(

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweeps.checksums import parsed
 from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import AlreadyDone, UserError
-from sweeps.files import write_json
-from sweeps.folder import COPY_FILE, SWEEP_FILE, driver_was_killed, is_held
-from sweeps.plan.completion import is_complete
+from sweeps.files.checksums import parsed
+from sweeps.files.versions import Document, Format
+from sweeps.files.whole_files import write_json
+from sweeps.folders.sweep_folder import COPY_FILE, SWEEP_FILE, driver_was_killed, is_held
+from sweeps.plan.complete_sweep import is_complete
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
 from sweeps.plan.stage import planned_stages
@@ -25,8 +26,7 @@ from sweeps.tracking.journal import check_journal
 from sweeps.tracking.reader import HEARTBEAT_TIMEOUT_S
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import absolute
-from sweeps.validate.config import Approve, check_sweep
-from sweeps.versions import Document, Format
+from sweeps.validate.config_checks import Approve, check_sweep
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from sweeps.search.advisors.failures import FailureAdvisor
 from sweeps.search.advisors.memory import MemoryEstimate
 from sweeps.search.advisors.priors import PriorAdvisor
 from sweeps.search.expected_improvement import ExpectedImprovement
-from sweeps.search.samplers.build import build_sampler, shuffled
+from sweeps.search.samplers.build_sampler import build_sampler, shuffled
 from sweeps.search.samplers.transfer import EarlierTrials
 from sweeps.search.stop_rules import stop_reason, too_little_improvement
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sweeps.files import UNFINISHED
-from sweeps.folder import (
+from sweeps.files.whole_files import UNFINISHED
+from sweeps.folders.sweep_folder import (
     COPY_FILE,
     DRIVER_FILE,
     DRIVER_LOCK,

@@ -12,8 +12,8 @@ from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps_train.checkpoint import TRAINING_FILE, best_checkpoint, newest_intact
-from sweeps_train.training_state import STATE_FILES
+from sweeps_train.checkpoints.checkpoint import TRAINING_FILE, best_checkpoint, newest_intact
+from sweeps_train.checkpoints.training_state import STATE_FILES
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

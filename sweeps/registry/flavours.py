@@ -17,7 +17,7 @@ from sweeps.compat import sweeps_class_names
 from sweeps.errors import UserError
 from sweeps.registry.model_folder import ADAPTER_CONFIG, write_model
 from sweeps.registry.native_flavours import LIBRARIES, EstimatorFlavours
-from sweeps_train.checkpoint import TRAINING_FILE, load_model, read_training_config
+from sweeps_train.checkpoints.checkpoint import TRAINING_FILE, load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TableData, TrainingConfig
 from sweeps_train.data.images import ImageShape, build_image_samples
 from sweeps_train.estimators.construct import library_of

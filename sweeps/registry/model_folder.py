@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 
 from sweeps.errors import UserError
 from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
-from sweeps.registry.names import check_folder
+from sweeps.registry.model_names import check_folder
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps_train.checkpoint import (
+from sweeps_train.checkpoints.checkpoint import (
     FILES,
     TRAINING_FILE,
     load_model,
@@ -26,10 +26,10 @@ from sweeps_train.checkpoint import (
     write_json,
     write_training_config,
 )
-from sweeps_train.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE
+from sweeps_train.checkpoints.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE
+from sweeps_train.checkpoints.integrity import SEAL_FILE
+from sweeps_train.checkpoints.training_state import STATE_FILES
 from sweeps_train.config import CausalLM, TrainingConfig
-from sweeps_train.integrity import SEAL_FILE
-from sweeps_train.training_state import STATE_FILES
 
 STATE = (*STATE_FILES, METRICS_FILE, EVALUATION_FILE, SEAL_FILE)
 """Files of a checkpoint that belong to the training, and not to its model."""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import UnknownName
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 Document = dict[str, dict[str, str]]
 """Group -> option -> its description. Sweeps are the group ``conf``."""

@@ -17,10 +17,10 @@ from sweeps.errors import UserError
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import best_values
 from sweeps.report.terminal import plain_table
+from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
-from sweeps.wording import counted
 
 NOT_COMPARED = ("name", "output_dir", "tracking")
 """Sections of a config that do not affect the search."""

@@ -11,11 +11,11 @@ from typing import Any
 from sweeps.config import SweepConfig
 from sweeps.config.search import Stop
 from sweeps.plan.plan import Plan
-from sweeps.redact import redact_uri
 from sweeps.report.formatting import duration
 from sweeps.runtime.reservation import reserved_per_trial
-from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
+from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.search.schedulers.trial_length import trial_length
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.values import short
 

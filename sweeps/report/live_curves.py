@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from markupsafe import Markup
 
 from sweeps.report.figures.style import BEST_COLOUR, MUTED, STATE_COLOURS, value_range
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
 
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 24

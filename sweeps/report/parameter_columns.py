@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.tracking.summary import parameter_names
+from sweeps.tracking.mlflow_texts import parameter_names
 from sweeps.tracking.values import short
 
 GAP = 2

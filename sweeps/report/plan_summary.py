@@ -10,15 +10,15 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.config import SWEEP_CONFIG
-from sweeps.plan.memory import MemoryReport
 from sweeps.plan.plan import Plan
-from sweeps.redact import redact_uri
+from sweeps.plan.planned_memory import MemoryReport
 from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
 from sweeps.report.terminal import plain_console, plain_table
-from sweeps.search.confirmation import MAX_RUNS, MIN_RUNS
+from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
-from sweeps.validate.lanes import why_alone
-from sweeps.wording import counted, value_text
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.wording import counted, value_text
+from sweeps.validate.lane_checks import why_alone
 
 WIDTH = 200
 

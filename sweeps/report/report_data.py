@@ -17,9 +17,9 @@ from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import request_limits
 from sweeps.tracking.metric_history import HistoryPoint, fetch_histories
+from sweeps.tracking.mlflow_texts import short_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import ANSWER_WITHIN_S
-from sweeps.tracking.summary import short_names
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.printable import without_controls
+from sweeps.texts.printable import without_controls
 
 
 class _PlainConsole(Console):

@@ -11,15 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.report.forecast import forecast_lines
+from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
-from sweeps.report.tables import by_rank, trial_cells
+from sweeps.report.terminal_tables import by_rank, trial_cells
+from sweeps.texts.wording import counted
+from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.stages import describe_stages
-from sweeps.tracking.summary import describe
+from sweeps.tracking.stage_results import describe_stages
 from sweeps.tracking.values import short
-from sweeps.wording import counted
 
 INTERVAL_S = 2.0
 SHARE_OF_TIME = 0.2

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.checksums import parsed
 from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_ARTIFACTS, CHECKPOINT_TAGS, TAG_FOLDER, TAG_SWEEP
-from sweeps.files import UNFINISHED
-from sweeps.folder import SWEEP_FILE
+from sweeps.files.checksums import parsed
+from sweeps.files.whole_files import UNFINISHED
+from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.saved_sweep import FORMAT
 from sweeps.runtime.checkpoint_layout import LINEAGE, PINNED, PROGRAM
 from sweeps.storage.committed_folder import withdraw

@@ -14,12 +14,12 @@ from rich.table import Table
 
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
-from sweeps.folder import only_driver
+from sweeps.folders.sweep_folder import only_driver
 from sweeps.retention.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
 from sweeps.retention.policy import Policy, describe_size
 from sweeps.retention.selection import Removal, best_trials, select
 from sweeps.storage.location import working_copy
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord

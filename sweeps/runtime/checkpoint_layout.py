@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, overload
 
-from sweeps.files import replacing
+from sweeps.files.whole_files import replacing
 from sweeps.storage import committed_folder
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE, OF_ANOTHER_TRAINING, read_metrics
+from sweeps_train.checkpoints.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE, OF_ANOTHER_TRAINING, read_metrics
+from sweeps_train.checkpoints.integrity import SEAL_FILE, replace_sealed
 from sweeps_train.config.command import PROGRAM_FOLDER
-from sweeps_train.integrity import SEAL_FILE, replace_sealed
 
 Folder: TypeAlias = Path | ObjectStore
 """A folder that all nodes share, or one in an object store."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from sweeps.folders.trial_files import START_LINE, log_name
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_number import LaneNumber
-from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
-from sweeps.trial_files import START_LINE, log_name
+from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import TrainingConfig
 

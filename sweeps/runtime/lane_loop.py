@@ -58,8 +58,8 @@ def _train(lanes: Lanes, feed: LaneFeed | None) -> None:
     try:
         if lanes.shared is not None:
             lanes.shared.check()
-        from sweeps_train.device_memory import limit_memory
         from sweeps_train.lanes.train_lanes import train_lanes  # imports torch
+        from sweeps_train.memory.device_memory import limit_memory
 
         limit_memory(lanes.memory_share)
         train_lanes(feed, lanes.number)

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from sweeps_train.measurement import Measurement
+from sweeps_train.measures.measurement import Measurement
 
 GROWTH_MIB = 128.0
 """Growth since the last full collection that calls for another."""

@@ -13,9 +13,9 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sweeps.folders.trial_files import LOGS, START_LINE, log_name
 from sweeps.runtime.worker_log import STACKS_SIGNAL
 from sweeps.storage.location import is_remote, node_copy
-from sweeps.trial_files import LOGS, START_LINE, log_name
 from sweeps.worker_error import Frame, WorkerError, is_user_code
 
 LOG_END = 200_000

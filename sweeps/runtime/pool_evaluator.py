@@ -33,7 +33,7 @@ class EvaluationPlace:
 
 def _evaluate(folder: str, shared: SharedFolder | None) -> tuple[dict[str, float], float]:
     """Metrics of a checkpoint, and the seconds that they took; runs on a node of the pool."""
-    from sweeps_train.checkpoint_evaluation import evaluate_checkpoint  # imports torch
+    from sweeps_train.checkpoints.checkpoint_evaluation import evaluate_checkpoint  # imports torch
 
     if shared is not None:
         shared.check()

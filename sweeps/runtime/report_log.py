@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from sweeps.checksums import parsed, undamaged_lines, with_checksum
+from sweeps.files.checksums import parsed, undamaged_lines, with_checksum
 from sweeps.runtime.events import Log, Report, Saved
 from sweeps.storage.location import is_remote
 from sweeps.tracking.held_checkpoints import UPLOADS

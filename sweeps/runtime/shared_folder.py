@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeps.errors import SweepsError
-from sweeps.files import make_private
+from sweeps.files.whole_files import make_private
 
 MARK = ".shared"
 """File in a sweep's folder with the identity of its driver's session."""

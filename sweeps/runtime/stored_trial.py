@@ -20,6 +20,7 @@ from pathlib import Path
 import ray
 
 from sweeps.config import UPLOADED_WITHIN_S
+from sweeps.folders.trial_files import log_name
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.runtime.signs_of_life import signs_of_life
@@ -27,7 +28,6 @@ from sweeps.storage.committed_folder import commit, committed, fetch, is_same, w
 from sweeps.storage.location import is_remote, joined, node_copy
 from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import hold, release
-from sweeps.trial_files import log_name
 
 AGAIN_AFTER_S = 2.0
 ALIVE_EVERY_S = 5.0
@@ -214,7 +214,7 @@ class StoredTrial:
     def _withdraw_superseded(self) -> None:
         """Remove checkpoints from the store that the training has removed here. Until those that have replaced them
         are in the store, the newest of them stay: the trial could not be continued without any."""
-        from sweeps_train.checkpoint import complete_checkpoints  # imports torch
+        from sweeps_train.checkpoints.checkpoint import complete_checkpoints  # imports torch
 
         here = {path.name for path in complete_checkpoints(self.folder)}
         superseded = sorted(self.steps - here)

@@ -34,6 +34,7 @@ from sweeps.constants import (
     TRIAL,
 )
 from sweeps.errors import TrialFailed
+from sweeps.folders.trial_files import logs_location
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import BROKER_DIED, Begun
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
@@ -47,7 +48,6 @@ from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.worker_group import SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
-from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
 OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED, LINEAGE)

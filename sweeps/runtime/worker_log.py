@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sweeps.folders.trial_files import START_LINE, log_name
 from sweeps.runtime import log_writer
-from sweeps.trial_files import START_LINE, log_name
 
 STACKS_SIGNAL = signal.SIGRTMIN + 9
 """Signal at which a worker writes the stacks of all its threads into its log, even if native code holds the GIL."""

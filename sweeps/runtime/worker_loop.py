@@ -16,10 +16,10 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
 from sweeps.runtime.pool_evaluator import PoolEvaluator
-from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.stored_trial import StoredTrial, in_store
+from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.runtime.users_runs import users_runs_ended
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
@@ -89,7 +89,7 @@ def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool)
     reporter = BrokerReporter(assignment, stored) if is_main else None
     training = assignment.training
     if assignment.memory_share is not None and isinstance(training, FunctionConfig | TrainingConfig):
-        from sweeps_train.device_memory import limit_memory
+        from sweeps_train.memory.device_memory import limit_memory
 
         limit_memory(assignment.memory_share)
     places: Any = {

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from sweeps.search.advisors.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.advisors.memory import MemoryEstimate as MemoryEstimate
     from sweeps.search.advisors.priors import PriorAdvisor as PriorAdvisor
-    from sweeps.search.confirmation import Race as Race
-    from sweeps.search.confirmation import race as race
+    from sweeps.search.confirmation_race import Race as Race
+    from sweeps.search.confirmation_race import race as race
     from sweeps.search.expected_improvement import ExpectedImprovement as ExpectedImprovement
     from sweeps.search.point_source import PointOptions as PointOptions
     from sweeps.search.samplers.bohb import PredictedSampler as PredictedSampler
     from sweeps.search.samplers.bohb import RungSampler as RungSampler
-    from sweeps.search.samplers.build import build_sampler as build_sampler
+    from sweeps.search.samplers.build_sampler import build_sampler as build_sampler
     from sweeps.search.samplers.curves import CurveSampler as CurveSampler
     from sweeps.search.samplers.earlier_sweep import EarlierSweep as EarlierSweep
     from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
@@ -84,15 +84,15 @@ MODULES = {
     "PointOptions": "search.point_source",
     "PredictedSampler": "search.samplers.bohb",
     "PriorAdvisor": "search.advisors.priors",
-    "Race": "search.confirmation",
+    "Race": "search.confirmation_race",
     "RungSampler": "search.samplers.bohb",
     "Space": "space.distributions",
     "TrialTable": "config.warm_start",
     "WarmStartSampler": "search.samplers.transfer",
-    "build_sampler": "search.samplers.build",
+    "build_sampler": "search.samplers.build_sampler",
     "load_earlier": "search.samplers.earlier_trials",
     "points_to_retry": "search.samplers.transfer",
-    "race": "search.confirmation",
+    "race": "search.confirmation_race",
 }
 ALIASES = {"points_again": "points_to_retry"}
 """Names of earlier releases."""

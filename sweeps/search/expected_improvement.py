@@ -23,8 +23,8 @@ from sweeps.config.search import Mode
 from sweeps.constants import NUMBER
 from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling
-from sweeps.search.encoding import UnitCube
 from sweeps.search.samplers.candidates import Allows, CandidateSource
+from sweeps.search.unit_cube import UnitCube
 from sweeps.space.distributions import Lookup, Space
 
 MIN_FINISHED = 10

@@ -25,7 +25,7 @@ from sweeps.errors import ConfigError
 from sweeps.search.point_source import PointOptions, PointSource
 from sweeps.search.reported_values import ReportedValues
 from sweeps.space.distributions import Point, Space
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
 
 STOPPED_BY_USER = "stopped by a person"
 """Reason in the study for the failure of a trial that a person stopped."""

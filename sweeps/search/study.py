@@ -12,12 +12,12 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.checksums import mend, parsed
 from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import COST_MODEL, CURVE_MODELS, NUMBER, ORIGIN_PREFIX, REASON
-from sweeps.files import replacing
+from sweeps.files.checksums import mend, parsed
+from sweeps.files.whole_files import replacing
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
 from sweeps.search.study_file import StudyFile

@@ -11,7 +11,7 @@ from weakref import finalize
 
 from optuna.storages.journal import BaseJournalBackend
 
-from sweeps.checksums import with_checksum
+from sweeps.files.checksums import with_checksum
 
 Log = dict[str, Any]
 """A change of the study."""

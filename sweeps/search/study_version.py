@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.checksums import parsed
-from sweeps.versions import check_not_newer, release
+from sweeps.files.checksums import parsed
+from sweeps.files.versions import check_not_newer, release
 
 if TYPE_CHECKING:
     import optuna

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from sweeps.files import FILE_MODE
+from sweeps.files.whole_files import FILE_MODE
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.principal import Principal
 from sweeps.service.clock import Clock

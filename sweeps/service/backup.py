@@ -20,11 +20,11 @@ from sqlalchemy import URL, func, inspect, make_url, select, update
 
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError, SweepsError, UserError
-from sweeps.files import FILE_MODE, FOLDER_MODE, make_private, replacing
-from sweeps.redact import redact_uri
+from sweeps.files.whole_files import FILE_MODE, FOLDER_MODE, make_private, replacing
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules.saved import FOLDER as SCHEDULES
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.uris import sqlite_path
 
 FORMAT = 1

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import requests
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
-from sweeps.redact import redact_uri
 from sweeps.service.api.serialization import read_record
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.record import SweepRecord, SweepSummary
 from sweeps.tracking.trial_logs import LogPart
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Engine, make_url
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
 from sweeps.errors import ConfigError, UserError
@@ -19,10 +19,10 @@ from sweeps.plan.export import choose, config_of
 from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
-from sweeps.registry.names import check_registration
+from sweeps.registry.model_names import check_registration
 from sweeps.registry.ownership import ModelRights
-from sweeps.report.folder import report_folder
 from sweeps.report.plan_summary import PlanPreview
+from sweeps.report.report_folder import report_folder
 from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
 from sweeps.service.auth.models import check_model
@@ -33,10 +33,10 @@ from sweeps.service.database.engine import writing
 from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.queue import jobs
 from sweeps.service.queue.driver_stops import DriverStops
+from sweeps.service.queue.job_requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.planner import Planner
 from sweeps.service.queue.plans import Planned, Plans, with_output_dir
-from sweeps.service.queue.requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.definition import Definition

@@ -18,7 +18,7 @@ from sweeps.errors import TrackingUnreachable, UnknownName
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord, SweepSummary

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sweeps.config.service import Service
-from sweeps.files import private_opener
+from sweeps.files.whole_files import private_opener
 from sweeps.service.counters import CountingHandler
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

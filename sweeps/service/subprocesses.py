@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sweeps.files import private_opener, write_json
-from sweeps.folder import LOG_FILE
+from sweeps.files.whole_files import private_opener, write_json
+from sweeps.folders.sweep_folder import LOG_FILE
 
 LOCK_FILE = "lock"
 """Lock of a background process; contains its process id."""

@@ -9,8 +9,8 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.search import Search
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
+from sweeps.simulate.recorded_table import CurveTable, read_table
 from sweeps.simulate.regret import Scale, scale_of
-from sweeps.simulate.table import CurveTable, read_table
 
 
 @dataclass(frozen=True)

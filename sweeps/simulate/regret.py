@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sweeps.config.objectives import Objectives, Values
 from sweeps.errors import UserError
-from sweeps.simulate.table import CurveTable, RecordedTrial
+from sweeps.simulate.recorded_table import CurveTable, RecordedTrial
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
-from sweeps.checksums import parsed
 from sweeps.compat.optuna import PlayedJournal, enqueued_values, running_trial, sampled_at
 from sweeps.constants import NUMBER
 from sweeps.errors import UserError
+from sweeps.files.checksums import parsed
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.plan.stage import study_file

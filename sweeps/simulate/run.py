@@ -19,11 +19,11 @@ from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.trial_ids import trial_id
 from sweeps.simulate.inputs import Inputs
+from sweeps.simulate.recorded_table import CurveTable
 from sweeps.simulate.regret import Improvement, Scale
 from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
-from sweeps.simulate.table import CurveTable
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepTime, TrialRecord
 
 Between = Literal["forest", "nearest"]

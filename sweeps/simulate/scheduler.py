@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.plan.plan import Plan
-from sweeps.search.schedulers.build import build_scheduler
+from sweeps.search.schedulers.build_scheduler import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 
 

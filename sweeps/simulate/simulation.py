@@ -19,9 +19,9 @@ from ray.tune.schedulers import TrialScheduler
 
 from sweeps.constants import COMPLETED, EVALUATIONS, PARAMETERS, SECONDS, STEP, STEPS, TRIAL
 from sweeps.search.budget import Usage
-from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.searcher import OptunaSearcher
-from sweeps.simulate.curves import CurveSource, Report
+from sweeps.simulate.curve_source import CurveSource, Report
 
 
 class Reported(NamedTuple):

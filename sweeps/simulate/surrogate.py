@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeps.errors import UserError
-from sweeps.search.encoding import UnitCube
 from sweeps.search.samplers.study_curves import spaced
-from sweeps.simulate.curves import Report
-from sweeps.simulate.table import CurveTable, RecordedTrial, point_key
+from sweeps.search.unit_cube import UnitCube
+from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_table import CurveTable, RecordedTrial, point_key
 from sweeps.space.distributions import Point, Space
 
 Array = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
 from sweeps.errors import ConfigError, ConstraintViolated
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sweeps.compose.expressions import Expression

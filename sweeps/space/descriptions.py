@@ -6,7 +6,7 @@ from typing import Any
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.space.distributions import allowed_values, boundary_values
-from sweeps.wording import value_text
+from sweeps.texts.wording import value_text
 
 
 def describe_condition(wanted: Any) -> str:

@@ -21,7 +21,7 @@ from sweeps.config.space import (
 )
 from sweeps.errors import ConfigError
 from sweeps.space.suggester import Suggester
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 MAX_GRID_POINTS = 100_000
 

@@ -1,6 +1,7 @@
 """Folders in an object store that are complete or absent, such as checkpoints.
 
-A sealed folder (``sweeps_train.integrity``) is uploaded file by file, and its seal last: what has no seal is no folder.
+A sealed folder (``sweeps_train.checkpoints.integrity``) is uploaded file by file, and its seal last: what has no seal
+is no folder.
 It is removed the other way round. An upload that a crash has cut off leaves files without a seal, which the next upload
 of the same folder replaces, and ``withdraw`` removes.
 """
@@ -13,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from sweeps.files import replacing
+from sweeps.files.whole_files import replacing
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.integrity import SEAL_FILE, with_checksum_of
+from sweeps_train.checkpoints.integrity import SEAL_FILE, with_checksum_of
 
 FILES_AT_ONCE = 4
 """Number of files that are copied at the same time."""

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from sweeps_train.cache_folder import cache_folder
+from sweeps_train.files.cache_folder import cache_folder
 
 COPIES = "stored_sweeps"
 """Folder in the cache with this machine's copies of sweeps that are in object stores."""

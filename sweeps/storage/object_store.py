@@ -52,7 +52,7 @@ class ObjectStore:
     @cached_property
     def opened(self) -> tuple[Any, str]:
         """The file system, and the path in it."""
-        from sweeps_train.data.files import open_store
+        from sweeps_train.data.data_files import open_store
 
         system, root = open_store(self.uri)
         return system, root.rstrip("/")

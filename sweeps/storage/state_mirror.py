@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sweeps.files import FOLDER_MODE, UNFINISHED, replacing
+from sweeps.files.whole_files import FOLDER_MODE, UNFINISHED, replacing
 from sweeps.storage.object_store import ObjectStore
 
 COPY_EVERY_S = 3.0

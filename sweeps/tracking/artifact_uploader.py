@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Literal
 from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_TAGS
 from sweeps.errors import StorageFailed
-from sweeps.files import replacing
+from sweeps.files.whole_files import replacing
+from sweeps.folders.trial_files import LOGS
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
@@ -24,7 +25,6 @@ from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.retry import GaveUp, Refused, Retrier, Superseded
 from sweeps.tracking.uris import local_path
-from sweeps.trial_files import LOGS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

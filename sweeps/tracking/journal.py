@@ -24,10 +24,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from sweeps.checksums import mend, parsed, with_checksum
 from sweeps.errors import FULL, StorageFailed
-from sweeps.files import FILE_MODE, replacing
-from sweeps.versions import check_not_newer, release
+from sweeps.files.checksums import mend, parsed, with_checksum
+from sweeps.files.versions import check_not_newer, release
+from sweeps.files.whole_files import FILE_MODE, replacing
 
 PARENT = ""
 """Key of the parent run in entries; the key of a trial's run is the trial's id."""

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps import constants
-from sweeps.checksums import parsed
 from sweeps.compat.mlflow import EXPERIMENT_KIND_TAG
 from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
-from sweeps.files import write_json
+from sweeps.files.checksums import parsed
+from sweeps.files.whole_files import write_json
 from sweeps.provenance.machine import user
-from sweeps.redact import redact_uri
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.client import artifact_location
+from sweeps.tracking.mlflow_texts import page_links
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import Retrier
 from sweeps.tracking.store import RawRun, fetch_runs
-from sweeps.tracking.summary import page_links
 from sweeps.tracking.values import now_ms
 
 if TYPE_CHECKING:

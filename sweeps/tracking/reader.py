@@ -10,9 +10,13 @@ from dataclasses import replace
 
 from sweeps import constants
 from sweeps.errors import UnknownName
-from sweeps.redact import redact_uri
-from sweeps.suggestions import did_you_mean
-from sweeps.tracking import confirmation, failed_attempts, forecast, notes, spans, stages, weights
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.suggestions import did_you_mean
+from sweeps.tracking import checkpoint_weights as weights
+from sweeps.tracking import confirmation_record as confirmation
+from sweeps.tracking import failed_attempts, notes, spans
+from sweeps.tracking import forecast_record as forecast
+from sweeps.tracking import stage_results as stages
 from sweeps.tracking.mlflow_limits import whole_parameters
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs

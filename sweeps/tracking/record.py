@@ -7,17 +7,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sweeps.redact import redact_uri
-from sweeps.tracking.confirmation import Confirmation
+from sweeps.texts.redact import redact_uri
+from sweeps.tracking.checkpoint_weights import Weights
+from sweeps.tracking.confirmation_record import Confirmation
+from sweeps.tracking.driver_sessions import Session, elapsed
 from sweeps.tracking.failed_attempts import FailedAttempt
-from sweeps.tracking.forecast import Forecast
+from sweeps.tracking.forecast_record import Forecast
 from sweeps.tracking.notes import TimedNote
-from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
-from sweeps.tracking.stages import StageResult
+from sweeps.tracking.stage_results import StageResult
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import finite, short
-from sweeps.tracking.weights import Weights
 
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""

@@ -18,18 +18,18 @@ from sweeps import constants
 from sweeps.compose.dotted import find
 from sweeps.errors import StorageFailed, TrackingUnreachable, UserError
 from sweeps.provenance.code import git_commit
-from sweeps.redact import redact_uri
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.client import connect
 from sweeps.tracking.delivery import Delivery, Remaining
 from sweeps.tracking.held_checkpoints import release_all
 from sweeps.tracking.journal import JOURNAL_FILE, PARENT, Artifact, GoneBack, Journal, Points, Status, Stored, Tags
+from sweeps.tracking.mlflow_texts import note, trials_table
 from sweeps.tracking.parent_run import SweepInfo, create_parent_run, heartbeat
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.relocate import Relocation
 from sweeps.tracking.retry import GaveUp, Refused
 from sweeps.tracking.store import fetch_runs
-from sweeps.tracking.summary import note, trials_table
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.values import now_ms

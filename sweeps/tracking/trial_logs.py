@@ -12,13 +12,13 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UnknownName
-from sweeps.printable import printable
+from sweeps.folders.trial_files import LEFT_OUT, LOGS, logs_folder, logs_location
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import ObjectStore
+from sweeps.texts.printable import printable
 from sweeps.tracking.artifacts import list_names, read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.trial_files import LEFT_OUT, LOGS, logs_folder, logs_location
 
 AT_MOST = 2**20
 """Maximum bytes in one part of a log."""

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from sweeps.config.objectives import Objectives
+from sweeps.texts.wording import counted
 from sweeps.tracking.trial_progress import TrialProgress
-from sweeps.wording import counted
 
 LONGEST_CELL = 160
 """Maximum number of characters of a parameter's value."""

@@ -11,27 +11,27 @@ from typing import Any, Literal
 
 from sweeps import constants
 from sweeps.config.objectives import Values
+from sweeps.folders.trial_files import LOGS, logs_location
 from sweeps.provenance.machine import user
 from sweeps.tracking.artifact_uploader import CheckpointKind
+from sweeps.tracking.checkpoint_weights import Weights
+from sweeps.tracking.checkpoint_weights import to_text as weights_to_text
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.failed_attempts import to_text as failures_to_text
 from sweeps.tracking.journal import Artifact, GoneBack, NewRun, Points, Status, Tags
+from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.notes import to_text as notes_to_text
 from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as spans_to_text
-from sweeps.tracking.summary import run_name
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import TrialProgress
 from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import now_ms, to_text, written
-from sweeps.tracking.weights import Weights
-from sweeps.tracking.weights import to_text as weights_to_text
-from sweeps.trial_files import LOGS, logs_location
 
 STEPS_TAG_EVERY_S = 1.0
 """Minimum seconds between two updates of a trial's step tag, whose last value is written when the trial ends."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sweeps.wording import value_text
+from sweeps.texts.wording import value_text
 
 LONGEST_TAG = 7500
 """Maximum number of characters of a list in a tag; MLflow takes 8,000."""

@@ -1,3 +1,3 @@
 """Checks of a sweep before anything starts: values, the search, and the code and files that a config names. Begin with
-``config.check_sweep``.
+``config_checks.check_sweep``.
 """

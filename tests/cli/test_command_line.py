@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.cli import main
-from sweeps.shadowing_file import shadowing_file
+from sweeps.folders.shadowing_file import shadowing_file
 
 HEAVY = ("ray", "torch", "mlflow", "optuna", "transformers")
 

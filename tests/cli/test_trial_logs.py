@@ -17,14 +17,14 @@ from waiting import wait_until
 
 import sweeps
 from sweeps.cli import run_command
-from sweeps.printable import printable
+from sweeps.folders.trial_files import START_LINE, logs_folder
 from sweeps.runtime.log_writer import BoundedFile
+from sweeps.texts.printable import printable
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
 from sweeps.tracking.notes import TimedNote
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.trial_logs import AT_MOST, TrialLogs
-from sweeps.trial_files import START_LINE, logs_folder
 
 Captured = pytest.CaptureFixture[str]
 ERROR = "KeyError: 'x' (at users.py:3 in train: {}['x']); worker 1 on vm"

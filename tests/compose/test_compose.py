@@ -12,10 +12,10 @@ import yaml
 from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values, written_override
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.conf_folders import conf_folder
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError, UnknownName, UserError
-from sweeps.validate.config import check_sweep, lookup_in
+from sweeps.folders.conf_folders import conf_folder
+from sweeps.validate.config_checks import check_sweep, lookup_in
 
 
 def composed(conf: str, *tokens: str, folders: tuple[Path, ...] = ()) -> Composition:

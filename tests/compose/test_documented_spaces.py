@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 from sweeps.compose import Composition
 from sweeps.compose.expressions import FUNCTIONS
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.conf_folders import conf_folder
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.space import Distribution
-from sweeps.validate.config import check_sweep
+from sweeps.folders.conf_folders import conf_folder
+from sweeps.validate.config_checks import check_sweep
 
 READ: TypeAdapter[Distribution] = TypeAdapter(Distribution)
 TEXT = (Path(__file__).parents[2] / "docs" / "search_space.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.doctor.cluster import check_speed
+from sweeps.doctor.cluster_findings import check_speed
 from sweeps.doctor.finding import Finding
 
 

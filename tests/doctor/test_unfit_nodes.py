@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.doctor import doctor, probes
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.probes import Node

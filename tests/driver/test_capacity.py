@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sweeps.doctor.finding import Finding
-from sweeps.driver import capacity
-from sweeps.driver.capacity import Capacity
+from sweeps.driver import trials_at_once as capacity
+from sweeps.driver.trials_at_once import Capacity
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.placement import fit

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.driver.confirmation import Confirmer
+from sweeps.compose.sweep_config import compose_sweep
+from sweeps.driver.confirmer import Confirmer
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
-from sweeps.tracking.confirmation import Confirmation
+from sweeps.tracking.confirmation_record import Confirmation
 
 
 @pytest.fixture

@@ -14,16 +14,16 @@ from processes import outputs
 from running import NO_PREFLIGHT, start
 
 from sweeps.constants import TAG_FORECAST
-from sweeps.driver.forecast import Forecaster, search_so_far
+from sweeps.driver.forecaster import Forecaster, search_so_far
 from sweeps.driver.live import progress_table
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.plan.plan import make_plan
 from sweeps.plan.stage import planned_stages
-from sweeps.report.forecast import describe_forecast
+from sweeps.report.forecast_text import describe_forecast
 from sweeps.report.terminal import plain_console
-from sweeps.tracking.forecast import from_text
+from sweeps.tracking.forecast_record import from_text
 from sweeps.tracking.spans import Span
 
 

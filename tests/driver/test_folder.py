@@ -17,11 +17,11 @@ import optuna
 import pytest
 from processes import outputs
 
-from sweeps import folder as driver
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
 from sweeps.driver.holding import bring_reports, held, make_folder
 from sweeps.errors import UserError
-from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
+from sweeps.folders import sweep_folder as driver
+from sweeps.folders.sweep_folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
 from sweeps.launch.slurm import BODY
 from sweeps.plan.plan import make_plan
 from sweeps.search.study import open_study_storage
@@ -31,8 +31,8 @@ from sweeps.storage.object_store import ObjectStore
 HOLD = """
 import sys, time
 from pathlib import Path
-from sweeps import folder
-from sweeps.folder import only_driver
+from sweeps.folders import sweep_folder as folder
+from sweeps.folders.sweep_folder import only_driver
 folder.BEAT_S = 0.3
 with only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
     print("holds", flush=True)

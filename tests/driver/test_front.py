@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 
 TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "search/scheduler=none")

@@ -19,12 +19,12 @@ from recording import free_port
 from running import start
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver import node_watch
 from sweeps.driver.node_watch import NodeWatch
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.startup import place
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import DoesNotFit
 from sweeps.plan.plan import make_plan

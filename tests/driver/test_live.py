@@ -22,13 +22,13 @@ from sweeps.driver.live import LiveView, PlainView, progress_table
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.startup import announce_start
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_lifecycle import Line
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import make_plan
 from sweeps.report.formatting import duration
 from sweeps.report.terminal_echo import without_control_echo
-from sweeps.tracking.forecast import Forecast, Interval
+from sweeps.tracking.forecast_record import Forecast, Interval
 from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 

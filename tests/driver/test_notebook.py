@@ -13,11 +13,11 @@ import pytest
 from recording import record_small_sweep
 from test_live import sweep_state
 
-from sweeps.driver import notebook
-from sweeps.driver.notebook import NotebookView, is_notebook
+from sweeps.driver import notebook_view as notebook
+from sweeps.driver.notebook_view import NotebookView, is_notebook
 from sweeps.driver.trial_status import MOST_POINTS, TrialStatus
 from sweeps.report.live_curves import curves_image
-from sweeps.report.notebook import watch_in_notebook
+from sweeps.report.notebook_html import watch_in_notebook
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 

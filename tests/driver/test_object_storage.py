@@ -23,7 +23,7 @@ from waiting import wait_until
 from sweeps.storage.committed_folder import committed, fetch
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train import load_model
-from sweeps_train.integrity import find_damage
+from sweeps_train.checkpoints.integrity import find_damage
 
 OUTPUT = f"s3://{BUCKET}/sweeps"
 SMALL = ("conf=digits", *SHORT, "scaling.num_workers=1", "cluster.num_cpus=1", f"output_dir={OUTPUT}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.driver.pool_choice import PoolChoice
 from sweeps.runtime.placement import Fit

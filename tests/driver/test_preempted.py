@@ -25,7 +25,7 @@ import os, signal, time
 from pathlib import Path
 import ray
 import torch
-from sweeps_train import saver
+from sweeps_train.checkpoints import saver
 
 def terminate_once():
     try:

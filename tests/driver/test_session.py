@@ -13,18 +13,18 @@ import ray
 from waiting import wait_until
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.constants import COMPLETED, PARAMETERS, STEP, TRIAL
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.errors import StorageFailed
 from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import checkpoint_folder
 from sweeps.runtime.events import Ended, Log, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog
+from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.spans import Span
-from sweeps.tracking.weights import Weights
 from sweeps.worker_error import WorkerError
 
 

@@ -18,11 +18,11 @@ from running import NO_PREFLIGHT
 from stores import make_store
 from waiting import wait_until
 
-from sweeps import folder
 from sweeps.compat.ray_core import keeping_handler_of_sigterm
-from sweeps.driver import progress
+from sweeps.driver import driver_progress as progress
 from sweeps.driver.signals import LeaveNow, ended_by_signals
-from sweeps.folder import last_heartbeat, only_driver
+from sweeps.folders import sweep_folder as folder
+from sweeps.folders.sweep_folder import last_heartbeat, only_driver
 
 FORKS_AND_LOGS = """
 import logging, os, signal, subprocess, sys, time

@@ -12,19 +12,19 @@ from pydantic import TypeAdapter
 from sweeps.config.space import Distribution
 from sweeps.constants import TAG_STAGES
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.stages import StageWatch, is_over, results_of, stage_results
-from sweeps.driver.state import SweepState
+from sweeps.driver.stage_searches import StageWatch, is_over, results_of, stage_results
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.rescaling import rescaled
 from sweeps.plan.searcher_options import searcher_options
-from sweeps.search.agreement import agreement
+from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.samplers.transfer import WarmStartSampler
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.trial_ids import trial_id, trial_number, trial_stage
 from sweeps.space.distributions import Space, contains
-from sweeps.tracking.stages import from_text
+from sweeps.tracking.stage_results import from_text
 
 STAGES = (
     "search.stages=[{overrides: ['train.max_steps=20'], num_trials: 6, keep: 3}, "

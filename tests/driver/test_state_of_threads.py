@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 
 READS: dict[str, Callable[[SweepState], Any]] = {

@@ -17,14 +17,14 @@ from earlier_sweep import unpacked
 from recording import CONFIG, POINT, history, open_recorder
 from stores import make_store
 
-from sweeps.checksums import is_intact, mend, parsed
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.state import SweepState
+from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.worker_events import WorkerEvents
-from sweeps.files import write_json
-from sweeps.folder import COPY_FILE, DRIVER_FILE, SWEEP_FILE, last_heartbeat, only_driver
+from sweeps.files.checksums import is_intact, mend, parsed
+from sweeps.files.whole_files import write_json
+from sweeps.folders.sweep_folder import COPY_FILE, DRIVER_FILE, SWEEP_FILE, last_heartbeat, only_driver
 from sweeps.plan.saved_sweep import reopened
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log

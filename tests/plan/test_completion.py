@@ -17,7 +17,7 @@ from recording import CONFIG, POINT, open_recorder
 import sweeps
 from sweeps.constants import DURATION_METRIC, TAG_ENDED
 from sweeps.errors import ConfigError
-from sweeps.plan.completion import ALL_STARTED, describe_completion, extension, is_complete
+from sweeps.plan.complete_sweep import ALL_STARTED, describe_completion, extension, is_complete
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.comparison import compare_sweeps
@@ -25,10 +25,10 @@ from sweeps.report.dataframes import trials_frame
 from sweeps.report.figures.best_so_far import seconds_in
 from sweeps.report.figures.timeline import bars
 from sweeps.report.report_data import ReportData
-from sweeps.report.tables import took
+from sweeps.report.terminal_tables import took
+from sweeps.tracking.driver_sessions import MOST_SESSIONS, elapsed, with_session
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord
-from sweeps.tracking.sessions import MOST_SESSIONS, elapsed, with_session
 
 RESUME = """
 import json, sys

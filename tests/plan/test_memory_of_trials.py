@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import ray
 
-from sweeps.plan import memory as plan_memory
-from sweeps.plan.memory import (
+from sweeps.plan import planned_memory as plan_memory
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.planned_memory import (
     GIB,
     MemoryReport,
     gpu_room,
@@ -20,7 +21,6 @@ from sweeps.plan.memory import (
     memory_report,
     questions_worth_asking,
 )
-from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.preflight import Preflight
 from sweeps.runtime import gpu_memory
 from sweeps.runtime.gpu_memory import visible_gpu_memory

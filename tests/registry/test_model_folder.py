@@ -16,7 +16,7 @@ from training_runs import IMAGES, TEXT, configured, run, write_prompts
 from sweeps.errors import ConfigError, UserError
 from sweeps.plan.plan import make_plan
 from sweeps.registry.model_folder import write_model
-from sweeps.registry.names import check_folder, check_registration, retrained_model
+from sweeps.registry.model_names import check_folder, check_registration, retrained_model
 from sweeps_train import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's

@@ -27,11 +27,11 @@ from sweeps.report.figures.style import robust_range
 from sweeps.report.figures.timeline import MOST_BARS, bars, merged, timeline
 from sweeps.report.page.document import render
 from sweeps.report.report_data import MOST_CURVES, ReportData, chosen_for_curves
-from sweeps.report.tables import print_best
+from sweeps.report.terminal_tables import print_best
 from sweeps.tracking import metric_history
+from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
-from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.time_account import TimeAccount
 
 START = 1_700_000_000.0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from sweeps.report.tables import print_best, print_sweeps
 from sweeps.report.terminal import plain_console, plain_table, print_facts
+from sweeps.report.terminal_tables import print_best, print_sweeps
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 
 NAME = "classification_of_all_pictures-20261120-021500"

@@ -20,8 +20,8 @@ from report_page import Page
 from sweeps.cli import run_command
 from sweeps.config.objectives import Objectives
 from sweeps.driver.finish import finish
-from sweeps.report.folder import report_folder
 from sweeps.report.page.report import make_report
+from sweeps.report.report_folder import report_folder
 from sweeps.tracking import metric_history
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.reader import load_sweep

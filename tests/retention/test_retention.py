@@ -15,7 +15,7 @@ from stores import RecordedStore
 
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.folder import SWEEP_FILE
+from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.retention.cleaning import clean, keep_only_the_best, plan_cleaning
 from sweeps.retention.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.retention.selection import select

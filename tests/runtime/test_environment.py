@@ -14,14 +14,14 @@ import ray
 from running import points, run
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.provenance import secrets
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.runtime import cluster
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.environment import chosen_variables, setting_up
-from sweeps.validate.cluster import cluster_notes
+from sweeps.validate.cluster_checks import cluster_notes
 
 SECRET = "planted-value-7Q41"
 
@@ -113,7 +113,7 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 from ray.util.state import list_workers, list_actors, list_jobs
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.runtime.cluster import connected
 
 cluster = Cluster()  # its processes have the environment of this one, which has no token yet

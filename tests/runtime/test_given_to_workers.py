@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.errors import TrialFailed
 from sweeps.runtime import trainable, worker_group

@@ -17,13 +17,13 @@ import pytest
 from running import Done, points, run
 from training_runs import IMAGES, configured
 
+from sweeps.folders.trial_files import log_name
 from sweeps.runtime import attempt, hang, hang_end, worker_loop
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
-from sweeps.trial_files import log_name
 from sweeps.worker_error import WorkerError
 from sweeps_train import loop
 from sweeps_train.config import Checkpoint, FunctionConfig, FunctionTask

@@ -12,14 +12,15 @@ from local_actor import LOCAL_RAY, LocalActor, event_loop
 from test_shared_slots import SPEC, Owner, assignment
 from training_runs import TEXT, configured
 
-from sweeps.runtime import lane_feed, reporter
+from sweeps.runtime import lane_feed
+from sweeps.runtime import trial_reporter as reporter
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_feed import LaneFeed
 from sweeps.runtime.lane_number import MEASURED, SKIPPED, LaneNumber
 from sweeps_train.errors import MicroBatchHalved
-from sweeps_train.progress import Progress
-from sweeps_train.reporter import Stop
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import Stop
 
 SLOT = "slot-0-1-1"
 """Name of the slot that is started for the first attempt of the first trial."""

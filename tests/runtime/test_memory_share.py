@@ -10,7 +10,8 @@ from training_runs import IMAGES, configured
 
 from sweeps.runtime import worker_loop
 from sweeps.runtime.assignment import Assignment
-from sweeps_train import device_memory, loop
+from sweeps_train import loop
+from sweeps_train.memory import device_memory
 
 
 def test_a_worker_is_limited_to_its_share_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import accelerator, label

@@ -11,13 +11,13 @@ import pytest
 import ray
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.events import Log, Report, Started
 from sweeps.runtime.report_log import read_report_log
-from sweeps.runtime.reporter import BrokerReporter
-from sweeps_train.progress import Progress
+from sweeps.runtime.trial_reporter import BrokerReporter
+from sweeps_train.reports.progress import Progress
 
 LATE_S = 0.3
 

@@ -13,7 +13,7 @@ from sweeps.runtime import stored_trial
 from sweeps.runtime.stored_trial import StoredTrial
 from sweeps.storage.committed_folder import commit, committed
 from sweeps.storage.object_store import ObjectStore
-from sweeps_train.integrity import seal
+from sweeps_train.checkpoints.integrity import seal
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import math
 import pytest
 from scipy.stats import kendalltau
 
-from sweeps.search.agreement import MAX_POINTS, agreement
+from sweeps.search.rank_agreement import MAX_POINTS, agreement
 
 
 def inversions(order: tuple[int, ...]) -> int:

@@ -18,7 +18,7 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.searcher import OptunaSearcher
-from sweeps.simulate.curves import Report
+from sweeps.simulate.curve_source import Report
 from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.distributions import Point

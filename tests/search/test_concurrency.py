@@ -6,7 +6,7 @@ from typing import Any
 
 from scheduling import Curves
 
-from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
 
 class Finished(Curves):

@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from sweeps.config.search import Mode
-from sweeps.search.confirmation import Race, race
+from sweeps.search.confirmation_race import Race, race
 
 
 def run_race(means: Mapping[str, float], seed: int, *, mode: Mode = "min", deviation: float = 1.0) -> Race:

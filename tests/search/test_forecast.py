@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeps.search.forecast.forecast import SearchSoFar, forecast
 from sweeps.search.forecast.remaining_work import Course
-from sweeps.tracking.forecast import Forecast, Interval
+from sweeps.search.forecast.search_forecast import SearchSoFar, forecast
+from sweeps.tracking.forecast_record import Forecast, Interval
 
 
 def whole(loss: float, seconds: float = 60.0) -> Course:

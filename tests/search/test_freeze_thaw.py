@@ -16,10 +16,10 @@ from ray import cloudpickle
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import DECISION_PREFIX, NUMBER, PARAMETERS, TRIAL
 from sweeps.search import CurveSampler, OptunaSearcher, PredictedSampler
-from sweeps.search.encoding import UnitCube
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
-from sweeps.simulate.curves import Report
+from sweeps.search.unit_cube import UnitCube
+from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.space.distributions import Point, Space
 

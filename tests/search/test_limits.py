@@ -19,7 +19,7 @@ from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
-from sweeps.simulate.curves import Report
+from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.distributions import Point, Space
 

@@ -13,7 +13,7 @@ from optuna.testing.pytest_samplers import BasicSamplerTestCase, MultiObjectiveS
 from pydantic import TypeAdapter
 
 from sweeps.config.samplers import Sampler
-from sweeps.search.samplers.build import build_sampler
+from sweeps.search.samplers.build_sampler import build_sampler
 from sweeps.space.distributions import Space
 
 SAMPLERS: dict[str, dict[str, Any]] = {

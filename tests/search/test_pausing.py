@@ -22,7 +22,7 @@ from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import read_report_log
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps_train.checkpoint import read_training_config
+from sweeps_train.checkpoints.checkpoint import read_training_config
 
 pytestmark = pytest.mark.timeout(300)
 

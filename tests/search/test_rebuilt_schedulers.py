@@ -15,7 +15,7 @@ from dying_drivers import SPACE, Disk, Driver, DriverDied, outcome
 from ray.tune.schedulers import TrialScheduler
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.space import FloatDistribution
 from sweeps.errors import ConfigError
 from sweeps.plan.extend import extended

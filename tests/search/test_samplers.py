@@ -16,15 +16,15 @@ from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.samplers import Sampler
 from sweeps.config.space import Distribution, FloatDistribution
 from sweeps.constants import COMPLETED, STEP
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
-from sweeps.search.samplers.build import build_sampler, shuffled
+from sweeps.search.samplers.build_sampler import build_sampler, shuffled
 from sweeps.space.distributions import Space, contains
-from sweeps.validate.targets import check_targets
+from sweeps.validate.target_checks import check_targets
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(

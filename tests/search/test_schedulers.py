@@ -15,7 +15,7 @@ from ray.tune.schedulers import TrialScheduler
 from scheduling import Controller, random_curves
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.space import (
     CategoricalDistribution,
     FloatDistribution,
@@ -31,10 +31,10 @@ from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, contains
-from sweeps.validate.config import check_sweep, lookup_in
-from sweeps_train.checkpoint import remove_superseded
-from sweeps_train.checkpoint_metrics import read_metrics, write_evaluation
-from sweeps_train.integrity import find_damage, seal
+from sweeps.validate.config_checks import check_sweep, lookup_in
+from sweeps_train.checkpoints.checkpoint import remove_superseded
+from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
+from sweeps_train.checkpoints.integrity import find_damage, seal
 
 CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
 

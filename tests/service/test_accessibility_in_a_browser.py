@@ -28,7 +28,7 @@ from sweeps.service import web  # noqa: E402
 from sweeps.service.auth import tokens  # noqa: E402
 from sweeps.service.database.engine import writing  # noqa: E402
 from sweeps.service.queue import jobs  # noqa: E402
-from sweeps.service.queue.requests import Run  # noqa: E402
+from sweeps.service.queue.job_requests import Run  # noqa: E402
 
 WITHIN_MS = 60_000
 """Until a figure or a preview has come on a busy machine."""

@@ -20,7 +20,7 @@ from sweeps.service import record_cache
 from sweeps.service.api.serialization import read_record, write_record
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import claims, jobs
-from sweeps.service.queue.requests import Run
+from sweeps.service.queue.job_requests import Run
 from sweeps.service.record_cache import FRESH_S, CacheEntry
 from sweeps.tracking.reader import load_sweep
 

@@ -18,13 +18,13 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect  # noqa: E
 from recording import CONFIG, open_recorder  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
+from sweeps.folders.trial_files import log_name, logs_folder  # noqa: E402
 from sweeps.report.figures.best_so_far import best_so_far  # noqa: E402
 from sweeps.report.page.document import render  # noqa: E402
 from sweeps.report.report_data import ReportData  # noqa: E402
 from sweeps.tracking.control_channel import RequestListener  # noqa: E402
 from sweeps.tracking.reader import load_sweep  # noqa: E402
 from sweeps.tracking.recorder import Recorder  # noqa: E402
-from sweeps.trial_files import log_name, logs_folder  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -13,8 +13,8 @@ import pytest
 
 from sweeps.compose.service import compose_service
 from sweeps.driver.holding import make_folder
-from sweeps.files import make_private
-from sweeps.folder import COPY_FILE, LOG_FILE, SWEEP_FILE
+from sweeps.files.whole_files import make_private
+from sweeps.folders.sweep_folder import COPY_FILE, LOG_FILE, SWEEP_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import save
 from sweeps.service import subprocesses

@@ -28,7 +28,7 @@ from sweeps.service.promotion.promotion_worker import PromotionWorker
 from sweeps.service.promotion.verdict import after_repeats
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
-from sweeps.service.queue.requests import Run
+from sweeps.service.queue.job_requests import Run
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 

@@ -15,8 +15,8 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import last_beat
+from sweeps.service.queue.job_requests import Extend, Resume, Retrain, Run, read_request
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Extend, Resume, Retrain, Run, read_request
 
 
 def submit(engine: Engine, sweep: str, user: str = "ada", *, project: str = "", **options: Any) -> Job:

@@ -21,8 +21,8 @@ from sweeps.service.commands import own_files
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
+from sweeps.service.queue.job_requests import Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.schedules.firing import fire_now
 from sweeps.tracking.client import connect
 

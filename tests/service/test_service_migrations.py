@@ -20,13 +20,13 @@ from sqlalchemy import Engine, create_engine, select
 
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError
+from sweeps.files.versions import NewerVersion, release
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.database.migrations import HEAD
 from sweeps.service.database.schema_version import MIGRATIONS
 from sweeps.service.queue import jobs
 from sweeps.service.schedules.history import remove_old
-from sweeps.versions import NewerVersion, release
 
 EARLIER = Path(__file__).parents[1] / "earlier" / "service.sql"
 """A database as release 0.1.0 left it, before databases had a version."""

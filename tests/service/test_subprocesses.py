@@ -20,14 +20,14 @@ from waiting import wait_until
 from sweeps.cli import run_command
 from sweeps.config.service import Queue
 from sweeps.errors import SweepsError, TrackingUnreachable
-from sweeps.files import write_json
+from sweeps.files.whole_files import write_json
 from sweeps.service import subprocesses
 from sweeps.service.clock import WallClock
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims, jobs, runner
 from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Run
 from sweeps.service.queue.runner import JobRunner
 
 LASTING = ["serve", "port=0"]

@@ -24,7 +24,7 @@ from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import LOCAL
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
-from sweeps.service.queue.requests import Run
+from sweeps.service.queue.job_requests import Run
 from sweeps.service.web import pages
 from sweeps.tracking.mlflow_pages import trials_page
 

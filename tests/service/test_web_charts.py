@@ -26,7 +26,7 @@ from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.figures import NOTHING, Choices, as_json, read_choices
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
-from sweeps.service.web.rows import rows_of
+from sweeps.service.web.sweep_rows import rows_of
 from sweeps.service.web.sweep_view import further_change
 from sweeps.service.web.trials_table import TrialsTable, trials_table
 from sweeps.tracking.metric_history import HistoryPoint

@@ -23,7 +23,7 @@ from sweeps.service.auth import tokens  # noqa: E402
 from sweeps.service.database.engine import writing  # noqa: E402
 from sweeps.service.database.tables import jobs as jobs_table  # noqa: E402
 from sweeps.service.queue import jobs  # noqa: E402
-from sweeps.service.queue.requests import Run  # noqa: E402
+from sweeps.service.queue.job_requests import Run  # noqa: E402
 from sweeps.tracking.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)

@@ -16,8 +16,8 @@ from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.plan.plan import make_plan
 from sweeps.simulate.inputs import Inputs, read_inputs
+from sweeps.simulate.recorded_table import CurveTable, read_table
 from sweeps.simulate.run import simulate
-from sweeps.simulate.table import CurveTable, read_table
 from sweeps.space.distributions import Space
 
 SPACE = Space(

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from optuna.storages.journal._storage import JournalStorageReplayResult
 
-from sweeps.checksums import parsed
 from sweeps.constants import COST_MODEL
 from sweeps.errors import UserError
+from sweeps.files.checksums import parsed
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
-from sweeps.search.schedulers.build import build_scheduler
+from sweeps.search.schedulers.build_scheduler import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.study import open_study_storage
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.simulate.curves import Report
+from sweeps.simulate.curve_source import Report
 from sweeps.simulate.replay import read_journal, replay
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.why import why

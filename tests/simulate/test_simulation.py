@@ -18,10 +18,10 @@ from sweeps.cli import main
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.simulate.inputs import read_inputs
+from sweeps.simulate.recorded_table import CurveTable, read_table
 from sweeps.simulate.run import SimulationResult, simulate
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve
-from sweeps.simulate.table import CurveTable, read_table
 from sweeps.space.suggester import RandomDraws
 
 STEPS = range(25, 301, 25)

@@ -14,17 +14,17 @@ import yaml
 from sweeps.compose import Composition
 from sweeps.compose.expressions import Absent, Expression
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.conf_folders import conf_folder
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError, ConstraintViolated
+from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan
 from sweeps.report.expected_cost import workload_of
 from sweeps.report.plan_summary import plan_text
 from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.suggester import RandomDraws
-from sweeps.validate.config import check_sweep, lookup_in
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
+from sweeps.validate.config_checks import check_sweep, lookup_in
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "none": None, "flag": True, "modules": ["q", "v"]}
 

@@ -15,8 +15,8 @@ from sweeps.errors import UserError
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, pin, release, take_over
 from sweeps.storage.committed_folder import commit, committed, copy, fetch, is_same, withdraw
 from sweeps.storage.object_store import ObjectStore, checked_store
-from sweeps_train.checkpoint_metrics import read_metrics
-from sweeps_train.integrity import SEAL_FILE, find_damage, seal
+from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
+from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
 
 pytestmark = pytest.mark.timeout(180)
 

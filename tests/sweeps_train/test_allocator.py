@@ -12,7 +12,7 @@ import pytest
 STEPS = """
 import json, os, resource, sys, threading
 import psutil, torch
-from sweeps_train.allocator import keep_freed_memory
+from sweeps_train.memory.allocator import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

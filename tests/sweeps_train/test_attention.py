@@ -12,13 +12,13 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import TEXT, configured, write_prompts
 
-from sweeps_train.distributed import Workers
 from sweeps_train.models import attention
 from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention
 from sweeps_train.models.head import detach_head
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import build_strategy
 from sweeps_train.tasks import build_task
+from sweeps_train.workers.distributed import Workers
 
 LENGTH = 12
 LENGTHS = (12, 7, 3)

@@ -10,9 +10,9 @@ import torch
 from pydantic import ValidationError
 from training_runs import IMAGES, STOP_AT_STEP_6, Recorder, configured, on_two_workers, run
 
-from sweeps_train import batch_scaling
-from sweeps_train.batch_scaling import batch_factor
 from sweeps_train.errors import MicroBatchHalved
+from sweeps_train.steps import batch_scaling
+from sweeps_train.steps.batch_scaling import batch_factor
 
 SIZE, MOST = 60, 200
 TINY_SHARE, WHOLE_SHARE = 1e-9, 1 - 1e-9

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from sweeps_train import captured_passes
-from sweeps_train.captured_passes import MOST_SHAPES, WARM_UP, CapturedPasses
+from sweeps_train.steps import captured_passes
+from sweeps_train.steps.captured_passes import MOST_SHAPES, WARM_UP, CapturedPasses
 
 
 class Replays:

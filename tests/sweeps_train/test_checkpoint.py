@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
 import sweeps_train
-from sweeps_train.checkpoint import best_checkpoint, newest_intact, remove_superseded
-from sweeps_train.integrity import SEAL_FILE, find_damage, seal
-from sweeps_train.training_state import STATE_FILES, TENSORS_FILE
+from sweeps_train.checkpoints.checkpoint import best_checkpoint, newest_intact, remove_superseded
+from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
+from sweeps_train.checkpoints.training_state import STATE_FILES, TENSORS_FILE
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
 
@@ -228,7 +228,7 @@ def test_a_checkpoint_that_is_not_kept_is_not_announced(tmp_path: Path) -> None:
 def test_load_model_gives_the_language_model_that_was_trained(
     lora: dict[str, Any] | None, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sweeps_train import group
+    from sweeps_train.lanes import group
 
     write_prompts(working_folder)
     tokens = torch.arange(3, 60).unsqueeze(0)
@@ -323,7 +323,7 @@ def test_a_training_continues_another_ones_checkpoint_with_its_own_values(optimi
 def test_weights_and_state_are_not_read_again_to_be_sealed(
     lora: dict[str, Any] | None, tmp_path: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sweeps_train import integrity
+    from sweeps_train.checkpoints import integrity
 
     read: list[str] = []
     size_and_checksum = integrity._size_and_checksum

@@ -10,10 +10,10 @@ import pytest
 import torch
 from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
-from sweeps_train.checkpoint import complete_checkpoints
-from sweeps_train.checkpoint_evaluation import evaluate_checkpoint
-from sweeps_train.checkpoint_metrics import read_metrics
-from sweeps_train.integrity import find_damage
+from sweeps_train.checkpoints.checkpoint import complete_checkpoints
+from sweeps_train.checkpoints.checkpoint_evaluation import evaluate_checkpoint
+from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
+from sweeps_train.checkpoints.integrity import find_damage
 
 
 class Late:

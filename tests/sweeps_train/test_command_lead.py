@@ -16,7 +16,7 @@ from sweeps_train.command.program import Program
 from sweeps_train.config import Checkpoint, CommandConfig, CommandTask
 from sweeps_train.config.command import ProgramCheckpoints
 from sweeps_train.frameworks.ray_train import FunctionProgress, TrialTrainFnUtils
-from sweeps_train.reporter import Stop
+from sweeps_train.reports.reporter import Stop
 
 START = """
 import json, time, pathlib

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from training_runs import IMAGES, configured, exits_of_workers, on_workers, run
 
 from sweeps.worker_error import FROM_OUTSIDE
-from sweeps_train import lane
 from sweeps_train.errors import SilentCorruption
+from sweeps_train.lanes import lane
 
 CHECKED = {"max_steps": 8, "global_batch_size": 402, "deterministic": True, "corruption_check_every": 2}
 BATCH_NORM_AND_DROPOUT: dict[str, Any] = {**IMAGES, "model": {"kind": "conv_net", "channels": 4, "dropout": 0.2}}

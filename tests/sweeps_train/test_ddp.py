@@ -14,11 +14,11 @@ from torch.utils.data import Dataset, TensorDataset, random_split
 from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.distributed import Workers
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.strategies import strategy as strategy_module
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.dtensor import average
+from sweeps_train.workers.distributed import Workers
 
 STEPS = 5
 
@@ -202,7 +202,7 @@ def test_compressed_gradients_want_a_loss_that_uses_all_that_is_trained(tmp_path
 
 
 def test_a_training_is_the_same_in_a_process_that_has_the_data_already() -> None:
-    from sweeps_train import worker_cache
+    from sweeps_train.workers import worker_cache
 
     worker_cache._cache.clear()
     cold = losses("LeavesOut")
@@ -210,8 +210,8 @@ def test_a_training_is_the_same_in_a_process_that_has_the_data_already() -> None
 
 
 def test_samples_held_out_at_random_do_not_depend_on_the_trials_seed() -> None:
-    from sweeps_train import worker_cache
     from sweeps_train.tasks import build_task
+    from sweeps_train.workers import worker_cache
 
     held_out = []
     for seed in (1, 2):

@@ -14,8 +14,8 @@ from torch import nn
 from training_runs import IMAGES, Recorder, configured, on_two_workers, run
 
 from sweeps_train.config import Train
-from sweeps_train.divergence import DivergenceGuard
-from sweeps_train.out_of_memory import OutOfMemoryHandler
+from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
+from sweeps_train.steps.divergence import DivergenceGuard
 
 ALL = range(1000)
 

@@ -13,10 +13,11 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import load_model, worker_cache
+from sweeps_train import load_model
 from sweeps_train.config import CausalLM, Lora, Train
 from sweeps_train.models.causal_lm import build_causal_lm
-from sweeps_train.optimizer import build_optimizer
+from sweeps_train.steps.optimizer import build_optimizer
+from sweeps_train.workers import worker_cache
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),  # peft's

@@ -12,7 +12,9 @@ import torch
 from torch import nn
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import checkpoint_evaluation, lane, load_model
+from sweeps_train import load_model
+from sweeps_train.checkpoints import checkpoint_evaluation
+from sweeps_train.lanes import lane
 from sweeps_train.models import float8
 from sweeps_train.models.float8 import check_float8, convert_to_float8
 

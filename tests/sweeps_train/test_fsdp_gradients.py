@@ -10,10 +10,10 @@ import torch
 from torch.distributed.tensor.debug import CommDebugMode
 from training_runs import IMAGES, TEXT, configured, on_two_workers, run, write_prompts
 
-from sweeps_train.distributed import Workers
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import build_strategy, dtensor
 from sweeps_train.tasks import build_task
+from sweeps_train.workers.distributed import Workers
 
 
 def reduced_between_micro_batches(most_unsharded: int) -> tuple[list[bool], float]:

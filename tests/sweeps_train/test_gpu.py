@@ -20,21 +20,22 @@ from torch.nn.functional import scaled_dot_product_attention
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps.runtime.memory_cleanup import MemoryCleanup
-from sweeps_train import captured_passes, worker_cache
 from sweeps_train.compat.flop_count import FlopCount, attention_flops
 from sweeps_train.compat.torch import lock_pages, unlock_pages
 from sweeps_train.config import Strategy, TrainingConfig
 from sweeps_train.config.process import process_environment
 from sweeps_train.data.packing import IGNORED
-from sweeps_train.device import device_module, empty_cache, worker_device
-from sweeps_train.distributed import Workers
+from sweeps_train.devices.device import device_module, empty_cache, worker_device
 from sweeps_train.models.float8 import check_float8
-from sweeps_train.precision import Precision
 from sweeps_train.snapshots import snapshot
 from sweeps_train.snapshots.page_lock import PageLock
+from sweeps_train.steps import captured_passes
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import build_strategy
 from sweeps_train.tasks import build_task, cross_entropy
 from sweeps_train.tasks.causal_lm import CausalLMTraining
+from sweeps_train.workers import worker_cache
+from sweeps_train.workers.distributed import Workers
 
 MIB = 2**20
 STRATEGIES: dict[str, dict[str, Any]] = {

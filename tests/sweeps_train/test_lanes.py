@@ -12,7 +12,7 @@ import pytest
 from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.progress import Progress
+from sweeps_train.reports.progress import Progress
 from sweeps_train.training_request import TrainingRequest
 
 OFTEN = {"max_steps": 4, "eval_every": 2, "log_every": 1, "global_batch_size": 4}
@@ -68,9 +68,9 @@ def together(num_lanes: int, trainings: dict[str, tuple[TrainingConfig, Recorder
     """Train in lanes, in the given order; the recorders of rank 0 receive everything."""
     import torch
 
-    from sweeps_train import stop_schedule
-    from sweeps_train.distributed import Workers
     from sweeps_train.lanes.train_lanes import train_lanes
+    from sweeps_train.steps import stop_schedule
+    from sweeps_train.workers.distributed import Workers
 
     torch.set_num_threads(1)
     feed = Trainings(
@@ -256,8 +256,8 @@ class Replayed:
 def test_passes_of_the_same_lanes_are_replayed_until_other_lanes_come(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sweeps_train import captured_passes
     from sweeps_train.lanes.lane_strategy import LaneStrategy
+    from sweeps_train.steps import captured_passes
 
     monkeypatch.chdir(tmp_path)
     write_prompts(tmp_path)

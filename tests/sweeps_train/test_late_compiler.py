@@ -18,7 +18,7 @@ if "loaded" in sys.argv:
     import torch._dynamo
 
 from sweeps_train.compat.late_compiler import leave_out_of, wrap
-from sweeps_train.lockstep import Lockstep
+from sweeps_train.lanes.lockstep import Lockstep
 
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
 torch.manual_seed(0)

@@ -18,7 +18,7 @@ from training_runs import IMAGES, TEXT, configured, run, write_prompts
 from sweeps_train.__main__ import main
 from sweeps_train.config import TRAINING_CONFIG, Train
 from sweeps_train.data.sampler import SampleOrder, held_out_indices
-from sweeps_train.optimizer import learning_rate
+from sweeps_train.steps.optimizer import learning_rate
 
 
 @pytest.mark.parametrize("base", [IMAGES, TEXT], ids=["images", "text"])

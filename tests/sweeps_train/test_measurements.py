@@ -10,7 +10,11 @@ import torch
 from torch.utils import flop_counter
 from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import batch_scaling, communication, group, machine_memory, micro_batch, system
+from sweeps_train.devices import system
+from sweeps_train.lanes import group
+from sweeps_train.memory import machine_memory, micro_batch
+from sweeps_train.steps import batch_scaling
+from sweeps_train.workers import communication
 
 PEAK = {"peak_tflops": 0.05}
 

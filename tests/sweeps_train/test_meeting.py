@@ -10,8 +10,8 @@ from unittest import mock
 import torch.distributed as dist
 from training_runs import IMAGES, configured, on_two_workers
 
-from sweeps_train.distributed import Workers
 from sweeps_train.loop import train
+from sweeps_train.workers.distributed import Workers
 
 GROUP_TIMEOUT, LATE_S = timedelta(seconds=0.5), 1.5
 

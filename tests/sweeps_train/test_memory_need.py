@@ -15,14 +15,14 @@ from training_runs import TEXT, configured, on_two_workers
 
 from sweeps_train.compat.fake_tensors import PeakMemory, fake_tensors
 from sweeps_train.config import TrainingConfig
-from sweeps_train.distributed import Workers
-from sweeps_train.memory_need import MemoryNeed, memory_need
+from sweeps_train.memory.memory_need import MemoryNeed, memory_need
 from sweeps_train.models.causal_lm import build_causal_lm
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import build_strategy
 from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.tasks import blank_causal_lm
 from sweeps_train.tasks.blank_causal_lm import BlankCausalLM
+from sweeps_train.workers.distributed import Workers
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # of bitsandbytes' imports
 

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import ProcessGroup
 from training_runs import on_two_workers
 
-from sweeps_train.distributed import Workers
 from sweeps_train.strategies.mesh import mesh
+from sweeps_train.workers.distributed import Workers
 
 TIMEOUT = timedelta(seconds=77)
 

@@ -13,15 +13,15 @@ import torch
 from torch import nn
 from training_runs import IMAGES, configured, on_two_workers, run
 
-from sweeps_train import device_memory, machine_memory, micro_batch
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch
-from sweeps_train.device_memory import is_crowded, limit_memory, usable_memory
-from sweeps_train.distributed import Workers
+from sweeps_train.devices.system import memory_limit
 from sweeps_train.errors import MicroBatchHalved
-from sweeps_train.micro_batch_cache import MAX_AGE_S, recall, remember, remember_halved
-from sweeps_train.system import memory_limit
+from sweeps_train.memory import device_memory, machine_memory, micro_batch
+from sweeps_train.memory.device_memory import is_crowded, limit_memory, usable_memory
+from sweeps_train.memory.micro_batch_cache import MAX_AGE_S, recall, remember, remember_halved
 from sweeps_train.tasks.image_classification import ImageClassification
+from sweeps_train.workers.distributed import Workers
 
 GIB = 2**30
 AUTO: dict[str, Any] = {"micro_batch_size": "auto", "max_steps": 2, "global_batch_size": 8}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeps_train.frameworks.mlflow_runs import OwnRuns
-from sweeps_train.process_state import process_state_restored
+from sweeps_train.workers.process_state import process_state_restored
 
 mlflow = pytest.importorskip("mlflow")
 

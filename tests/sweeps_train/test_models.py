@@ -23,8 +23,8 @@ from sweeps_train.models.causal_lm import (
 )
 from sweeps_train.models.image import build_image_model
 from sweeps_train.models.lora import leave_casts_to_autocast, target_modules
+from sweeps_train.steps.trained_types import hold_in_float32, short_types
 from sweeps_train.tasks import build_task
-from sweeps_train.trained_types import hold_in_float32, short_types
 
 LLAMA_ATTENTION = ["k_proj", "o_proj", "q_proj", "v_proj"]
 SMALL = {"vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

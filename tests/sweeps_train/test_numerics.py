@@ -11,7 +11,7 @@ from training_runs import IMAGES, configured, run
 
 from sweeps_train.config import Train
 from sweeps_train.config.process import process_environment
-from sweeps_train.numerics import numerics, precision_restored
+from sweeps_train.devices.numerics import numerics, precision_restored
 
 
 def settings() -> tuple[Any, ...]:

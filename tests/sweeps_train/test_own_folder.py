@@ -9,7 +9,14 @@ import pytest
 from running import NO_PREFLIGHT, run
 
 import sweeps_train
-from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder, working_in
+from sweeps_train.workers.own_folder import (
+    START_FOLDER,
+    as_seen_from_anywhere,
+    hint,
+    own_folder,
+    start_folder,
+    working_in,
+)
 
 COMMON = """
 import json, os, sys, time

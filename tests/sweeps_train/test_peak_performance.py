@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sweeps_train.peak_performance import PEAKS, peak_of, peak_tflops
+from sweeps_train.devices.peak_performance import PEAKS, peak_of, peak_tflops
 
 NAMES = {
     "NVIDIA B200": 2250,

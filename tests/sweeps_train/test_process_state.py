@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweeps_train.process_state import process_state_restored
+from sweeps_train.workers.process_state import process_state_restored
 
 Settings = dict[str, Any]
 

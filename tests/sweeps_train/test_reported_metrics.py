@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from sweeps_train.reported_metrics import as_step, metrics_in
+from sweeps_train.reports.reported_metrics import as_step, metrics_in
 
 
 class Split(enum.Enum):

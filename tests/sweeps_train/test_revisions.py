@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from training_runs import TEXT, configured, run, write_prompts
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.validate.hub import hub_names
-from sweeps.validate.model import model_facts
+from sweeps.compose.sweep_config import compose_sweep
+from sweeps.validate.hub_checks import hub_names
+from sweeps.validate.model_checks import model_facts
 from sweeps_train import load_model
 from sweeps_train.config import CausalLM
 from sweeps_train.data.fingerprint import data_fingerprints

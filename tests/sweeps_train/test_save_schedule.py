@@ -11,9 +11,9 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from training_runs import IMAGES, configured, on_two_workers, run
 
+from sweeps_train.checkpoints.save_schedule import SaveSchedule, optimal_interval
 from sweeps_train.config import Checkpoint
-from sweeps_train.progress import Progress
-from sweeps_train.save_schedule import SaveSchedule, optimal_interval
+from sweeps_train.reports.progress import Progress
 
 CHECKPOINT: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
 

@@ -8,9 +8,9 @@ import pytest
 from running import Done, points, run
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
-from sweeps.validate.targets import check_targets
+from sweeps.validate.target_checks import check_targets
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.script import _report, command
 

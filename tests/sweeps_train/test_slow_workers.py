@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from training_runs import IMAGES, configured, on_two_workers, run
 
-from sweeps_train.distributed import Workers
-from sweeps_train.slow_workers import SUCCESSIVE, SlowWorkers
+from sweeps_train.devices.slow_workers import SUCCESSIVE, SlowWorkers
+from sweeps_train.workers.distributed import Workers
 
 
 class Sleeps(nn.Module):

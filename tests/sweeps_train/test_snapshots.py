@@ -21,13 +21,15 @@ from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 from waiting import wait_until
 
-from sweeps_train import integrity, lane, machine_memory, resumption, saver
-from sweeps_train.checkpoint import newest_intact
-from sweeps_train.integrity import find_damage
+from sweeps_train.checkpoints import integrity, resumption, saver
+from sweeps_train.checkpoints.checkpoint import newest_intact
+from sweeps_train.checkpoints.integrity import find_damage
+from sweeps_train.checkpoints.training_state import TENSORS_FILE
+from sweeps_train.lanes import lane
+from sweeps_train.memory import machine_memory
 from sweeps_train.snapshots import connection, layout, snapshot
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder, mark_changed
 from sweeps_train.snapshots.holder import FILES, SOCKET, Holder
-from sweeps_train.training_state import TENSORS_FILE
 
 pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory")
 
@@ -203,7 +205,7 @@ import os, signal, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 from training_runs import IMAGES, configured, run
-from sweeps_train import lane
+from sweeps_train.lanes import lane
 IMAGES["checkpoint"] = {{"background": True}}
 update = lane.Lane._update_weights
 def killed(self):

@@ -15,9 +15,9 @@ from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import configured, exits_of_workers, on_two_workers, on_workers, run
 from waiting import wait_until
 
-from sweeps_train import lane
-from sweeps_train.checkpoint import complete_checkpoints
-from sweeps_train.integrity import find_damage
+from sweeps_train.checkpoints.checkpoint import complete_checkpoints
+from sweeps_train.checkpoints.integrity import find_damage
+from sweeps_train.lanes import lane
 from sweeps_train.snapshots import connection
 from sweeps_train.snapshots.connection import HolderConnection, holder_folder
 

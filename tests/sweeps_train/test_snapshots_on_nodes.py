@@ -21,13 +21,14 @@ from training_runs import IMAGES as SMALL_IMAGES
 from training_runs import TEXT, configured, exits_of_workers, on_two_workers, on_workers, run, write_prompts
 from waiting import wait_until
 
-from sweeps_train import lane, resumption
-from sweeps_train.checkpoint import complete_checkpoints
-from sweeps_train.integrity import SEAL_FILE, find_damage
+from sweeps_train.checkpoints import resumption
+from sweeps_train.checkpoints.checkpoint import complete_checkpoints
+from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage
+from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE
+from sweeps_train.lanes import lane
 from sweeps_train.snapshots import connection, link, snapshot
 from sweeps_train.snapshots.connection import holder_folder
 from sweeps_train.snapshots.link import Link
-from sweeps_train.training_state import STATE_FILE, TENSORS_FILE
 
 pytestmark = pytest.mark.skipif(not connection.SHARED_MEMORY.is_dir(), reason="there is no shared memory")
 
@@ -266,7 +267,7 @@ def test_a_snapshot_is_laid_out_again_when_the_optimizer_of_any_worker_has_more_
 
 def stranger_first() -> int:
     """Somebody else connects before the workers do."""
-    from sweeps_train.distributed import Workers
+    from sweeps_train.workers.distributed import Workers
 
     workers = Workers.current()
     connect = link._connected

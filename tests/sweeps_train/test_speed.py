@@ -13,12 +13,12 @@ import pytest
 import torch
 from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
-from sweeps_train.communication import CommunicationMeter, covered
-from sweeps_train.distributed import Workers
-from sweeps_train.exchange import exchange_together
-from sweeps_train.flops import FlopMeter
-from sweeps_train.step_clock import StepClock
-from sweeps_train.train_metrics import TrainMetrics
+from sweeps_train.measures.flops import FlopMeter
+from sweeps_train.measures.train_metrics import TrainMetrics
+from sweeps_train.steps.step_clock import StepClock
+from sweeps_train.workers.communication import CommunicationMeter, covered
+from sweeps_train.workers.distributed import Workers
+from sweeps_train.workers.exchange import exchange_together
 
 PEAK = 0.05
 STRATEGIES: dict[str, dict[str, Any]] = {

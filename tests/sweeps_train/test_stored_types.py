@@ -19,16 +19,16 @@ from torch.profiler import ProfilerActivity, profile
 from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train import load_model
+from sweeps_train.checkpoints.integrity import SEAL_FILE, seal
+from sweeps_train.checkpoints.training_state import TENSORS_FILE
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import FSDP
-from sweeps_train.distributed import Workers
-from sweeps_train.integrity import SEAL_FILE, seal
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import Strategy, build_strategy, fsdp, tensor_parallel
 from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.tasks.causal_lm import CausalLMTraining
-from sweeps_train.training_state import TENSORS_FILE
-from sweeps_train.worker_cache import evict
+from sweeps_train.workers.distributed import Workers
+from sweeps_train.workers.worker_cache import evict
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "fsdp": {},

@@ -274,7 +274,7 @@ def test_attention_that_workers_cannot_share_is_refused() -> None:
 def test_stages_that_share_what_they_cannot_are_refused() -> None:
     from torch import nn
 
-    from sweeps_train.strategies.stages import Stage
+    from sweeps_train.strategies.pipeline_stages import Stage
 
     def layers() -> list[nn.Linear]:
         return [nn.Linear(2, 2) for _ in range(3)]

@@ -22,9 +22,10 @@ from test_text_data import BYTES, byte_tokenizer_in_rust
 from transformers import ByT5Tokenizer
 
 from sweeps_train.config import TextData
-from sweeps_train.data import files, text
+from sweeps_train.data import data_files as files
+from sweeps_train.data import text
+from sweeps_train.data.data_files import find_files, pieces_of, read_piece
 from sweeps_train.data.documents import read_documents
-from sweeps_train.data.files import find_files, pieces_of, read_piece
 from sweeps_train.data.packing import PackedSamples, TextSamples
 from sweeps_train.data.sampler import SampleOrder
 from sweeps_train.data.text import build_text_samples

@@ -15,7 +15,7 @@ from torch import nn
 from training_runs import Recorder, configured, on_two_workers, run
 
 from sweeps_train import load_model
-from sweeps_train.data.table import table_samples
+from sweeps_train.data.table_data import table_samples
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 CLASSES: dict[str, Any] = {

@@ -21,10 +21,10 @@ import pytest
 from sweeps.compose.overrides import parse_overrides
 from sweeps_train.config import TableData
 from sweeps_train.tables.encoding import ENCODING, Amount, Classes, learn_encoding
-from sweeps_train.tables.files import read_table
 from sweeps_train.tables.metrics import classification_metrics, label_metrics, regression_metrics
 from sweeps_train.tables.predictions import example_row, prediction_frame, to_table
 from sweeps_train.tables.split import fold_rows, read_split, split_rows
+from sweeps_train.tables.table_files import read_table
 
 COLUMNS = ("id", "age", "city", "member", "joined", "visits", "label")
 

@@ -25,7 +25,7 @@ from training_runs import (
     write_prompts,
 )
 
-from sweeps_train.reporter import Stop
+from sweeps_train.reports.reporter import Stop
 
 # Without dropout, so that only rounding is left between one worker and two.
 SAME_ON_ANY_NUMBER = {

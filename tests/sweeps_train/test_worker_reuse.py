@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from training_runs import IMAGES, TEXT, configured, on_two_workers, run, write_prompts
 
-from sweeps_train import system, worker_cache
+from sweeps_train.devices import system
+from sweeps_train.workers import worker_cache
 
 
 @pytest.mark.parametrize(

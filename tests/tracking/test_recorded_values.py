@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sweeps.redact import redact_uri
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.logged_steps import StepSet
 from sweeps.tracking.mlflow_limits import fit_parameters, from_name, to_name, whole_parameters
+from sweeps.tracking.mlflow_texts import run_name
 from sweeps.tracking.record import TrialRecord
-from sweeps.tracking.summary import run_name
 from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import from_text, to_text
 

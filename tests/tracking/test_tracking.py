@@ -30,11 +30,12 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.errors import UserError
 from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
-from sweeps.report.notebook import sweep_html, sweep_text
-from sweeps.report.tables import print_best, print_outcome, print_sweep
-from sweeps.report.trial import print_trial, trial_document
+from sweeps.report.notebook_html import sweep_html, sweep_text
+from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
+from sweeps.report.trial_details import print_trial, trial_document
 from sweeps.report.watch import changes
 from sweeps.service.notify.message import of_sweep
+from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.journal import Journal, NewRun, Points
 from sweeps.tracking.metric_history import fetch_histories, fetch_metric_names
@@ -43,7 +44,6 @@ from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.spans import Span
 from sweeps.tracking.store import fetch_runs, fetch_tags
 from sweeps.tracking.uris import sqlite_path
-from sweeps.tracking.weights import Weights
 
 # --- what is recorded --------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import pytest
 
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
-from sweeps.validate.script import script_options
-from sweeps.validate.source import keys_read, source_signature
+from sweeps.validate.script_checks import script_options
+from sweeps.validate.source_checks import keys_read, source_signature
 
 NETS = """
 raise RuntimeError("this module must not be imported")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
-from sweeps.validate.data import check_data
+from sweeps.validate.data_checks import check_data
 
 
 def check(data: str, *tokens: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sweeps.errors import DoesNotFit, UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.runtime.placement import fit
-from sweeps.validate.datasets import names_read
+from sweeps.validate.dataset_checks import names_read
 
 USERS = """
 import ray.data

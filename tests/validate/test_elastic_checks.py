@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import DoesNotFit, UserError
 from sweeps.runtime.placement import fit
-from sweeps.validate.config import check_sweep
+from sweeps.validate.config_checks import check_sweep
 
 TWO_TO_EIGHT = "scaling.num_workers={min: 2, max: 8}"
 

@@ -8,11 +8,11 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
-from sweeps.validate.arguments import check_arguments
-from sweeps.validate.config import check_sweep, lookup_in
-from sweeps.validate.targets import check_targets
+from sweeps.validate.argument_checks import check_arguments
+from sweeps.validate.config_checks import check_sweep, lookup_in
+from sweeps.validate.target_checks import check_targets
 
 
 def check(*overrides: str) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
-from sweeps.validate import hub
-from sweeps.validate.hub import HubName, check_hub, hub_names
+from sweeps.validate import hub_checks as hub
+from sweeps.validate.hub_checks import HubName, check_hub, hub_names
 
 OPEN, GATED, MISSING = "ours/open", "theirs/gated", "theirs/missing"
 

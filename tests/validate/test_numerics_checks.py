@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
-from sweeps.validate.config import check_sweep
+from sweeps.validate.config_checks import check_sweep
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
-from sweeps.validate.config import check_sweep
-from sweeps.validate.samples import DIGITS, TABLES
+from sweeps.validate.config_checks import check_sweep
+from sweeps.validate.sample_checks import DIGITS, TABLES
 
 NO_SPACE = "space=none"
 WINE = ("task=classification", "model=mlp", "data=csv", "data.path=builtin:wine", "data.target=target", "space=none")
@@ -48,7 +48,7 @@ def test_enough_samples_for_a_batch_pass(tokens: tuple[str, ...]) -> None:
 def test_the_sizes_of_the_data_that_ships_are_those_that_workers_read() -> None:
     from sweeps_train.config import DigitsData, TableData
     from sweeps_train.data.images import build_image_samples
-    from sweeps_train.tables.files import read_table
+    from sweeps_train.tables.table_files import read_table
 
     train, held_out = build_image_samples(DigitsData(kind="digits"))
     assert (len(train) + len(held_out), train.num_classes()) == DIGITS

@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.conf_folders import conf_folder
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
+from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.trial_length import longest_trial, trial_length
-from sweeps.validate.config import check_sweep, lookup_in
-from sweeps.validate.search import SYSTEM_METRICS, search_notes
+from sweeps.validate.config_checks import check_sweep, lookup_in
+from sweeps.validate.search_checks import SYSTEM_METRICS, search_notes
 
 NO_SPACE = ("space=none",)
 POPULATION = ("search=pbt", "space=none", "train.lr=interval(0.001, 0.1)")
@@ -309,7 +309,7 @@ def test_a_population_mutates_what_can_change_and_is_not_conditional() -> None:
 def test_the_workers_metrics_are_known_to_the_driver() -> None:
     import torch
 
-    from sweeps_train.system import system_metrics
+    from sweeps_train.devices.system import system_metrics
 
     assert set(system_metrics(torch.device("cpu"))) <= set(SYSTEM_METRICS)
 

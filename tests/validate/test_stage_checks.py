@@ -6,11 +6,11 @@ import pytest
 
 from sweeps.compose.composition import Composition
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import SweepsError
 from sweeps.plan.stage import planned_stages
-from sweeps.validate.config import check_sweep, lookup_in
-from sweeps.validate.search import search_notes
+from sweeps.validate.config_checks import check_sweep, lookup_in
+from sweeps.validate.search_checks import search_notes
 
 SPACE = ("space=none", "train.lr=interval(0.001, 0.1)")
 

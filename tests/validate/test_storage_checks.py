@@ -6,9 +6,9 @@ import pytest
 from test_search_checks import mistakes
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
+from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.service import Service
-from sweeps.validate.storage import storage_notes
+from sweeps.validate.storage_checks import storage_notes
 
 
 def test_a_key_in_the_address_is_a_mistake_that_is_named_without_it() -> None:

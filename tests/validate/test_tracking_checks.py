@@ -11,14 +11,14 @@ from test_search_checks import mistakes
 
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.folder import SWEEP_FILE
+from sweeps.compose.sweep_config import compose_sweep
+from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import reopened, save
-from sweeps.redact import redact_uri
 from sweeps.report.plan_summary import plan_document
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
-from sweeps.validate.tracking import tracking_notes
+from sweeps.validate.tracking_checks import tracking_notes
 
 SECRET = "postgresql://me:s3cret@db:5432/mlflow"
 

@@ -15,9 +15,9 @@ import tomlkit
 import tomlkit.exceptions
 import yaml
 
-from sweeps_train.atomic_write import atomic_write
 from sweeps_train.command.placeholders import Lookup, filled
 from sweeps_train.config.command import ConfigFile
+from sweeps_train.files.atomic_write import atomic_write
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 NEW = "+"

@@ -12,7 +12,7 @@ import ray
 import ray.train
 from ray.train.collective import broadcast_from_rank_zero
 
-from sweeps_train.own_folder import start_folder
+from sweeps_train.workers.own_folder import start_folder
 
 DISTRIBUTED = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),

@@ -20,7 +20,7 @@ from sweeps_train.command.program import Program
 from sweeps_train.command.sources import file_sources
 from sweeps_train.config import CommandConfig
 from sweeps_train.frameworks.ray_train import FunctionProgress, TrialTrainFnUtils
-from sweeps_train.reporter import Stop
+from sweeps_train.reports.reporter import Stop
 
 POLL_S = 0.5
 """Seconds between two looks at the program's files, at its checkpoints and for a request to stop."""

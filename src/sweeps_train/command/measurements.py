@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sweeps_train.command.output import Record
-from sweeps_train.reported_metrics import as_step
+from sweeps_train.reports.reported_metrics import as_step
 
 STEP_NAMES = ("step", "global_step", "training_iteration")
 """Names by which programs print the step."""

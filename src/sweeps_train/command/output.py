@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sweeps_train.config.command import JsonLines, LinePattern, MetricSource, PrintedDictionaries
-from sweeps_train.reported_metrics import as_number, flattened
+from sweeps_train.reports.reported_metrics import as_number, flattened
 
 Record = dict[str, float]
 """Metrics that belong together, by the program's names."""

@@ -27,8 +27,8 @@ from sweeps_train.command.sources import mlflow_environment
 from sweeps_train.config import CommandConfig
 from sweeps_train.config.command import CommandTask
 from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
-from sweeps_train.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder
-from sweeps_train.reporter import Reporter
+from sweeps_train.reports.reporter import Reporter
+from sweeps_train.workers.own_folder import START_FOLDER, as_seen_from_anywhere, hint, own_folder, start_folder
 
 
 @dataclass(frozen=True)

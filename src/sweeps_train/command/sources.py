@@ -12,7 +12,7 @@ from pathlib import Path
 from sweeps_train.command.output import Record, json_record, numbers_in
 from sweeps_train.command.placeholders import Lookup, Template
 from sweeps_train.config.command import CsvFile, JsonLinesFile, MetricSource, MlflowRun, TensorBoardEvents
-from sweeps_train.text_lines import text_lines
+from sweeps_train.files.text_lines import text_lines
 
 STEP = "step"
 """Name of the step in records of sources that have one by themselves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from sweeps_train.data.sampler import Samples
-from sweeps_train.distributed import Workers
+from sweeps_train.workers.distributed import Workers
 
 _COMPARED = 16
 """Smallest number of samples, spread evenly, whose contents are compared; all of a smaller data set."""

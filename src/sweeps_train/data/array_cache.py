@@ -25,8 +25,8 @@ from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from sweeps_train.atomic_write import atomic_write
-from sweeps_train.cache_folder import cache_folder
+from sweeps_train.files.atomic_write import atomic_write
+from sweeps_train.files.cache_folder import cache_folder
 
 _log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 from filelock import FileLock
 
-from sweeps_train.atomic_write import atomic_write
-from sweeps_train.cache_folder import cache_folder
 from sweeps_train.data.array_cache import Arrays, entry_name, mark_used, remove_oldest
+from sweeps_train.files.atomic_write import atomic_write
+from sweeps_train.files.cache_folder import cache_folder
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps_train.config import TextData
 from sweeps_train.data.chat import ChatEncoder
+from sweeps_train.data.data_files import Document
 from sweeps_train.data.documents import column
-from sweeps_train.data.files import Document
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

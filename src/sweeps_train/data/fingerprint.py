@@ -26,10 +26,10 @@ from sweeps_train.config import (
     TextData,
     TrainingConfig,
 )
-from sweeps_train.data.files import local_files
+from sweeps_train.data.data_files import local_files
 from sweeps_train.data.sklearn_files import files_of_sklearn
 from sweeps_train.data.standard_library import BUILTIN_DOCSTRINGS, source_files
-from sweeps_train.tables.files import TYPES
+from sweeps_train.tables.table_files import TYPES
 
 BLOCK = 2**20
 MOST_BLOCKS = 64

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from sweeps_train.data.read_ahead import ReadAhead
 from sweeps_train.data.sampler import Batch, SampleOrder, Samples, in_batches
-from sweeps_train.device import pins_memory
-from sweeps_train.random_state import seed_all
+from sweeps_train.devices.device import pins_memory
+from sweeps_train.steps.random_state import seed_all
 
 Share = tuple[int, Sequence[int]]
 """Position in the order of the data, and the indices of this worker's samples of the global batch there."""

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from sweeps_train.config.loader import Loader
-from sweeps_train.distributed import usable_cores
+from sweeps_train.workers.distributed import usable_cores
 
 WORTH_A_CHANGE = 0.05
 """Share of the steps' time that workers wait for their batches, above which more is read ahead."""

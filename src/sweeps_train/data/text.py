@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from sweeps_train.config import TextData
 from sweeps_train.data.array_cache import Arrays, cached_arrays
 from sweeps_train.data.corpus import mapped_corpus
+from sweeps_train.data.data_files import Document, Piece, find_files, pieces_of, read_piece
 from sweeps_train.data.documents import check_splits, fingerprint, load_hub, read_documents
 from sweeps_train.data.encoder import Encoder
-from sweeps_train.data.files import Document, Piece, find_files, pieces_of, read_piece
 from sweeps_train.data.packing import PackedSamples, TextSamples, to_arrays
 
 if TYPE_CHECKING:

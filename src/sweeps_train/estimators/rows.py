@@ -10,9 +10,9 @@ import numpy.typing as npt
 from sweeps_train.config import TableData
 from sweeps_train.estimators.model import EstimatorModel
 from sweeps_train.tables.encoding import Features, Goal, TableEncoding, learn_encoding
-from sweeps_train.tables.files import read_table
 from sweeps_train.tables.split import fold_rows, read_split, used_part, with_target
-from sweeps_train.worker_cache import cached
+from sweeps_train.tables.table_files import read_table
+from sweeps_train.workers.worker_cache import cached
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,8 @@ from typing import Any
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks import adapted
-from sweeps_train.own_folder import as_seen_from_anywhere, start_folder
 from sweeps_train.targets import import_target
+from sweeps_train.workers.own_folder import as_seen_from_anywhere, start_folder
 
 
 def bind_function(task: FunctionTask) -> Callable[[], Any]:

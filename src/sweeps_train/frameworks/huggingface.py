@@ -13,9 +13,9 @@ import ray.train
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
-from sweeps_train.distributed import Workers
 from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
 from sweeps_train.frameworks.step_log import log_step
+from sweeps_train.workers.distributed import Workers
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:

@@ -22,9 +22,9 @@ from ray.train.lightning import (
     prepare_trainer,
 )
 
-from sweeps_train.distributed import Workers
 from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
 from sweeps_train.frameworks.step_log import searched_metrics
+from sweeps_train.workers.distributed import Workers
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
 """Name that Ray's own callback uses too."""

@@ -17,7 +17,7 @@ from ray.train.collective import barrier, broadcast_from_rank_zero
 from sweeps_train.compat.ray_data import end_split
 from sweeps_train.config import FunctionTask
 from sweeps_train.targets import call_target
-from sweeps_train.worker_cache import cached
+from sweeps_train.workers.worker_cache import cached
 
 if TYPE_CHECKING:
     from ray.data import DataIterator, Dataset

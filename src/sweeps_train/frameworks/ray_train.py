@@ -20,15 +20,15 @@ from typing import Any
 
 from ray.train import Checkpoint
 
-from sweeps_train.atomic_write import unfinished
-from sweeps_train.checkpoint import (
+from sweeps_train.checkpoints.checkpoint import (
     FILES,
     complete_checkpoints,
     prepare_resume,
     remove_superseded,
     write_json,
 )
-from sweeps_train.checkpoint_metrics import METRICS_FILE, read_metrics
+from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, read_metrics
+from sweeps_train.checkpoints.integrity import finish
 from sweeps_train.compat.ray_train import (
     CheckpointConsistencyMode,
     CheckpointUploadMode,
@@ -41,17 +41,17 @@ from sweeps_train.compat.ray_train import (
 from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import EstimatorConfig, FunctionConfig
 from sweeps_train.estimators.training import estimator_function
+from sweeps_train.files.atomic_write import unfinished
 from sweeps_train.frameworks.bound_function import bind_function
 from sweeps_train.frameworks.mlflow_runs import OwnRuns
 from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
-from sweeps_train.integrity import finish
-from sweeps_train.own_folder import own_folder, working_in
-from sweeps_train.process_state import process_state_restored
-from sweeps_train.progress import Progress
-from sweeps_train.random_state import seed_all
-from sweeps_train.reported_metrics import as_step, metrics_in
-from sweeps_train.reporter import Reporter, SilentReporter, Stop
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reported_metrics import as_step, metrics_in
+from sweeps_train.reports.reporter import Reporter, SilentReporter, Stop
+from sweeps_train.steps.random_state import seed_all
+from sweeps_train.workers.own_folder import own_folder, working_in
+from sweeps_train.workers.process_state import process_state_restored
 
 ReportingConfig = FunctionConfig | EstimatorConfig
 """Config of a training that reports by itself."""

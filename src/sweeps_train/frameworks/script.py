@@ -23,8 +23,8 @@ from sweeps_train.command.launch import Place, with_python_path
 from sweeps_train.command.placeholders import as_text
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.config import FunctionTask
-from sweeps_train.own_folder import as_seen_from_anywhere, hint, start_folder
-from sweeps_train.reported_metrics import flattened
+from sweeps_train.reports.reported_metrics import flattened
+from sweeps_train.workers.own_folder import as_seen_from_anywhere, hint, start_folder
 
 CHECKPOINT = "SWEEPS_CHECKPOINT"
 """Environment variable: folder of the checkpoint to continue from; unset at the first start."""

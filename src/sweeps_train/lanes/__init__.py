@@ -1,1 +1,1 @@
-"""Several trainings on one frozen base at a time. Begin reading at ``shared_group.py``."""
+"""Lanes of a worker group: each holds one training (``lane.py``). Several on one frozen base: ``shared_group.py``."""

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.sharing import forbids_sharing
-from sweeps_train.distributed import Workers
 from sweeps_train.training_request import TrainingRequest
+from sweeps_train.workers.distributed import Workers
 
 
 class Feed(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec
 
-from sweeps_train.progress import Progress
-from sweeps_train.reporter import Reporter, Stop
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import Reporter, Stop
 
 P = ParamSpec("P")
 

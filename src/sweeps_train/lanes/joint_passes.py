@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import torch
 
-from sweeps_train.captured_passes import CapturedPasses, Pass
 from sweeps_train.data.sampler import Batch
-from sweeps_train.device import empty_cache, sum_type
-from sweeps_train.distributed import Workers
+from sweeps_train.devices.device import empty_cache, sum_type
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.lanes.joint_linear import Part
 from sweeps_train.lanes.joint_model import JointModel, draws, join, parts_of
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.models.causal_lm import SharedBase
+from sweeps_train.steps.captured_passes import CapturedPasses, Pass
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.strategy import on_device
+from sweeps_train.workers.distributed import Workers
 
 MOST_KINDS = 2
 """Kinds of passes that have graphs, each of which has gradients of its own for all its lanes."""

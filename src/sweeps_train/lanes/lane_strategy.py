@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweeps_train.distributed import Workers
 from sweeps_train.lanes.own_random_numbers import OwnRandomNumbers
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies import Capabilities, Strategy
+from sweeps_train.workers.distributed import Workers
 
 
 class LaneStrategy(Strategy):

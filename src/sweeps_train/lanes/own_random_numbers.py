@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from sweeps_train.device import is_accelerator
-from sweeps_train.random_state import RandomNumbers, random_state, seed_all
+from sweeps_train.devices.device import is_accelerator
+from sweeps_train.steps.random_state import RandomNumbers, random_state, seed_all
 
 
 class OwnRandomNumbers(RandomNumbers):

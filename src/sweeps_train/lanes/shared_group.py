@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from sweeps_train.config import CausalLM, TrainingConfig
-from sweeps_train.group import Group
+from sweeps_train.lanes.group import Group
 from sweeps_train.lanes.joint_model import adapted_layers
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.tasks.causal_lm import CausalLMTraining, shared_base
 from sweeps_train.training_request import TrainingRequest
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 import torch
 
 from sweeps_train.data.global_batches import GlobalBatch
-from sweeps_train.divergence import Diverged
-from sweeps_train.exchange import Rows
-from sweeps_train.lane import Lane
 from sweeps_train.lanes.feed import FeedOfAll
 from sweeps_train.lanes.guarded_reporter import GuardedReporter
 from sweeps_train.lanes.joint_passes import Work
+from sweeps_train.lanes.lane import Lane
 from sweeps_train.lanes.lane_strategy import LaneStrategy
+from sweeps_train.lanes.lockstep import Lockstep
 from sweeps_train.lanes.shared_group import SharedGroup
-from sweeps_train.lockstep import Lockstep
 from sweeps_train.loop import live
+from sweeps_train.steps.divergence import Diverged
 from sweeps_train.training_request import TrainingRequest
+from sweeps_train.workers.exchange import Rows
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sweeps_train.allocator import keep_freed_memory
-from sweeps_train.distributed import Workers
+from sweeps_train.devices.numerics import numerics
 from sweeps_train.lanes.feed import Feed, FeedOfAll
 from sweeps_train.lanes.shared_group import SharedGroup
 from sweeps_train.lanes.shared_lockstep import SharedLockstep
-from sweeps_train.numerics import numerics
+from sweeps_train.memory.allocator import keep_freed_memory
+from sweeps_train.workers.distributed import Workers
 
 
 def train_lanes(feed: Feed | None, num_lanes: int) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_model as load_weights
 from torch import nn
 
 from sweeps_train.config import CustomModel, Mlp
-from sweeps_train.data.table import inputs
+from sweeps_train.data.table_data import inputs
 from sweeps_train.models.mlp import TableMlp
 from sweeps_train.models.weights import WEIGHTS_FILE, save_weights
 from sweeps_train.tables.encoding import Classes, TableEncoding, load_encoding

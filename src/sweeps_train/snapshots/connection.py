@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps_train.integrity import BLOCK, SEAL_FILE
+from sweeps_train.checkpoints.integrity import BLOCK, SEAL_FILE
 from sweeps_train.snapshots import holder
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - names there are this user's own

@@ -32,8 +32,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sweeps_train.atomic_write import unfinished
-from sweeps_train.integrity import BLOCK, SEAL_FILE, ChecksummedFile, finish
+from sweeps_train.checkpoints.integrity import BLOCK, SEAL_FILE, ChecksummedFile, finish
+from sweeps_train.files.atomic_write import unfinished
 
 FILES = "files"
 """Folder of the snapshot's files, in the holder's folder."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from sweeps_train.checkpoints.training_state import TENSORS_FILE
 from sweeps_train.compat.torch import local_shard
-from sweeps_train.machine_memory import available_memory, machine_memory
-from sweeps_train.tensor_file import TensorSpec, create, mapped, spec_of
-from sweeps_train.training_state import TENSORS_FILE
+from sweeps_train.files.tensor_file import TensorSpec, create, mapped, spec_of
+from sweeps_train.memory.machine_memory import available_memory, machine_memory
 
 LEFT_FREE = 0.1
 """Part of the memory of the machine, or of the container, that a snapshot leaves free."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from sweeps_train.distributed import Workers
+from sweeps_train.workers.distributed import Workers
 
 CONNECT_WITHIN_S = 30.0
 _LOOPBACK = "127.0.0.1"

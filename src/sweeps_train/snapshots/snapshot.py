@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 
-from sweeps_train.checkpoint import write_json, write_training_config
-from sweeps_train.checkpoint_metrics import METRICS_FILE
+from sweeps_train.checkpoints.checkpoint import write_json, write_training_config
+from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE
+from sweeps_train.checkpoints.training_state import WorkerState, own_tensors, write_state
 from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import TrainingConfig
-from sweeps_train.device import copy_all, is_accelerator, pins_memory
-from sweeps_train.optimizer import own_state
-from sweeps_train.progress import Progress
+from sweeps_train.devices.device import copy_all, is_accelerator, pins_memory
+from sweeps_train.files.tensor_file import TensorSpec, spec_of
+from sweeps_train.reports.progress import Progress
 from sweeps_train.snapshots.connection import HolderConnection, mark_changed, read_identity
 from sweeps_train.snapshots.layout import (
     InFile,
@@ -37,9 +38,8 @@ from sweeps_train.snapshots.layout import (
 )
 from sweeps_train.snapshots.link import link_workers
 from sweeps_train.snapshots.page_lock import PageLock
+from sweeps_train.steps.optimizer import own_state
 from sweeps_train.strategies import Strategy
-from sweeps_train.tensor_file import TensorSpec, spec_of
-from sweeps_train.training_state import WorkerState, own_tensors, write_state
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from sweeps_train.config import Strategy as StrategyConfig
 from sweeps_train.config.strategy import DDP, FSDP, ContextParallel, FSDPTensorParallel, TensorParallel
-from sweeps_train.distributed import Workers
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.strategy import Capabilities, Strategy
+from sweeps_train.workers.distributed import Workers
 
 __all__ = ["Capabilities", "Strategy", "build_strategy"]
 

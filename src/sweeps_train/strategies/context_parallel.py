@@ -10,11 +10,11 @@ from torch import nn
 
 from sweeps_train.config.strategy import ContextParallel
 from sweeps_train.data.sampler import Batch
-from sweeps_train.distributed import Workers
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.fsdp import FullyShardedStrategy
 from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.ulysses import shard_sequences, shard_tokens
+from sweeps_train.workers.distributed import Workers
 
 
 class ContextParallelStrategy(FullyShardedStrategy):

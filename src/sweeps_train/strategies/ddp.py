@@ -18,11 +18,11 @@ from sweeps_train.compat.torch import (
 )
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sampler import Batch
-from sweeps_train.device import is_accelerator
-from sweeps_train.distributed import Workers
-from sweeps_train.precision import Precision
+from sweeps_train.devices.device import is_accelerator
+from sweeps_train.steps.precision import Precision
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.strategy import Capabilities, Strategy
+from sweeps_train.workers.distributed import Workers
 
 
 class DistributedDataParallelStrategy(Strategy):

@@ -12,11 +12,11 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from sweeps_train.compat.torch import local_place, local_shard, multiply_in_place, shard_place
-from sweeps_train.distributed import Workers
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.strategy import Key, Strategy, trained_parameters
 from sweeps_train.tasks.task import Task
+from sweeps_train.workers.distributed import Workers
 
 MOST_UNSHARDED = 256 * 2**20
 """Largest size in bytes of all gradients, in float32, that each worker keeps whole between micro batches, so that they

@@ -18,14 +18,14 @@ from torch.distributed.fsdp import (
 )
 
 from sweeps_train.config.strategy import FSDP, ContextParallel
-from sweeps_train.device import pins_memory
-from sweeps_train.distributed import Workers
-from sweeps_train.precision import Precision
+from sweeps_train.devices.device import pins_memory
+from sweeps_train.steps.precision import Precision
+from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.dtensor import ShardedStrategy
 from sweeps_train.strategies.layers import repeated_layers
 from sweeps_train.strategies.mesh import mesh
 from sweeps_train.strategies.strategy import Capabilities
-from sweeps_train.trained_types import hold_in_float32
+from sweeps_train.workers.distributed import Workers
 
 
 class FullyShardedStrategy(ShardedStrategy):

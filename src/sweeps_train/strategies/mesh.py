@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from sweeps_train.compat.torch import follow_default_timeout
-from sweeps_train.distributed import Workers
+from sweeps_train.workers.distributed import Workers
 
 _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], DeviceMesh]] = WeakKeyDictionary()
 

@@ -12,16 +12,16 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from sweeps_train.config.strategy import Pipeline
 from sweeps_train.data.sampler import Batch, Samples, in_batches
-from sweeps_train.distributed import Workers
 from sweeps_train.errors import is_out_of_memory
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
+from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.dtensor import average, clip_sharded, saved_buffers
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.mesh import mesh, replicas
-from sweeps_train.strategies.stages import Stage
+from sweeps_train.strategies.pipeline_stages import Stage
 from sweeps_train.strategies.strategy import Capabilities, Key, Strategy, on_device
 from sweeps_train.tasks.task import Task
-from sweeps_train.trained_types import hold_in_float32
+from sweeps_train.workers.distributed import Workers
 
 _SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 

@@ -12,16 +12,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from sweeps_train.captured_passes import CapturedPasses
 from sweeps_train.data.sampler import Batch, Samples, in_batches
-from sweeps_train.device import empty_cache, sum_type
-from sweeps_train.distributed import Workers
+from sweeps_train.devices.device import empty_cache, sum_type
 from sweeps_train.errors import is_out_of_memory
-from sweeps_train.precision import Precision
-from sweeps_train.random_state import RandomNumbers
+from sweeps_train.steps.captured_passes import CapturedPasses
+from sweeps_train.steps.precision import Precision
+from sweeps_train.steps.random_state import RandomNumbers
+from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.tasks.task import Task
-from sweeps_train.trained_types import hold_in_float32
+from sweeps_train.workers.distributed import Workers
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -13,8 +13,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 from sweeps_train.compat.torch import local_shard
 from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
 from sweeps_train.data.sampler import Batch
-from sweeps_train.distributed import Workers
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
+from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.all_reduce import sum_in_chunks
 from sweeps_train.strategies.dtensor import ShardedStrategy, average
 from sweeps_train.strategies.fsdp import wrap_fsdp
@@ -23,7 +23,7 @@ from sweeps_train.strategies.sequence_parallel import share_tokens
 from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.strategies.tensor_plan import REDUCED, parallel_styles, tensor_plan
 from sweeps_train.tasks.task import Task
-from sweeps_train.trained_types import hold_in_float32
+from sweeps_train.workers.distributed import Workers
 
 
 class TensorParallelStrategy(ShardedStrategy):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sweeps_train.config.table import TableData
 from sweeps_train.tables.columns import column_kind, feature_names
 from sweeps_train.tables.encoding import Goal, class_values
-from sweeps_train.tables.files import read_table
+from sweeps_train.tables.table_files import read_table
 from sweeps_train.tables.train_part import train_part
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def build_task(config: TrainingConfig, weights: Path | None = None) -> Task:
 
         return CausalLMTraining(config, weights)
     if isinstance(config.task, TableTask):
-        from sweeps_train.tasks.table import Classification, Regression
+        from sweeps_train.tasks.table_task import Classification, Regression
 
         return Classification(config, weights) if config.task.kind == "classification" else Regression(config, weights)
     from sweeps_train.tasks.image_classification import ImageClassification

@@ -16,10 +16,10 @@ from sweeps_train.models.attention import use_causal_attention
 from sweeps_train.models.causal_lm import build_blank_causal_lm, max_positions
 from sweeps_train.models.head import DetachedHead
 from sweeps_train.models.lora import leave_casts_to_autocast
+from sweeps_train.steps.trained_types import hold_in_float32, short_types
 from sweeps_train.strategies.layers import bare_model
 from sweeps_train.tasks.causal_lm import CausalLMTraining, repeats_its_passes
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy
-from sweeps_train.trained_types import hold_in_float32, short_types
 
 _CHANGES_OF_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
 """Keys of transformers' configs for models whose logits are not those of a plain linear layer. A training finds that

@@ -17,8 +17,7 @@ from sweeps_train.config import CausalLM, Lora, TextData, TrainingConfig
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.data.sampler import Batch
 from sweeps_train.data.text import build_text_samples
-from sweeps_train.distributed import Workers
-from sweeps_train.machine_memory import machine_memory
+from sweeps_train.memory.machine_memory import machine_memory
 from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention
 from sweeps_train.models.causal_lm import (
     SharedBase,
@@ -29,10 +28,11 @@ from sweeps_train.models.causal_lm import (
 )
 from sweeps_train.models.head import detach_head
 from sweeps_train.models.lora import leave_casts_to_autocast, load_lora
-from sweeps_train.precision import Precision
+from sweeps_train.steps.precision import Precision
+from sweeps_train.steps.trained_types import hold_in_float32, short_types
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy, linear_cross_entropy
-from sweeps_train.trained_types import hold_in_float32, short_types
-from sweeps_train.worker_cache import cached, evict
+from sweeps_train.workers.distributed import Workers
+from sweeps_train.workers.worker_cache import cached, evict
 
 KEPT_PART = 0.5
 """Largest part of a machine's memory that base models of all its workers take between trials."""

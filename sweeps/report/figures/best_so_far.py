@@ -17,8 +17,8 @@ from sweeps.report.figures.style import (
     time_unit,
 )
 from sweeps.report.report_data import ReportData, best_values
+from sweeps.texts.wording import counted
 from sweeps.tracking.record import TrialRecord
-from sweeps.wording import counted
 
 
 def seconds_in(data: ReportData, trial: TrialRecord) -> float:

@@ -15,7 +15,7 @@ from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import VALUE_SCALE, value_range
 from sweeps.report.report_data import ReportData
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
 
 CONTOUR_TRIALS = 120
 """Largest number of trials of a figure: Optuna interpolates at every pair of their values."""

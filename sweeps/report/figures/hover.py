@@ -6,9 +6,9 @@ import textwrap
 
 from sweeps.report.figures.section import escape_hover
 from sweeps.report.formatting import shorten
+from sweeps.texts.wording import counted
+from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import TrialRecord
-from sweeps.tracking.summary import describe
-from sweeps.wording import counted
 
 LONGEST_HOVER = 160
 MOST_DESCRIBED = 500

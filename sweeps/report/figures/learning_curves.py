@@ -22,8 +22,8 @@ from sweeps.report.figures.style import (
 from sweeps.report.formatting import shorten
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.metric_history import HistoryPoint
+from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.summary import describe
 
 ValueAxis = Literal["good", "all", "log"]
 """Range of the value axis: that of the good curves, or all values, or all values on a logarithmic scale."""

@@ -15,8 +15,8 @@ from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
 from sweeps.report.formatting import shorten
 from sweeps.report.report_data import ReportData
+from sweeps.texts.wording import value_text
 from sweeps.tracking.record import TrialRecord
-from sweeps.wording import value_text
 
 LONGEST_CHOICE = 28
 """Largest number of characters of a choice on an axis."""

@@ -16,8 +16,8 @@ from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import VALUE_SCALE, robust_range, value_range
 from sweeps.report.report_data import ReportData, evenly
+from sweeps.texts.wording import counted
 from sweeps.tracking.record import TrialRecord
-from sweeps.wording import counted
 
 LINES = 300
 """Largest number of lines: more cover each other."""

@@ -15,7 +15,7 @@ from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import BACKGROUND, BEST_COLOUR, SCALE, robust_range
 from sweeps.report.report_data import ReportData
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
 
 SLICE_TRIALS = 600
 MOST_SLICES = 16

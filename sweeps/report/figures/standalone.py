@@ -17,7 +17,7 @@ from sweeps.report.figures.importance import importances
 from sweeps.report.figures.section import Section, SectionFigure
 from sweeps.report.figures.sections import SectionMaker, section_makers
 from sweeps.report.report_data import gather
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.record import SweepRecord
 
 TITLE_HEIGHT = 56

@@ -18,17 +18,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from sweeps.redact import redact_uri, without_credentials
-from sweeps.report.confirmation import COLUMNS, confirmation_rows
+from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
 from sweeps.report.figures.section import Section
 from sweeps.report.figures.style import DARK
-from sweeps.report.forecast import forecast_lines
+from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
-from sweeps.report.tables import mlflow_pages
+from sweeps.report.terminal_tables import mlflow_pages
+from sweeps.texts.redact import redact_uri, without_credentials
+from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import TrialRecord
-from sweeps.tracking.stages import describe_stages
-from sweeps.tracking.summary import describe_no_best
+from sweeps.tracking.stage_results import describe_stages
 from sweeps.tracking.values import finite, short
 
 ASSETS = Path(__file__).parent / "assets"

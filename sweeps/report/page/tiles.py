@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
+from sweeps.texts.wording import counted
 from sweeps.tracking.record import INTERRUPTED, STATES
-from sweeps.wording import counted
 
 
 def tiles(data: ReportData) -> list[tuple[str, str, str]]:

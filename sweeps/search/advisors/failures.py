@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.space import ConstantDistribution, Distribution, IntDistribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.advisors.advisor import Advisor
-from sweeps.search.encoding import UnitCube, Vector
+from sweeps.search.unit_cube import UnitCube, Vector
 from sweeps.space.distributions import Space
 from sweeps.worker_error import without_location
 

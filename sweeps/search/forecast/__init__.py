@@ -1,1 +1,3 @@
-"""Forecast of a search that runs: the work that is left, and what stopping now gives up. Begin with ``forecast``."""
+"""Forecast of a search that runs: the work that is left, and what stopping now gives up. Begin with
+``search_forecast``.
+"""

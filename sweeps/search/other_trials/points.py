@@ -14,8 +14,8 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import UserError
-from sweeps.search.other_trials.names import MatchedNames, match_names
-from sweeps.search.other_trials.trial import OtherSearch
+from sweeps.search.other_trials.other_trial import OtherSearch
+from sweeps.search.other_trials.parameter_names import MatchedNames, match_names
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
 from sweeps.space.distributions import Lookup, Point, Space, describe, encode, index_of
 

@@ -21,13 +21,13 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling, observe, with_worst
 from sweeps.search.curve_model.posterior import Posterior
 from sweeps.search.curve_model.threads import on_one_thread
-from sweeps.search.encoding import UnitCube
 from sweeps.search.samplers.candidates import Allows, Candidates, CandidateSource
 from sweeps.search.samplers.promise import Promise
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.study_curves import StudyCurves
 from sweeps.search.samplers.study_view import WrappedSampler
 from sweeps.search.schedulers.decisions import is_running, seconds_for_a_unit
+from sweeps.search.unit_cube import UnitCube
 from sweeps.space.distributions import Lookup, Space
 
 RANDOM_SHARE, RANDOM_AT_FIRST = 0.1, 0.5

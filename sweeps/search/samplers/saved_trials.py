@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from sweeps.checksums import parsed
-from sweeps.files import write_json
+from sweeps.files.checksums import parsed
+from sweeps.files.versions import Format
+from sweeps.files.whole_files import write_json
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
-from sweeps.versions import Format
 
 EARLIER_FILE = "warm_start.json"
 FORMAT = Format(())

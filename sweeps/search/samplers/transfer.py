@@ -13,11 +13,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.search.encoding import UnitCube, Vector
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.study_view import StudyViewSampler
+from sweeps.search.unit_cube import UnitCube, Vector
 from sweeps.space.distributions import Point, Space
 
 if TYPE_CHECKING:

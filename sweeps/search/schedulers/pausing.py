@@ -9,8 +9,8 @@ from ray.tune.experiment import Trial
 
 from sweeps.compat import ray_tune
 from sweeps.constants import LAST_DELIVERED, STEP, TRIAL
-from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.schedulers.recorded import RecordedScheduler
 
 RESUMED = {"event": "resumed"}

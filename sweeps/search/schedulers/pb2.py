@@ -16,9 +16,9 @@ from ray.tune.experiment import Trial
 from sweeps.compat import ray_tune
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.constants import PARAMETERS, TRIAL
-from sweeps.search.encoding import position, scaled_bounds, value_at
 from sweeps.search.schedulers.decisions import ORDER
 from sweeps.search.schedulers.pbt import PopulationBasedTraining
+from sweeps.search.unit_cube import position, scaled_bounds, value_at
 
 
 class PopulationBasedBandits(PopulationBasedTraining):

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from sweeps.provenance.secrets import redacted
 from sweeps.service.api.schema import Body, Document
+from sweeps.service.queue.job_requests import Hours, SweepName
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Hours, SweepName
 from sweeps.service.record_cache import SweepLine
 from sweeps.tracking.record import TrialRecord
 

@@ -19,7 +19,7 @@ from sweeps.service.auth.principal import Principal, Role
 from sweeps.service.auth.request_validation import OPERATORS
 from sweeps.service.auth.tokens import Token
 from sweeps.service.database.engine import writing
-from sweeps.service.queue.requests import SweepName
+from sweeps.service.queue.job_requests import SweepName
 
 WIDTH = 200
 

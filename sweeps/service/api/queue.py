@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 
-from sweeps.printable import printable
 from sweeps.provenance.secrets import redacted
 from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Serving, User
@@ -15,6 +14,7 @@ from sweeps.service.api.documents import JobDocument, Jobs, Priority
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue import jobs
+from sweeps.texts.printable import printable
 
 LOG_BYTES = 100_000
 """Maximum bytes of the end of a log."""

@@ -12,11 +12,11 @@ from fastapi.responses import FileResponse, PlainTextResponse
 
 from sweeps.errors import UnknownName
 from sweeps.report.comparison import compare_sweeps, recorded_config
-from sweeps.report.folder import existing_report
+from sweeps.report.report_folder import existing_report
 from sweeps.service.api.depends import Name, Serving, Trial
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import Reader, Runner, expensive
-from sweeps.service.queue.requests import Alias, ModelName, SweepName, TrialId
+from sweeps.service.queue.job_requests import Alias, ModelName, SweepName, TrialId
 from sweeps.tracking.record import SweepRecord
 
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'"}

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
-from sweeps.redact import redact_uri
 from sweeps.service.api import serialization
 from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Serving, User
 from sweeps.service.api.documents import (
@@ -26,9 +25,20 @@ from sweeps.service.api.documents import (
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue import jobs
-from sweeps.service.queue.requests import Alias, ConfName, Extend, ModelName, Reproduce, Resume, Retrain, Run, SweepName
-from sweeps.service.queue.requests import TrialId as Id
-from sweeps.service.queue.requests import Word as Token
+from sweeps.service.queue.job_requests import (
+    Alias,
+    ConfName,
+    Extend,
+    ModelName,
+    Reproduce,
+    Resume,
+    Retrain,
+    Run,
+    SweepName,
+)
+from sweeps.service.queue.job_requests import TrialId as Id
+from sweeps.service.queue.job_requests import Word as Token
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.values import finite
 

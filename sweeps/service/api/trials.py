@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 
 from sweeps.plan import export
-from sweeps.report.trial import trial_document
+from sweeps.report.trial_details import trial_document
 from sweeps.service.api.depends import Name, Serving
 from sweeps.service.api.schema import Document
 from sweeps.service.auth.auth import Reader, expensive

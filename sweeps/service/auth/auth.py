@@ -27,7 +27,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from sweeps.config.access import Access
-from sweeps.service.auth import sessions, tokens
+from sweeps.service.auth import browser_sessions as sessions
+from sweeps.service.auth import tokens
 from sweeps.service.auth.csrf import SAFE_METHODS, is_loopback_host
 from sweeps.service.auth.principal import LOCAL, Principal, Role
 from sweeps.service.auth.rate_limits import RateLimits

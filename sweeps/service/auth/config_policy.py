@@ -15,15 +15,15 @@ from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.provenance.secrets import redacted
-from sweeps.redact import redact_uri
 from sweeps.service.auth.command_policy import CommandPolicy
 from sweeps.service.auth.field_policy import ReachingValue, at_path, reaching_values
+from sweeps.service.auth.import_targets import refusal_of_target
 from sweeps.service.auth.path_policy import PathPolicy
 from sweeps.service.auth.request_validation import check_conf, check_overrides
 from sweeps.service.auth.sizes import check_sizes
-from sweeps.service.auth.targets import refusal_of_target
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.wording import value_text
 from sweeps.tracking.uris import absolute
-from sweeps.wording import value_text
 
 SweepExists = Callable[[str], bool]
 """Whether a sweep of this name is visible to the user."""

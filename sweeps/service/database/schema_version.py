@@ -16,10 +16,10 @@ from typing import Any
 from sqlalchemy import Connection, MetaData, inspect, text
 
 from sweeps.errors import ConfigError
-from sweeps.files import make_private, replacing
-from sweeps.redact import redact_uri
+from sweeps.files.versions import check_not_newer, release
+from sweeps.files.whole_files import make_private, replacing
 from sweeps.service.database.migrations import HEAD
-from sweeps.versions import check_not_newer, release
+from sweeps.texts.redact import redact_uri
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 FIRST_TABLE = "jobs"

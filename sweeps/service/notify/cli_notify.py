@@ -15,7 +15,7 @@ from sweeps.tracking.reader import list_sweeps
 from sweeps.tracking.record import SweepRecord
 
 if TYPE_CHECKING:
-    from sweeps.driver.state import View
+    from sweeps.driver.sweep_state import View
     from sweeps.plan.plan import Plan
 
 VARIABLE = "SWEEPS_NOTIFY"

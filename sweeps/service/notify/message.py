@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.formatting import duration
+from sweeps.tracking.mlflow_texts import describe, describe_no_best
 from sweeps.tracking.record import INTERRUPTED, STATES, SweepRecord, SweepSummary
-from sweeps.tracking.summary import describe, describe_no_best
 
 if TYPE_CHECKING:
     from sweeps.service.promotion.night import Night

@@ -11,7 +11,6 @@ from sqlalchemy import Engine, Row, select, update
 
 from sweeps.config.notifications import Channel
 from sweeps.errors import TrackingUnreachable, UnknownName
-from sweeps.redact import redact_uri
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import jobs
@@ -20,6 +19,7 @@ from sweeps.service.notify.message import Message, of_failure, of_sweep
 from sweeps.service.notify.sending import send
 from sweeps.service.poller import Poller
 from sweeps.service.promotion.night import OPEN, Night, find
+from sweeps.texts.redact import redact_uri
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sweeps.config.nights import Nights
 from sweeps.errors import ConfigError, UserError
 from sweeps.plan.plan import Plan
-from sweeps.registry.names import check_registration
+from sweeps.registry.model_names import check_registration
 
 
 def check_nights(settings: Nights, plan: Plan) -> None:

@@ -30,8 +30,8 @@ from sweeps.service.promotion.repeats import of_contender, repeats_name, repeats
 from sweeps.service.promotion.verdict import after_repeats, after_sweep, noise_of
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Run
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord

@@ -12,8 +12,8 @@ from sweeps.config.service import Queue
 from sweeps.service.database import tables
 from sweeps.service.database.engine import CLAIMING, lock
 from sweeps.service.queue import jobs
+from sweeps.service.queue.job_requests import Request
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Request
 
 _jobs = tables.jobs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from sweeps.constants import TAG_HEARTBEAT
-from sweeps.folder import last_heartbeat
+from sweeps.folders.sweep_folder import last_heartbeat
 from sweeps.service.clock import Clock
 from sweeps.service.queue.heartbeat import last_beat
 from sweeps.service.queue.jobs import Job

@@ -17,8 +17,8 @@ from sweeps.errors import UnknownName, UserError
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.queue.job_query import newest, seen_by
-from sweeps.service.queue.requests import Reproduce, Request, Retrain, Run, read_request
-from sweeps.wording import counted
+from sweeps.service.queue.job_requests import Reproduce, Request, Retrain, Run, read_request
+from sweeps.texts.wording import counted
 
 State = Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]
 QUEUED, RUNNING = "queued", "running"
@@ -44,7 +44,7 @@ class Job:
     sweep: str
     """Name of the sweep that the job makes or continues."""
     request: dict[str, Any]
-    """The request as JSON; see ``sweeps.service.queue.requests``."""
+    """The request as JSON; see ``sweeps.service.queue.job_requests``."""
     user: str
     project: str
     priority: int

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
 from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
-from sweeps.folder import LOG_FILE, last_heartbeat
+from sweeps.folders.sweep_folder import LOG_FILE, last_heartbeat
 from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
@@ -27,8 +27,8 @@ from sweeps.service.poller import MLFLOW_S, Poller
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.job_requests import Extend, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Extend, Request, Resume, Retrain, Run
 from sweeps.service.service_log import logged_about
 from sweeps.tracking.client import reaching_within
 

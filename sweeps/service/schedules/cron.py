@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 
 from sweeps.launch.calendar import SHORTHANDS
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 _MAY_BE = {
     "minute": "0-59",

@@ -16,11 +16,11 @@ from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.service.promotion.checks import check_nights
 from sweeps.service.schedules.cron import CronLine, instant_of
-from sweeps.suggestions import did_you_mean
+from sweeps.texts.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Plan
-    from sweeps.validate.config import Approve
+    from sweeps.validate.config_checks import Approve
 
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")

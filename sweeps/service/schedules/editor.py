@@ -31,7 +31,7 @@ from sweeps.service.schedules.overview import Coming, coming
 from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
 from sweeps.service.schedules.scheduler import Scheduler
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
 
 MOST_COMING = 5
 """Number of previewed firings."""

@@ -24,8 +24,8 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, u
 from sweeps.service.database import tables
 from sweeps.service.database.engine import CLAIMING, lock, writing
 from sweeps.service.queue import jobs
+from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Run
 from sweeps.service.schedules.definition import Definition, OutsideWindow
 
 QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"

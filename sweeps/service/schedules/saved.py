@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.config.schedule import LONGEST_NAME, Schedule
 from sweeps.errors import ConfigError, Conflict
-from sweeps.files import FOLDER_MODE, private_opener, replacing, write_json
+from sweeps.files.whole_files import FOLDER_MODE, private_opener, replacing, write_json
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.schedule_file import description_of, is_pause, read_schedule
 

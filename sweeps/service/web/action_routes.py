@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
 from sweeps.service.api.results import RegisterBody
 from sweeps.service.auth.auth import expensive
+from sweeps.service.queue.job_requests import Extend, Resume, Retrain
 from sweeps.service.queue.jobs import Job
-from sweeps.service.queue.requests import Extend, Resume, Retrain
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import RunnerVisit, Visit
 from sweeps.service.web.router import queue_page, sweep_page

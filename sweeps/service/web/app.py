@@ -20,8 +20,8 @@ from sweeps.service.web import (
     schedules,
     sign_in,
     submit,
-    trial,
 )
+from sweeps.service.web import trial_page as trial
 from sweeps.service.web.documentation import ADDRESS, documentation
 from sweeps.service.web.pages import Pages
 from sweeps.service.web.plotly_library import CACHEABLE

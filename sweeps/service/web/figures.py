@@ -26,7 +26,7 @@ from sweeps.service.web.error_pages import Answered, PageRoute
 from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.pages import ReaderVisit, Visit
 from sweeps.service.web.rendering import conditional
-from sweeps.service.web.rows import Row
+from sweeps.service.web.sweep_rows import Row
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.metric_history import fetch_metric_names

@@ -12,7 +12,6 @@ from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from sweeps.completion.conf_names import ConfNames
-from sweeps.redact import without_credentials
 from sweeps.report.expected_cost import ExpectedCost, expected_cost
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.app_context import AppContext
@@ -23,8 +22,9 @@ from sweeps.service.record_cache import SweepLine
 from sweeps.service.web.error_pages import Answered
 from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.rendering import addresses, answer
-from sweeps.service.web.rows import Row, rows_of
+from sweeps.service.web.sweep_rows import Row, rows_of
 from sweeps.service.web.sweep_view import ExternalSites
+from sweeps.texts.redact import without_credentials
 
 ENDED_JOBS = 500
 """Number of ended jobs in which the list looks for jobs without a sweep, such as those that failed before it began.

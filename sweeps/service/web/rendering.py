@@ -20,7 +20,7 @@ from sweeps.report.formatting import duration
 from sweeps.service.web.plotly_library import plotly_address
 from sweeps.service.web.sweep_view import further_change
 from sweeps.service.web.trials_table import shown
-from sweeps.wording import counted
+from sweeps.texts.wording import counted
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

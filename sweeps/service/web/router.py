@@ -9,16 +9,16 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from sweeps.errors import UnknownName
-from sweeps.redact import redact_uri
-from sweeps.report.folder import existing_report
+from sweeps.report.report_folder import existing_report
 from sweeps.service.api import results
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import EVERYBODY, ReaderVisit, Visit
 from sweeps.service.web.paging import page_of
-from sweeps.service.web.rows import TABS
 from sweeps.service.web.sweep_figures import NOTHING_CHOSEN, SweepChoices, figures_view
+from sweeps.service.web.sweep_rows import TABS
 from sweeps.service.web.sweep_view import sweep_view
 from sweeps.service.web.trials_table import trials_table
+from sweeps.texts.redact import redact_uri
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

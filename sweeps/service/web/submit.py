@@ -16,14 +16,13 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 from pydantic import ValidationError
 
-from sweeps.completion.tokens import complete_token
+from sweeps.completion.token_candidates import complete_token
 from sweeps.errors import SweepsError
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.auth.principal import project_of
 from sweeps.service.auth.request_validation import KEY, OPERATORS
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import ReaderVisit, RunnerVisit, Visit
-from sweeps.service.web.rows import Row
 from sweeps.service.web.submit_form import (
     Filled,
     filled_from,
@@ -32,6 +31,7 @@ from sweeps.service.web.submit_form import (
     read_form,
     read_priority,
 )
+from sweeps.service.web.sweep_rows import Row
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from sweeps.completion.conf_names import ConfNames
 from sweeps.errors import ConfigError
+from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import HIGHEST_PRIORITY
-from sweeps.service.queue.requests import Run
 
 GROUP_FIELD = "group:"
 """Beginning of the names of the groups' fields: ``group:model``."""

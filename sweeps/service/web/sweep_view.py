@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from sweeps.constants import TAG_DASHBOARD, TAG_ENDED
-from sweeps.plan.completion import WIDER, extension
-from sweeps.redact import redact_uri
-from sweeps.report.forecast import forecast_lines, time_left
+from sweeps.plan.complete_sweep import WIDER, extension
+from sweeps.report.forecast_text import forecast_lines, time_left
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
-from sweeps.service.web.rows import Row
+from sweeps.service.web.sweep_rows import Row
+from sweeps.texts.redact import redact_uri
+from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_pages import trials_page
+from sweeps.tracking.mlflow_texts import short_names
 from sweeps.tracking.record import SweepRecord
-from sweeps.tracking.stages import describe_stages
-from sweeps.tracking.summary import short_names
-from sweeps.wording import counted
+from sweeps.tracking.stage_results import describe_stages
 
 MOST_ERRORS = 3
 

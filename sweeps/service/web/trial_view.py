@@ -9,7 +9,7 @@ from typing import Any
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
-from sweeps.report.tables import took
+from sweeps.report.terminal_tables import took
 from sweeps.service.web.trials_table import shown
 from sweeps.tracking.record import TrialRecord
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sweeps.report.tables import by_rank, took
+from sweeps.report.terminal_tables import by_rank, took
 from sweeps.service.web.paging import Page, page_of
+from sweeps.tracking.mlflow_texts import parameter_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.summary import parameter_names
 from sweeps.tracking.values import short
 
 RANK = "rank"

@@ -1,0 +1,279 @@
+"""Checkpoints: folders ``step-00000020`` with everything that an exact continuation of a training needs.
+
+A checkpoint is written under a temporary name and renamed when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, read_metrics
+from sweeps_train.checkpoints.integrity import find_damage, finish, quarantine
+from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
+from sweeps_train.compat.safetensors import checksummed_safetensors
+from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
+from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
+from sweeps_train.files.atomic_write import UNFINISHED, unfinished
+from sweeps_train.files.tensor_file import write
+from sweeps_train.reports.progress import Progress
+
+if TYPE_CHECKING:
+    from sweeps_train.strategies import Strategy
+
+TRAINING_FILE = "training.json"
+"""The ``TrainingConfig``."""
+FILES = "files"
+"""Folder with exactly the files that a user's own function has saved."""
+
+
+def save_checkpoint(
+    root: Path,
+    config: TrainingConfig,
+    strategy: Strategy,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    metrics: dict[str, float] | None,
+) -> Path:
+    """Save a checkpoint while all workers wait. Every worker must call it; rank 0 writes.
+
+    The files do not depend on the strategy or the number of workers, so that a training may continue with others.
+
+    Args:
+        root: Folder of the training's checkpoints.
+        config: The training.
+        strategy: Its model, tokenizer and gradient scaler are saved, and the random state of each of its random
+            streams.
+        optimizer: Its moments are saved.
+        progress: Position of the training.
+        metrics: Metrics that are reported at this step, if any.
+
+    Returns:
+        The checkpoint's folder, complete on rank 0.
+    """
+    workers = strategy.workers
+    own, state = own_tensors(strategy, optimizer, strategy.saved_weights())
+    states, weights, tensors = workers.gather(state), strategy.full_weights(), strategy.gather_full(own)
+    path = checkpoint_path(root, progress.step)
+    if workers.rank == 0:
+        folder = unfinished(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        with checksummed_safetensors(folder) as sums:
+            strategy.task.save(folder, weights)
+        write_training_config(folder, config)
+        write_json(folder / METRICS_FILE, metrics)
+        sums[TENSORS_FILE] = write(folder / TENSORS_FILE, tensors)
+        sums[STATE_FILE] = write_state(folder, progress, strategy.precision.scaler.state_dict(), states)
+        make_readable(folder)
+        finish(folder, path, sums)
+    return path
+
+
+def checkpoint_path(root: Path, step: int) -> Path:
+    """Folder of a step's checkpoint."""
+    return root / f"step-{step:08d}"
+
+
+def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
+    """Restore everything but the model's files, which ``build_task`` reads, and return the progress. Every worker must
+    call it.
+
+    Raises:
+        FileNotFoundError: This worker does not see the checkpoint.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
+    return load_state(path, optimizer, strategy)
+
+
+def load_model(folder: str | Path, *, merge: bool = False) -> Any:
+    """Load the trained model of a checkpoint, on the CPU and in evaluation mode.
+
+    Args:
+        folder: A checkpoint: ``outputs/SWEEP/trials/TRIAL/step-00000020``, or one downloaded from MLflow.
+        merge: Merge LoRA adapters into the base model, which gives a plain transformers model.
+
+    Returns:
+        The model: of transformers or peft for language models, in the type of its files; for tables, also an
+        estimator's, one whose method ``predict`` takes raw rows; else one that maps images of shape (batch, channels,
+        height, width) to logits of shape (batch, classes).
+
+    Raises:
+        ValueError: The folder is no checkpoint, or its base model cannot be loaded.
+
+    Example:
+        >>> model = load_model("outputs/digits-20261120-021500/trials/0003/step-00000200")  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    if (folder / ESTIMATOR_FILE).is_file():
+        return load_estimator(folder)
+    config = read_training_config(folder)
+    if isinstance(config.model, CausalLM):
+        from sweeps_train.models.causal_lm import build_causal_lm
+        from sweeps_train.models.lora import merge_lora
+
+        merges = merge and config.model.lora is not None
+        # Adapters are merged into the base as it was before it was quantized.
+        wanted = replace(config.model, quantization="none") if merges else config.model
+        model = build_causal_lm(wanted, folder)
+        if merges:
+            model = merge_lora(model)  # type: ignore[arg-type] # of peft, since it has adapters
+    elif isinstance(config.data, TableData):
+        from sweeps_train.models.table import load_table_model
+
+        model = load_table_model(config.model, folder)  # type: ignore[arg-type] # for tables, since the data is
+    else:
+        from sweeps_train.models.image import load_image_model
+
+        model = load_image_model(config.model, folder)  # type: ignore[arg-type] # of images, since the data is
+    return model.eval()
+
+
+def read_training_config(folder: Path) -> TrainingConfig:
+    """Read the config of the training that has written a checkpoint.
+
+    Args:
+        folder: Folder of the checkpoint.
+
+    Returns:
+        The config.
+
+    Raises:
+        ValueError: The folder is no checkpoint.
+
+    Example:
+        >>> read_training_config(Path("step-00000020"))
+        Traceback (most recent call last):
+        ValueError: step-00000020: no checkpoint of a built-in task, without training.json; load it with your own code
+    """
+    file = folder / TRAINING_FILE
+    if not file.is_file():
+        raise ValueError(
+            f"{folder}: no checkpoint of a built-in task, without {TRAINING_FILE}; load it with your own code"
+        )
+    return TRAINING_CONFIG.validate_json(file.read_bytes())
+
+
+def write_training_config(folder: Path, config: TrainingConfig) -> None:
+    """Write the config of a training beside its model, for ``read_training_config``."""
+    write_json(folder / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
+
+
+def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
+    """Find the newest undamaged checkpoint; damaged ones are renamed.
+
+    Args:
+        root: Folder of a training's checkpoints.
+
+    Returns:
+        The checkpoint, or None; and a description of the damage of each newer one.
+    """
+    damages: list[str] = []
+    for path in reversed(complete_checkpoints(root)):
+        damage = find_damage(path)
+        if damage is None:
+            return path, damages
+        damages.append(f"its checkpoint {path.name} is damaged, and set aside: {damage}")
+        quarantine(path)
+    return None, damages
+
+
+def prepare_resume(root: Path, note: Callable[[str], None], held: Path | None = None) -> Path | None:
+    """Clean up a folder of checkpoints, and return the newest one, from which a training continues; rank 0 calls it.
+
+    Args:
+        root: Folder of the training's checkpoints. What a process that died had left unfinished there is removed.
+        note: Tells the user about damaged checkpoints.
+        held: Checkpoint whose content is in memory. If it is the newest, its files are not read.
+    """
+    for path in root.glob(f"step-*{UNFINISHED}"):
+        shutil.rmtree(path)
+    if held is not None and (complete := complete_checkpoints(root)) and complete[-1].absolute() == held:
+        return complete[-1]
+    newest, damages = newest_intact(root)
+    for damage in damages:
+        note(damage)
+    return newest
+
+
+def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
+    """Find the checkpoint with the best value of a metric, the earlier of two equal ones.
+
+    Args:
+        root: Folder of a training's checkpoints.
+        metric: Name of the metric.
+        mode: Whether ``min`` or ``max`` is best.
+
+    Returns:
+        The checkpoint's folder; None if no checkpoint has a value.
+
+    Raises:
+        KeyError: A checkpoint was saved without the metric.
+
+    Example:
+        >>> import tempfile
+        >>> root = Path(tempfile.mkdtemp())
+        >>> for step, loss in ((10, 0.5), (20, 0.3), (30, 0.4)):
+        ...     (root / f"step-{step:08d}").mkdir()
+        ...     write_json(root / f"step-{step:08d}" / METRICS_FILE, {"eval/loss": loss})
+        >>> best_checkpoint(root, "eval/loss", "min").name
+        'step-00000020'
+    """
+    best, best_value = None, math.inf
+    for path in complete_checkpoints(Path(root)):
+        metrics = read_metrics(path)
+        if metrics:
+            value = metrics[metric] if mode == "min" else -metrics[metric]
+            if value < best_value:  # never true of NaN
+                best, best_value = path, value
+    return best
+
+
+def remove_superseded(
+    root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool, needed: Collection[Path] = ()
+) -> None:
+    """Remove checkpoints that are not to be kept.
+
+    Args:
+        root: Folder of the training's checkpoints.
+        keep: ``best``, ``last``, both or none. Until the training is finished the last one stays in any case, since a
+            training continues from it; and afterwards if there is no other to keep.
+        metric: Metric by which the best one is chosen.
+        mode: Whether ``min`` or ``max`` is best.
+        finished: Whether the training has reached its end.
+        needed: Checkpoints to keep for another reason.
+    """
+    checkpoints = complete_checkpoints(root)
+    best = best_checkpoint(root, metric, mode) if "best" in keep else None
+    kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
+    for path in checkpoints:
+        if path not in kept and path not in needed:
+            # Renamed first: under its own name, a half removed folder would look like a checkpoint.
+            shutil.rmtree(path.rename(unfinished(path)))
+
+
+def complete_checkpoints(root: Path) -> list[Path]:
+    """The complete checkpoints in a folder, oldest first."""
+    found = [path for path in root.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Write a value as indented JSON."""
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def make_readable(folder: Path) -> None:
+    """Give all files the usual permissions: safetensors writes files that only their owner can read."""
+    usual = (folder / TRAINING_FILE).stat().st_mode
+    for file in folder.glob("*.safetensors"):
+        file.chmod(usual)

@@ -1,0 +1,51 @@
+"""The metrics in a checkpoint: those that were reported at its step."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from pathlib import Path
+
+from sweeps_train.checkpoints.integrity import read_sealed
+from sweeps_train.files.atomic_write import atomic_write
+
+METRICS_FILE = "metrics.json"
+"""Metrics that were reported at this step; null if none were, between two evaluations."""
+EVALUATION_FILE = "evaluation.json"
+"""Metrics of a checkpoint that was evaluated after it was sealed."""
+CHECKSUM = "crc32"
+"""Key of that file with the CRC-32 of the metrics."""
+OF_ANOTHER_TRAINING = b"{}\n"
+"""Content of ``METRICS_FILE`` where another training has reported them, from whose state this one goes on: it neither
+repeats that report nor is its best checkpoint that one."""
+
+
+def read_metrics(path: Path) -> dict[str, float] | None:
+    """Metrics that were reported at a checkpoint's step; None if none were, or if they are damaged; empty if another
+    training has reported them."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return _read_evaluation(path / EVALUATION_FILE)
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        metrics: dict[str, float] | None = json.loads(read_sealed(path, METRICS_FILE))
+        return metrics
+    return None
+
+
+def write_evaluation(path: Path, metrics: dict[str, float]) -> None:
+    """Write the metrics of a sealed checkpoint into it, whole or not at all."""
+    content = metrics | {CHECKSUM: zlib.crc32(json.dumps(metrics).encode())}
+    with atomic_write(path / EVALUATION_FILE) as file:
+        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_evaluation(file: Path) -> dict[str, float]:
+    """
+    Raises:
+        ValueError: It is not what was written.
+    """
+    metrics: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
+    checksum = metrics.pop(CHECKSUM, None)  # none in those of earlier releases
+    if checksum not in (None, zlib.crc32(json.dumps(metrics).encode())):
+        raise ValueError(f"{file} is not what was written")
+    return metrics

@@ -1,0 +1,95 @@
+"""Steps at which checkpoints are saved."""
+
+from __future__ import annotations
+
+import math
+
+from sweeps_train.config import Checkpoint
+from sweeps_train.config.train import SaveEvery
+from sweeps_train.reports.progress import Progress
+
+
+class SaveSchedule:
+    """Decides after each step whether a checkpoint is due. All workers come to the same decision: it depends only on
+    the progress and on times on which they have agreed."""
+
+    def __init__(self, config: Checkpoint, eval_every: int, failures: int, step: int):
+        """
+        Args:
+            config: How often, and which checkpoints are kept.
+            eval_every: Steps between evaluations.
+            failures: Failures of this training so far.
+            step: Step from which it continues.
+        """
+        every = config.every
+        self._is_auto = every == "auto"
+        self._every = every if isinstance(every, SaveEvery) else SaveEvery(steps=every if isinstance(every, int) else 1)
+        self.needs_times = config.follows_times
+        """Whether ``observe`` must be called."""
+        self._at_evaluations = every is None or (self.needs_times and config.includes_evaluations(eval_every))
+        self._eval_every, self._failures = eval_every, failures
+        self._prior_s = 3600 * config.failure_hours
+        self._saved_at = step
+        self._interval: int | None = None
+        """Steps between two checkpoints, if it follows from times; None as long as these are not known."""
+
+    def observe(self, trained_s: float, step_s: float, blocked_s: float, write_s: float) -> None:
+        """Take times that are the same on all workers.
+
+        Args:
+            trained_s: Seconds that the training has taken so far.
+            step_s: Seconds for a step.
+            blocked_s: Seconds for which the last save has stopped the training; 0 if there was none.
+            write_s: Seconds until its checkpoint was written.
+        """
+        seconds = 60 * self._every.minutes if self._every.minutes is not None else 0.0
+        if self._is_auto:
+            if blocked_s == 0:
+                return
+            between_failures = (self._prior_s + trained_s) / (1 + self._failures)
+            seconds = max(write_s, optimal_interval(blocked_s, between_failures))
+        self._interval = max(1, round(seconds / step_s))
+
+    def is_due(self, now: Progress, epochs_before: float) -> bool:
+        """Whether a checkpoint is due.
+
+        Args:
+            now: The present position.
+            epochs_before: Epochs before the last step.
+        """
+        return (self._at_evaluations and now.step % self._eval_every == 0) or self._is_interval_over(now, epochs_before)
+
+    def _is_interval_over(self, now: Progress, epochs_before: float) -> bool:
+        if self.needs_times:
+            if self._interval is None:  # the first one shows what a checkpoint costs
+                return self._is_auto and now.step % self._eval_every == 0
+            return now.step - self._saved_at >= self._interval
+        if self._every.epochs is not None:
+            return math.floor(now.epochs / self._every.epochs) > math.floor(epochs_before / self._every.epochs)
+        assert self._every.steps is not None
+        return not self._at_evaluations and now.step % self._every.steps == 0
+
+    def saved(self, step: int) -> None:
+        """Note the step of a checkpoint."""
+        self._saved_at = step
+
+
+def optimal_interval(save_s: float, between_failures_s: float) -> float:
+    """Seconds between two checkpoints for which the least time is lost, in saving and in repeating work after failures.
+
+    The higher order estimate of J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
+    dumps", Future Generation Computer Systems 22 (2006); its first term is that of J. W. Young (1974),
+    the square root of twice the product.
+
+    Args:
+        save_s: Seconds for which a save stops the training.
+        between_failures_s: Mean seconds between failures.
+
+    Example:
+        >>> round(optimal_interval(5.0, 24 * 3600.0))
+        926
+    """
+    ratio = save_s / (2 * between_failures_s)
+    if ratio >= 1:
+        return between_failures_s
+    return math.sqrt(2 * save_s * between_failures_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s

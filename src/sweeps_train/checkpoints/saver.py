@@ -1,0 +1,291 @@
+"""Saving of a training's checkpoints: through a snapshot in memory while the training goes on, or while it waits."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sweeps_train.checkpoints.checkpoint import checkpoint_path, save_checkpoint
+from sweeps_train.config import TrainingConfig
+from sweeps_train.reports.progress import Progress
+from sweeps_train.snapshots.connection import SHARED_MEMORY, HolderConnection
+from sweeps_train.snapshots.snapshot import Snapshot
+from sweeps_train.strategies import Strategy
+
+SMALL = 2**20
+"""Bytes of trained weights up to which a checkpoint is first tried without a snapshot. A process that holds the
+snapshot, and the agreement on its files, would take longer than the writing."""
+HOLDER_S = 0.3
+"""Seconds that small checkpoints may stop a training, all together, before a holder is started: about what its start
+costs."""
+HAND_OVER_WITHIN_S = 60.0
+"""Seconds for which a training that has failed waits for the parts of its last snapshot. Those of a worker that has
+ended are not waited for."""
+
+
+class CheckpointSaver:
+    """Saves checkpoints of one training. All workers call the same methods in the same order. In the background each
+    hands its part over, and rank 0 has the checkpoint written."""
+
+    def __init__(
+        self,
+        root: Path,
+        config: TrainingConfig,
+        strategy: Strategy,
+        optimizer: torch.optim.Optimizer,
+        *,
+        supersede: Callable[[bool], None],
+        note: Callable[[str], None],
+        connection: HolderConnection | None,
+        is_small: bool,
+    ):
+        """
+        Args:
+            root: Folder of the training's checkpoints.
+            config: The training.
+            strategy: Its model is saved.
+            optimizer: Its state is saved.
+            supersede: Called after each save, with whether the training has reached its end; removes checkpoints that
+                are not kept.
+            note: Tells the user something.
+            connection: Connection to a holder that an earlier attempt has left on rank 0's node.
+            is_small: Whether at most ``SMALL`` bytes of weights are trained.
+        """
+        self._root, self._config, self._strategy, self._optimizer = root, config, strategy, optimizer
+        self._supersede, self._note = supersede, note
+        self._is_main = strategy.workers.rank == 0
+        self._connection = connection
+        self._snapshot: Snapshot | None = None
+        background = config.checkpoint.background
+        self._is_background = background is not False and SHARED_MEMORY.is_dir()
+        self._is_direct = self._is_background and background == "auto" and is_small
+        """Whether checkpoints are written without a snapshot, as long as that has cost less than a holder would."""
+        self._direct_s = 0.0
+        """Seconds for which such checkpoints have stopped the training."""
+        self._background = _Background()
+        self._starting: Future[None] | None = None
+        self._writing: Future[None] | None = None
+        self._handed_over = threading.Event()
+        """Set when the present write does not need this process any more, or has failed."""
+        self._reported = threading.Event()
+        """Set when the step of the present write has been reported."""
+        self.blocked_s = self.write_s = 0.0
+        """Seconds for which the last save has stopped the training, and until its checkpoint was written."""
+        if not self._is_direct:
+            self._hold()
+
+    def save(
+        self,
+        progress: Progress,
+        metrics: dict[str, float] | None,
+        *,
+        finished: bool,
+        waits: bool,
+        announce: Callable[[str], None] | None,
+    ) -> str | None:
+        """Save a checkpoint. If the one before is still being written, this waits for its end.
+
+        Args:
+            progress: Position of the training.
+            metrics: Metrics that are reported at this step, if any.
+            finished: Whether the training has reached its end.
+            waits: Whether to wait until the checkpoint is complete; of rank 0.
+            announce: Called by a thread of rank 0 with the folder of the complete checkpoint, if it is kept and if
+                this has not waited for it, but not before ``reported``.
+
+        Returns:
+            Folder of the checkpoint, on rank 0, if it is complete and kept.
+
+        Raises:
+            OSError: It cannot be written, or the one before could not.
+        """
+        began = time.perf_counter()
+        self.wait()
+        path = checkpoint_path(self._root, progress.step)
+        if not self._take_snapshot(progress, metrics):
+            save_checkpoint(self._root, self._config, self._strategy, self._optimizer, progress, metrics)
+            if self._is_main:
+                self._supersede(finished)
+            self.blocked_s = self.write_s = time.perf_counter() - began
+            self._direct_s += self.blocked_s
+            return self._kept(path)
+        self._handed_over.clear()
+        self._reported.clear()
+        if self._is_main:
+            self._writing = self._background.begin(self._write, path, finished, None if waits else announce)
+        else:
+            self._writing = self._background.begin(self._hand_over)
+        self.blocked_s = time.perf_counter() - began
+        if not self._is_main or not waits:
+            return None
+        self.wait()
+        return self._kept(path)
+
+    def _kept(self, path: Path) -> str | None:
+        return str(path) if self._is_main and path.exists() else None
+
+    @property
+    def votes(self) -> list[float]:
+        """Findings of this worker, for ``decide``: whether a snapshot is better than writing while the training waits
+        (found by rank 0, if that has cost more than a holder, or an earlier attempt took a snapshot); and whether the
+        files of the snapshot have to be laid out again."""
+        prefers_snapshot = self._is_main and (self._connection is not None or self._direct_s > HOLDER_S)
+        is_outdated = self._snapshot is not None and self._snapshot.is_outdated
+        return [float(prefers_snapshot), float(is_outdated)]
+
+    def decide(self, prefers_snapshot: float, is_outdated: float) -> None:
+        """Follow the sums of all workers' ``votes`` after the present step. All call it before they save, which then
+        needs no agreement."""
+        if prefers_snapshot and self._is_direct:
+            self._is_direct = False
+            self._hold()
+        if is_outdated and self._snapshot is not None:
+            self._snapshot.forget_layout()
+
+    def reported(self) -> None:
+        """Tell that the step of the last save has been reported, if it is."""
+        self._reported.set()
+
+    def wait(self) -> None:
+        """Wait until what is saved is on the storage.
+
+        Raises:
+            OSError: It could not be written, or another worker has ended.
+        """
+        self._reported.set()
+        for each in (self._starting, self._writing):
+            if each is not None:
+                each.result()
+
+    def finish(self) -> None:
+        """End the saving when the training has ended as it should: what is saved is on the storage, and the shared
+        memory is free again.
+
+        Raises:
+            OSError: Something could not be written.
+        """
+        self.wait()
+        self._background.end()
+        self._forget()
+
+    def close(self) -> None:
+        """Leave the last snapshot, and what is still being written, to the attempt that continues, unless the training
+        has ended as it should."""
+        self._background.end()
+        if self._starting is not None:
+            futures.wait([self._starting])  # raises nothing: what the training has raised is told
+        if self._writing is not None:
+            self._handed_over.wait(HAND_OVER_WITHIN_S)  # no longer than that for a worker that has stopped
+        if self._connection is not None:
+            self._connection.close()
+        if self._snapshot is not None:
+            self._snapshot.close()  # last: a GPU that waits for a dead worker may hold it up
+
+    def _hold(self) -> None:
+        """Start a holder, unless there is one."""
+        if self._is_main and self._is_background and self._connection is None:
+            self._starting = self._background.begin(self._start_holder)
+
+    def _take_snapshot(self, progress: Progress, metrics: dict[str, float] | None) -> bool:
+        if self._is_direct or not self._is_background:
+            return False
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._config, self._strategy, self._optimizer, self._connection)
+        if self._snapshot.exists and self._snapshot.take(progress, metrics):
+            return True
+        self._is_background = False
+        if self._snapshot.problem is not None:
+            self._note(f"checkpoints are saved without a snapshot in memory: {self._snapshot.problem}")
+        self._forget()
+        return False
+
+    def _start_holder(self) -> None:
+        try:
+            self._connection = HolderConnection.to_new(self._root)
+        except (OSError, subprocess.SubprocessError) as error:
+            self._note(f"checkpoints are saved without a snapshot in memory: {error}")
+
+    def _write(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
+        """Have a checkpoint written when all parts of the snapshot are there; on rank 0."""
+        assert self._snapshot is not None
+        assert self._connection is not None
+        try:
+            began = time.perf_counter()
+            try:
+                self._snapshot.complete()
+                self._connection.write(path, self._handed_over.set)
+            except Exception as error:
+                self._snapshot.tell_written(error)
+                raise
+            self._snapshot.tell_written(None)
+            self.write_s = time.perf_counter() - began
+            self._supersede(finished)
+            if announce is not None and path.exists():
+                self._reported.wait()
+                announce(str(path))
+        finally:
+            self._handed_over.set()
+
+    def _hand_over(self) -> None:
+        """Hand this worker's part of the snapshot to rank 0, and wait until it is written."""
+        assert self._snapshot is not None
+        try:
+            self._snapshot.complete()
+            self._handed_over.set()
+            self._snapshot.wait_until_written()
+        finally:
+            self._handed_over.set()
+
+    def _forget(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.close()
+        if self._connection is not None:
+            self._connection.forget()
+            self._connection = None
+
+
+class _Background:
+    """A daemon thread that does one piece of work after another. It is kept, since the start of a thread holds up the
+    one that starts it until the new one first waits for something."""
+
+    def __init__(self) -> None:
+        self._todo: queue.SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
+
+    def begin(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
+        """Have something done after what was begun before; its error is raised by the result."""
+        future: Future[None] = Future()
+        self._todo.put((future, functools.partial(work, *arguments)))
+        return future
+
+    def end(self) -> None:
+        """End the thread after what was begun."""
+        self._todo.put(None)
+
+    def _run(self) -> None:
+        # When this thread is woken, it does not interrupt the one that saves, nor those of other workers. It waits for
+        # nothing else: until it has handed the parts over, the death of this worker loses the snapshot.
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):  # a container may forbid it
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        while (begun := self._todo.get()) is not None:
+            future, work = begun
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - raised by the next call of the training
+                future.set_exception(error)
+            else:
+                future.set_result(None)

@@ -1,0 +1,345 @@
+"""Files of documents on this machine and in object stores, and the pieces in which they are read."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import fnmatch
+import glob
+import io
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps_train.files.csv_header import other_separator
+
+Document = Mapping[str, Any]
+"""Values by column name."""
+
+FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
+
+PIECE_BYTES = 16 * 2**20
+"""Size of a piece of a file: some seconds of tokenizing."""
+
+_ROWS_AT_ONCE = 1000
+_TO_LINE_END = 2**16
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of documents."""
+
+    location: str
+    """Absolute path or URI."""
+    size: int
+    modified_ns: int | None
+    """Nanoseconds since 1970; None if the store does not know it."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file that one process reads at a time."""
+
+    location: str
+    start: int = 0
+    stop: int | None = None
+    """End of the range that begins at ``start``: in bytes for JSONL and text by lines (a line belongs to the piece in
+    which it begins), in row groups for Parquet. None reads the whole file."""
+
+    def __str__(self) -> str:
+        return self.location if self.stop is None else f"{self.location} [{self.start}:{self.stop}]"
+
+
+def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[File] | None:
+    """Find the files of a path, URI, folder or glob.
+
+    Args:
+        key: Config key that has the path, for messages.
+        path: The path.
+        types: Ends of the names of files that are looked for.
+
+    Returns:
+        Files sorted by name; None if the path can only be a name on the hub.
+
+    Raises:
+        ValueError: There are none.
+
+    Example:
+        >>> find_files("data.path", "wikitext") is None
+        True
+    """
+    if "://" in path:
+        return _remote_files(key, path, types)
+    found = local_files(key, path, types)
+    if found is None:
+        return None
+    return [file_at(file) for file in found]
+
+
+def file_at(path: Path) -> File:
+    """Describe a file of this machine."""
+    stat = path.stat()
+    return File(str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+
+
+def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[Path] | None:
+    """Find the files of this machine, as ``find_files`` does."""
+    local = Path(path).expanduser()
+    if local.is_file():
+        if not _has_type(local.name, types):
+            raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(types)}")
+        return [local]
+    if local.is_dir():
+        found = sorted(file for file in local.rglob("*") if _has_type(file.name, types) and file.is_file())
+    elif glob.has_magic(path):
+        names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        found = sorted(file for file in map(Path, names) if _has_type(file.name, types) and file.is_file())
+    elif _has_type(local.name, types) or path.startswith((".", "/", "~", "builtin:")):
+        found = []
+    else:
+        return None
+    if not found:
+        raise ValueError(_nothing_there(key, path, types))
+    return found
+
+
+def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
+    from pyarrow.fs import FileSelector, FileType
+
+    address, _, options = uri.partition("?")  # the query has options of the store; the ? is no pattern of a glob
+    scheme = address.partition("://")[0]
+    base = address
+    while "*" in base or "[" in base:
+        base = base.rpartition("/")[0]
+    try:
+        system, path = open_store(f"{base}?{options}" if options else base)
+        if (info := system.get_file_info(path)).type == FileType.File:
+            found = [info]
+        else:
+            found = [each for each in system.get_file_info(FileSelector(path, recursive=True)) if each.is_file]
+            pattern = path + address.removeprefix(base) if base != address else "*"
+            found = [each for each in found if fnmatch.fnmatch(each.path, pattern)]
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(f"{key}={uri} cannot be read: {error}") from error
+    files = [
+        File(f"{scheme}://{each.path}" + (f"?{options}" if options else ""), each.size, each.mtime_ns)
+        for each in found
+        if _has_type(each.path, types)
+    ]
+    if not files:
+        raise ValueError(_nothing_there(key, uri, types))
+    return sorted(files, key=lambda file: file.location)
+
+
+def _nothing_there(key: str, path: str, types: tuple[str, ...]) -> str:
+    hub = ", or a name on the Hugging Face hub" if types == FILE_TYPES else ""
+    files = f"a {', '.join(types)} file, a folder or glob of them{hub}"
+    return f"{key}={path}: there are no such files; give {files}"
+
+
+def open_store(location: str) -> tuple[Any, str]:
+    """The Arrow file system of a path or URI, and the path in it.
+
+    Raises:
+        OSError: The store cannot be reached.
+        ValueError: There is no such kind of store; ``ImportError`` if its package is not installed.
+    """
+    import pyarrow
+    from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
+
+    if "://" not in location:
+        return LocalFileSystem(), location
+    try:
+        system, path = FileSystem.from_uri(location)
+    except pyarrow.ArrowInvalid:  # a store that Arrow does not support
+        import fsspec
+
+        store, path = fsspec.core.url_to_fs(location)
+        return PyFileSystem(FSSpecHandler(store)), path
+    return system, path
+
+
+def open_file(location: str) -> Any:
+    """Open a file of this machine or an object store for reading, as an Arrow file.
+
+    Args:
+        location: Absolute path or URI.
+    """
+    system, path = open_store(location)
+    return system.open_input_file(path)
+
+
+def _has_type(name: str, types: tuple[str, ...]) -> bool:
+    return name.lower().endswith(types)
+
+
+def _suffix(location: str) -> str:
+    return Path(without_options(location)).suffix.lower()
+
+
+def without_options(location: str) -> str:
+    """Return an absolute path, or a URI without the options of its store.
+
+    >>> without_options("/data/a?b/c.csv"), without_options("s3://bucket/c.csv?region=eu-west-1")
+    ('/data/a?b/c.csv', 's3://bucket/c.csv')
+    """
+    return location.partition("?")[0] if "://" in location else location
+
+
+# --- pieces --------------------------------------------------------------------------------------------------
+
+
+def pieces_of(file: File, *, lines: bool = False) -> list[Piece]:
+    """Divide a file into pieces of about ``PIECE_BYTES``, if its type can be read from the middle.
+
+    Args:
+        file: A file from ``find_files``.
+        lines: Whether each line of a text file is a document.
+
+    Example:
+        >>> len(pieces_of(File("/data/text.jsonl", size=3 * PIECE_BYTES, modified_ns=None)))
+        3
+    """
+    suffix = _suffix(file.location)
+    if suffix == ".parquet":
+        return _row_groups(file)
+    if (suffix == ".jsonl" or (suffix == ".txt" and lines)) and file.size > PIECE_BYTES:
+        starts = range(0, file.size, PIECE_BYTES)
+        return [Piece(file.location, start, min(start + PIECE_BYTES, file.size)) for start in starts]
+    return [Piece(file.location)]
+
+
+def _row_groups(file: File) -> list[Piece]:
+    import pyarrow.parquet
+
+    with open_file(file.location) as opened:
+        metadata = pyarrow.parquet.ParquetFile(opened).metadata
+        sizes = [metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)]
+    pieces, start, held = [], 0, 0
+    for index, size in enumerate(sizes):
+        held += size
+        if held >= PIECE_BYTES or index == len(sizes) - 1:
+            pieces.append(Piece(file.location, start, index + 1))
+            start, held = index + 1, 0
+    return pieces
+
+
+def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
+    """Yield the documents of a piece, in order.
+
+    Args:
+        piece: A piece from ``pieces_of``.
+        lines: Whether each line of a text file is a document.
+
+    Raises:
+        ValueError: The file's content does not match its type.
+    """
+    suffix = _suffix(piece.location)
+    try:
+        with open_file(piece.location) as opened:
+            if suffix == ".parquet":
+                yield from _rows(opened, piece)
+            elif suffix == ".csv":
+                yield from _table(opened)
+            elif suffix == ".jsonl":
+                yield from _objects(piece, _lines(opened, piece))
+            elif suffix == ".json":
+                yield from _json(piece, opened.read().decode("utf-8-sig"))
+            elif lines:
+                yield from ({"text": line.rstrip("\r")} for line in _lines(opened, piece) if line.strip())
+            else:
+                yield {"text": opened.read().decode("utf-8-sig")}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{piece} is not UTF-8 ({error}); convert it, as in {_converted(piece)}") from error
+    except (OSError, csv.Error) as error:
+        raise ValueError(f"{piece} cannot be read: {error}") from error
+
+
+def _converted(piece: Piece) -> str:
+    """Command that converts a file from latin-1."""
+    name = Path(without_options(piece.location)).name
+    return f"iconv -f ISO-8859-1 -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
+
+
+def _table(opened: Any) -> Iterator[Document]:
+    """The rows of a CSV file, whose first line names the columns."""
+    csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for documents
+    # utf-8-sig: spreadsheets write a byte order mark.
+    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))
+    header = ",".join(rows.fieldnames or ())
+    if (found := other_separator(header, ",")) is not None:
+        raise csv.Error(
+            f"its first line is {header!r}, whose cells are separated by {found!r}; write it with commas, as pandas' "
+            "to_csv does, or as JSONL or Parquet"
+        )
+    for row in rows:
+        if None in row:
+            raise csv.Error(
+                f"line {rows.line_num} has more cells than the first one names columns; quote those with commas"
+            )
+        yield row
+
+
+def _rows(opened: Any, piece: Piece) -> Iterator[Document]:
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(opened)
+    stop = file.num_row_groups if piece.stop is None else piece.stop
+    for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, row_groups=list(range(piece.start, stop))):
+        yield from batch.to_pylist()
+
+
+def _lines(opened: Any, piece: Piece) -> Iterator[str]:
+    """The lines that begin within a piece."""
+    size = opened.size()
+    start, stop = piece.start, size if piece.stop is None else min(piece.stop, size)
+    content = opened.read_at(stop - start, start)
+    if start > 0 and opened.read_at(1, start - 1) != b"\n":
+        first = content.find(b"\n")
+        if first < 0:
+            return
+        content = content[first + 1 :]
+    while content and not content.endswith(b"\n") and stop < size:
+        more = opened.read_at(min(_TO_LINE_END, size - stop), stop)
+        stop += len(more)
+        content += more[: more.find(b"\n") + 1] or more
+    if start == 0:
+        content = content.removeprefix(codecs.BOM_UTF8)
+    for line in content.split(b"\n"):  # not splitlines, which also splits at characters that JSON allows in strings
+        yield line.decode()
+
+
+def _json(piece: Piece, text: str) -> Iterator[Document]:
+    """A list of objects, or one object per line."""
+    if not text.lstrip().startswith("["):
+        yield from _objects(piece, iter(text.split("\n")))
+        return
+    try:
+        documents = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{piece} is not JSON: {error}") from error
+    for document in documents:
+        yield _checked(piece, document)
+
+
+def _objects(piece: Piece, lines: Iterator[str]) -> Iterator[Document]:
+    number = 0
+    for line in lines:
+        if line.strip():
+            number += 1
+            try:
+                document = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{piece} is not JSON, document {number}: {error}") from error
+            yield _checked(piece, document)
+
+
+def _checked(piece: Piece, document: Any) -> Document:
+    if not isinstance(document, dict):
+        raise ValueError(  # noqa: TRY004 - a mistake in the data
+            f"{piece} must hold JSON objects, one a line, each with the columns of a document"
+        )
+    return document

@@ -1,0 +1,114 @@
+"""Search for silent data corruption: processors and memory that compute wrong numbers without an error.
+
+From time to time all workers compute the loss and the gradients of the same samples, with the same weights and the same
+random numbers. Healthy workers come to the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from sweeps_train.data.sampler import Batch
+from sweeps_train.errors import SilentCorruption
+from sweeps_train.steps.random_state import random_state, seed_all, set_random_state
+from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import on_device
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Types by their size in bytes."""
+
+
+class CorruptionCheck:
+    """Compares workers that hold the whole model each. All of them call the same methods."""
+
+    def __init__(self, strategy: Strategy, every: int | None, seed: int):
+        """
+        Args:
+            strategy: Its model is checked.
+            every: Steps from one check to the next; None for no checks.
+            seed: Seed of the random numbers in a check.
+        """
+        self._strategy, self._every, self._seed = strategy, every, seed
+        self._workers = strategy.workers
+
+    def is_due(self, step: int) -> bool:
+        """Whether the workers are compared before the step after ``step``."""
+        return self._every is not None and self._workers.size > 1 and step > 0 and step % self._every == 0
+
+    def run(self, step: int, read: Callable[[], Batch]) -> None:
+        """Compare the workers.
+
+        Args:
+            step: Number of optimizer steps done.
+            read: Reads samples, on rank 0.
+
+        Raises:
+            SilentCorruption: This worker, or one of two, has computed other numbers than the others, which then lose
+                the connection to it.
+        """
+        with self._undone(step):
+            own = self._fingerprint(self._workers.broadcast(read() if self._workers.rank == 0 else {}))
+        found = self._workers.gather((own, socket.gethostname()))
+        others = self._workers.broadcast(suspects([each for each, _ in found]) if found else [])
+        if others:
+            hosts = self._workers.broadcast([host for _, host in found])
+            if self._workers.rank in others:
+                raise SilentCorruption(step, others, hosts)
+
+    def _fingerprint(self, batch: Batch) -> str:
+        """A text of the loss and of all bits of the gradients."""
+        strategy = self._strategy
+        with strategy.precision.autocast():
+            on_it = on_device(batch, self._workers.device)
+            loss = strategy.task.loss(strategy.task.logits(strategy.task.model, on_it), on_it)
+        trained = list(strategy.parameters.values())
+        gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(loss, trained, allow_unused=True)
+        used = [each for each in gradients if each is not None]
+        bits = torch.stack([_sum_of_bits(each) for each in (loss.detach(), *used)])
+        return hashlib.sha256(str(bits.tolist()).encode()).hexdigest()
+
+    @contextmanager
+    def _undone(self, step: int) -> Iterator[None]:
+        """Draw the same random numbers on all workers, and restore their states, and the model's buffers, afterwards:
+        the training goes on as without a check."""
+        device, buffers = self._workers.device, [*self._strategy.task.model.buffers()]
+        state, values = random_state(device), [each.clone() for each in buffers]
+        seed_all(self._seed, step)
+        try:
+            yield
+        finally:
+            set_random_state(state, device)
+            with torch.no_grad():
+                for buffer, value in zip(buffers, values, strict=True):
+                    buffer.copy_(value)
+
+
+def suspects(fingerprints: Sequence[str]) -> list[int]:
+    """Ranks whose fingerprint is not that of most workers; all ranks, if no majority shows who is right.
+
+    >>> suspects(["a", "a", "b", "a"])
+    [2]
+    >>> suspects(["a", "b"])
+    [0, 1]
+    >>> suspects(["a", "a"])
+    []
+    """
+    ((usual, number), *rest) = Counter(fingerprints).most_common()
+    if not rest:
+        return []
+    has_majority = number > len(fingerprints) / 2
+    return [rank for rank, each in enumerate(fingerprints) if not has_majority or each != usual]
+
+
+def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Sum of a tensor's numbers, each read as an integer: any single bit that differs changes it."""
+    dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
+    if dense.is_complex():
+        dense = torch.view_as_real(dense)
+    return dense.contiguous().view(_INTEGERS[dense.element_size()]).sum(dtype=torch.int64)

@@ -1,0 +1,67 @@
+"""Workers that compute much slower than the others, which wait for them in every step."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+from collections.abc import Callable, Sequence
+
+from sweeps_train.workers.distributed import Workers
+
+SLOW = 1.5
+"""A worker is slow if its part of a step takes so many times the median of the others."""
+SUCCESSIVE = 3
+"""Number of measurements in succession in which it must be slow."""
+
+
+class SlowWorkers:
+    """Finds them by the part of a step in which each worker does not wait for others. All workers see the same values,
+    and call the same methods."""
+
+    def __init__(self, workers: Workers, note: Callable[[str], None]):
+        """
+        Args:
+            workers: All workers.
+            note: Tells the user something, on rank 0.
+        """
+        self._workers, self._note = workers, note
+        self._ratios: list[list[float]] = [[] for _ in range(workers.size)]
+        """Factors by which each worker took longer than the others, in the measurements since it became slow."""
+
+    def observe(self, busy: Sequence[float]) -> None:
+        """Take a measurement, and tell of workers that have become slow.
+
+        Args:
+            busy: Part of a step in which each worker computed or waited for data, by rank, from 0 to 1.
+        """
+        became_slow = []
+        for rank, (own, ratios) in enumerate(zip(busy, self._ratios, strict=True)):
+            usual = statistics.median([*busy[:rank], *busy[rank + 1 :]])
+            if own <= SLOW * usual:
+                ratios.clear()
+                continue
+            ratios.append(own / usual if usual else SLOW)
+            if len(ratios) == SUCCESSIVE:
+                became_slow.append(rank)
+        if became_slow:
+            hosts = self._workers.gather(socket.gethostname())
+            for rank in became_slow if hosts else ():
+                times = statistics.median(self._ratios[rank])
+                self._note(
+                    f"worker {rank} on {hosts[rank]} is slow: its part of a step takes {times:.1f} times as long as "
+                    "that of the others, which wait for it"
+                )
+
+
+def busy_parts(communication: Sequence[float], data_wait: Sequence[float]) -> list[float]:
+    """Part of a step in which each worker did not wait for others, from 0 to 1.
+
+    Args:
+        communication: Part of the time after its batch had come in which each worker communicated, or waited in that.
+        data_wait: Part of the whole step in which it waited for its batch.
+
+    Example:
+        >>> busy_parts([0.75, 0.0], [0.0, 0.5])
+        [0.25, 1.0]
+    """
+    return [1 - share * (1 - wait) for share, wait in zip(communication, data_wait, strict=True)]

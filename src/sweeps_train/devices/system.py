@@ -1,0 +1,101 @@
+"""Use of the machine by a worker process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import psutil
+import torch
+
+from sweeps_train.devices.device import counts_memory, peak_memory, peak_reserved_memory, reset_peak_memory
+from sweeps_train.measures.measurement import Measurement
+from sweeps_train.memory.device_memory import usable_memory
+
+MIB = 2**20
+
+
+class _ProcessorUse:
+    """Use of the processors by this process. ``psutil`` would read a file for it, which takes a noticeable part of a
+    small model's steps between two logs."""
+
+    def __init__(self) -> None:
+        self._now, self._used = time.perf_counter(), time.process_time()
+
+    def percent(self) -> float:
+        """Percent of one core since the last call, or since this module was imported."""
+        now, used = time.perf_counter(), time.process_time()
+        percent = 100 * (used - self._used) / (now - self._now)
+        self._now, self._used = now, used
+        return percent
+
+
+class _Measurements(dict[str, Measurement]):
+    """Measurements of this process by name, each of which tells its failure once."""
+
+    def __missing__(self, name: str) -> Measurement:
+        return self.setdefault(name, Measurement(name))
+
+
+_process = psutil.Process()
+_processors = _ProcessorUse()
+_measurements = _Measurements()
+
+MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
+"""Metrics of memory, which is compared with what one worker may use."""
+
+
+def memory_limit(device: torch.device) -> tuple[str, float]:
+    """Metric of the memory that this worker may use, and its value in MiB: of its GPU, or else of its machine."""
+    name = "system/gpu_memory_limit_mib" if counts_memory(device) else "system/memory_limit_mib"
+    return name, _read(name, lambda: usable_memory(device) / MIB)
+
+
+def begin_measurement(device: torch.device) -> None:
+    """Forget the peak of GPU memory of earlier trainings in this process."""
+    with _measurements["the peak of GPU memory"].attempt():
+        reset_peak_memory(device)
+
+
+def system_metrics(device: torch.device) -> dict[str, float]:
+    """Use of the machine by this process; the same names on all workers.
+
+    Returns:
+        CPU use since the last call (percent of one core); resident memory (MiB); peaks of GPU memory since
+        ``begin_measurement``, of tensors and of all that torch has reserved (MiB); and the load of its GPU (percent;
+        NaN without the extra ``gpu``). NaN for what cannot be measured.
+    """
+    readings: dict[str, Callable[[], float]] = {
+        "system/cpu_percent": _processors.percent,
+        "system/memory_mib": lambda: _process.memory_info().rss / MIB,
+    }
+    if counts_memory(device):
+        readings |= {
+            "system/gpu_memory_mib": lambda: peak_memory(device) / MIB,
+            "system/gpu_memory_reserved_mib": lambda: peak_reserved_memory(device) / MIB,
+            "system/gpu_percent": lambda: _gpu_percent(device),
+        }
+    return {name: _read(name, reading) for name, reading in readings.items()}
+
+
+def _read(name: str, reading: Callable[[], float]) -> float:
+    """Value of a metric; NaN if it cannot be read."""
+    return _measurements[name].value(reading, math.nan)
+
+
+def total_name(metric: str) -> str:
+    """Name of the sum of a metric of memory over all workers.
+
+    >>> total_name("system/memory_mib")
+    'system/total_memory_mib'
+    """
+    return metric.replace("/", "/total_", 1)
+
+
+def _gpu_percent(device: torch.device) -> float:
+    """Load of a GPU; NaN without NVIDIA's library or driver, or for a part of a GPU (MIG)."""
+    try:
+        return float(torch.cuda.utilization(device))
+    except Exception:  # noqa: BLE001 - whatever NVIDIA's library raises, training must continue
+        return math.nan

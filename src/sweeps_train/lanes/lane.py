@@ -1,0 +1,358 @@
+"""One training of a group: its model's trained part, optimizer, data, position and measurements."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from sweeps_train.checkpoints.checkpoint import load_checkpoint
+from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
+from sweeps_train.checkpoints.lane_checkpoints import LaneCheckpoints
+from sweeps_train.checkpoints.resumption import find_resumption
+from sweeps_train.config import check_batch_split
+from sweeps_train.config.strategy import num_stages
+from sweeps_train.data.agreement import check_same_samples
+from sweeps_train.data.global_batches import GlobalBatch, GlobalBatches
+from sweeps_train.devices.corruption_check import CorruptionCheck
+from sweeps_train.lanes.group import Group
+from sweeps_train.measures.time_spent import TimeSpent
+from sweeps_train.measures.train_metrics import COMMUNICATION, DATA_WAIT, HALVINGS, TrainMetrics
+from sweeps_train.memory.micro_batch import choose_micro_batch_size
+from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
+from sweeps_train.models.float8 import check_float8, convert_to_float8
+from sweeps_train.reports.pending_reports import PendingReports
+from sweeps_train.reports.progress import Progress, check_enough_samples, count_steps
+from sweeps_train.reports.reporter import SilentReporter, Stop
+from sweeps_train.steps.batch_scaling import scale_global_batch
+from sweeps_train.steps.divergence import DivergenceGuard
+from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_in_errors
+from sweeps_train.steps.precision import Precision
+from sweeps_train.steps.random_state import seed_all
+from sweeps_train.steps.stop_schedule import StopSchedule
+from sweeps_train.strategies.layers import compile_layers
+from sweeps_train.training_request import TrainingRequest
+from sweeps_train.workers.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class DueActions:
+    """Actions that follow the present step besides logging; the same on all workers, which communicate in them."""
+
+    evaluate: bool
+    save: bool
+
+
+class Lane:
+    """One training on the workers of a group. All workers call the same methods in the same order."""
+
+    def __init__(self, request: TrainingRequest, group: Group):
+        """Build everything, from the beginning or from a checkpoint."""
+        began = time.perf_counter()
+        config = request.config
+        self.request, self.config, self._group, self.workers = request, config, group, group.workers
+        is_told = request.reporter is not None and self.workers.rank == 0
+        self.reporter = request.reporter if request.reporter is not None and is_told else SilentReporter()
+        self.precision = Precision(config.train.precision, self.workers.device)
+        self.strategy = group.build_strategy(config, self.precision)
+        stages = num_stages(config.strategy, self.workers.size)
+        micro_batch_size, _ = check_batch_split(config.train, self.strategy.data_parallel.size, stages)
+        folder = Path(request.checkpoint_folder) if request.checkpoint_folder is not None else None
+        found = find_resumption(folder, self.workers, self.reporter.note, resume=request.resume)
+        self.resumed_from = found.checkpoint
+        # Workers that do not evaluate save a checkpoint for it.
+        self.evaluates, self.pending = request.evaluator is None, self._pending_reports(folder)
+
+        seed_all(config.seed)  # alike on all workers, which build the same weights
+        self.task = group.build_task(config, found.state)
+        request.on_prepared()
+        self.workers.meet()  # another node may still download or tokenize
+        check_same_samples(
+            self.workers,
+            self.task.train_samples,
+            self.task.eval_samples,
+            contents=config.data.kind != "custom",  # a user's own may draw random numbers whenever it is read
+        )
+        num_samples = len(self.task.train_samples)
+        check_enough_samples(config.train, num_samples)
+        self._convert_model()
+        trained = sum(each.numel() * each.element_size() for each in self.task.model.parameters() if each.requires_grad)
+        self.strategy.parallelize(self.task)
+        self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
+
+        self.strategy.random_numbers.seed(config.seed, self.strategy.capabilities.random_stream)
+        self.progress = self._load_state(found.state)
+        if config.train.cuda_graphs:
+            self.strategy.capture_passes(self.reporter.note)
+        self.batches = GlobalBatches(self.task.train_samples, config, self.workers, self.strategy.data_parallel)
+        micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, request.largest_micro_batch)
+        previous_factor = self.progress.batch_factor if self.resumed_from is not None else None
+        factor, note = scale_global_batch(config, self.strategy, self.batches.order, micro_batch_size, previous_factor)
+        if note is not None:
+            self.reporter.note(note)
+        self.progress = replace(self.progress, batch_factor=factor)
+        self.global_batch_size = config.train.global_batch_size * factor
+        self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
+
+        self._read(micro_batch_size)
+        self.checkpoints = LaneCheckpoints(
+            request,
+            self.workers,
+            self.reporter,
+            self.strategy,
+            self.optimizer,
+            found.holder,
+            trained_bytes=trained,
+            step=self.progress.step,
+        )
+        self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
+        self._corruption = CorruptionCheck(self.strategy, config.train.corruption_check_every, config.seed)
+        self.measured = TrainMetrics(self.workers, group.clock, self.reporter.note)
+        self.divergence = DivergenceGuard(config.train, self.reporter.note)
+        self._stops, self._measured_at = StopSchedule(self.progress.step), self.progress.step
+        self.spent = TimeSpent(setup=time.perf_counter() - began, clock=group.clock)
+
+    def _convert_model(self) -> None:
+        if self.config.train.precision == "fp8":
+            check_float8(self.workers.device)
+            convert_to_float8(self.task.model)
+        if self.config.train.compile:
+            compile_layers(self.task.model)
+
+    def _load_state(self, state: Path | None) -> Progress:
+        """Load model and optimizer from a checkpoint, if there is one, and return the position there."""
+        if state is None:
+            return Progress()
+        reached = load_checkpoint(state, self.optimizer, self.strategy)
+        return replace(reached, epochs=reached.samples / len(self.task.train_samples))
+
+    def _pending_reports(self, folder: Path | None) -> PendingReports | None:
+        evaluator = self.request.evaluator
+        if evaluator is None or self.workers.rank != 0:
+            return None
+        if folder is None:
+            raise ValueError("checkpoint_folder: an evaluator reads checkpoints; give a folder for them")
+        objective = self.request.metric, self.request.mode
+        return PendingReports(evaluator, self.reporter, folder, self.config.checkpoint, self.check_metric, objective)
+
+    def _read(self, micro_batch_size: int) -> None:
+        """Read the batches of all remaining steps."""
+        remaining = self.total_steps - self.progress.step
+        self.batches.begin(self.progress.samples, remaining, self.global_batch_size, micro_batch_size)
+
+    def finish(self) -> None:
+        """End a training that has not failed: wait until its last checkpoint is on the storage."""
+        self.checkpoints.finish()
+
+    def close(self) -> None:
+        """End the processes that read ahead, and restore what the next training in this process shares."""
+        self.checkpoints.close()
+        self.batches.close()
+        self.strategy.close()
+        self.task.close()
+        if self.pending is not None:
+            self.pending.close()
+        if self.config.train.compile:
+            torch.compiler.reset()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all steps have been made."""
+        return self.progress.step >= self.total_steps
+
+    def repeat_last_report(self) -> Exchange[Stop]:
+        """Report the checkpoint from which this training continues, since the process may have died between saving and
+        reporting it. One that another training has reported is not its own."""
+        if self.resumed_from is None:
+            return Stop.NO
+        if self.pending is not None:
+            self.pending.resume(self._evaluates_at, lambda step: step >= self.total_steps)
+        metrics = read_metrics(self.resumed_from)
+        if not metrics and self.is_done and self.evaluates:
+            metrics, _ = self.evaluate()  # stopped between two evaluations, and now shortened to that step
+        return (yield from self._report(metrics, str(self.resumed_from))) if metrics else Stop.NO
+
+    def begin_step(self) -> GlobalBatch:
+        """Read the batch of the next optimizer step, and set its learning rate."""
+        samples, progress = self.task.train_samples, self.progress
+        if self._corruption.is_due(progress.step):
+            indices = self.batches.order.take(progress.samples, self.memory.micro_batch_size)
+            self._corruption.run(progress.step, lambda: samples.batch(indices))
+        self.measured.start()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate(progress.step)
+        return self.batches.next(progress.samples)
+
+    def loss_scale(self, batch: GlobalBatch) -> float:
+        """Factor of the losses of a batch. The strategy averages gradients over the replicas; the loss is the mean over
+        the units of all of them."""
+        return self.strategy.data_parallel.size / batch.units
+
+    def end_step(self, batch: GlobalBatch, loss: torch.Tensor) -> None:
+        """Update the weights with the gradients of a batch, and count the step.
+
+        Args:
+            batch: The batch.
+            loss: This worker's part of its summed loss, a scalar.
+        """
+        is_kept = self._update_weights()
+        progress = self.progress
+        reports_loss = is_kept and self.strategy.capabilities.is_reporting_rank
+        units = batch.units if is_kept else 0
+        self.measured.add_step(loss if reports_loss else None, units, batch.size, batch.waited_s)
+        consumed = progress.samples + batch.num_samples
+        self.progress = replace(
+            progress,
+            step=progress.step + 1,
+            epochs=consumed / len(self.task.train_samples),
+            samples=consumed,
+            tokens=(progress.tokens or 0) + batch.size if self.task.unit == "tokens" else None,
+        )
+
+    def _learning_rate(self, step: int) -> float:
+        return learning_rate(self.config.train, step, self.total_steps)
+
+    def _update_weights(self) -> bool:
+        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped.
+
+        Returns:
+            Whether the step was made; not if its gradients are not finite and the config says to leave it out.
+        """
+        scaler, max_grad_norm = self.precision.scaler, self.config.train.max_grad_norm
+        if max_grad_norm is not None:
+            scaler.unscale_(self.optimizer)
+            norm = self.strategy.clip_grad_norm(max_grad_norm)
+            if not self.divergence.keeps(norm, is_scaled=scaler.is_enabled()):
+                self.strategy.zero_grad()
+                return False
+        with named_in_errors(self.config.train, self.config.strategy.kind):
+            scaler.step(self.optimizer)
+        scaler.update()
+        self.strategy.zero_grad()
+        return True
+
+    def due_actions(self) -> Exchange[DueActions | None]:
+        """Actions that follow the present step; None if not even metrics are logged."""
+        step, train = self.progress.step, self.config.train
+        evaluate = self._evaluates_at(step)
+        epochs_before = (self.progress.samples - self.global_batch_size) / len(self.task.train_samples)
+        save = self.is_done or self.checkpoints.is_due(self.progress, epochs_before)
+        save = save or (evaluate and not self.evaluates)
+        if evaluate or save or step % train.log_every == 0:
+            return DueActions(evaluate, save)
+        stops = self._stops.is_due(step) and (yield from self._stop()) is not Stop.NO
+        return DueActions(evaluate=False, save=False) if stops else None
+
+    def _evaluates_at(self, step: int) -> bool:
+        return step >= self.total_steps or step % self.config.train.eval_every == 0
+
+    def train_metrics(self, *, per_worker: bool) -> Exchange[tuple[dict[str, float], Stop]]:
+        """Metrics of the steps since the last call, and whether to stop.
+
+        Args:
+            per_worker: Include each worker's use of its machine.
+        """
+        votes = [self._stop_vote(), *self.checkpoints.votes]
+        halvings, group = self.memory.take_halvings(), self._group
+        metrics, seconds, (stop, *decided) = yield from self.measured.take(
+            self.task, votes, halvings, group.communication, group.flops, per_worker
+        )
+        self.checkpoints.decide(decided)
+        step_s = seconds / (self.progress.step - self._measured_at)
+        self._measured_at = self.progress.step
+        self._stops.asked(self.progress.step, step_s=step_s)
+        self.checkpoints.observe_times(self.progress, step_s)
+        if HALVINGS in metrics:
+            self.memory.equalize()
+        self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
+        self.spent.add_steps(seconds, metrics[DATA_WAIT], metrics.get(COMMUNICATION))
+        change = None if self.is_done else self.batches.tune(seconds, metrics[DATA_WAIT])
+        if change is not None:
+            self.reporter.note(change)
+            self._read(self.memory.micro_batch_size)
+        metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
+        metrics["train/epoch"] = self.progress.epochs
+        if self.config.train.max_communication_share is not None:
+            metrics["train/global_batch_size"] = float(self.global_batch_size)
+        metrics["train/num_workers"] = float(self.workers.size)
+        return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
+
+    def continue_at(self, samples: int) -> None:
+        """Continue at another position in the order of the data than that of the checkpoint."""
+        self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
+        self._read(self.memory.micro_batch_size)
+
+    def end_diverged(self, times_restored: int) -> DueActions:
+        """End a training that has diverged, with the present step.
+
+        Args:
+            times_restored: Number of times that it has gone back to a checkpoint.
+
+        Returns:
+            A last evaluation, without a checkpoint of these weights unless others evaluate that.
+
+        Raises:
+            Diverged: It is to go back to its last checkpoint instead.
+        """
+        self.divergence.tell_end(self.progress.step, self.progress.samples, times_restored)
+        self.total_steps = self.progress.step
+        return DueActions(evaluate=True, save=not self.evaluates)
+
+    def evaluate(self) -> tuple[dict[str, float], Stop]:
+        """``eval/*`` over the held-out samples, and whether to stop."""
+        samples = self.task.eval_samples
+        with self.spent.on("evaluation"):
+            scores = self.memory.evaluate(samples)
+            summed = self.workers.sum_tensor(torch.cat([scores.flatten(), scores.new_tensor([self._stop_vote()])]))
+            total = summed[:-1].view_as(scores).cpu()
+        return self.task.metrics(total, samples.units(range(len(samples)))), Stop(int(summed[-1]))
+
+    def check_metric(self, metrics: dict[str, float]) -> None:
+        """Raise ``ValueError`` if the metric that decides is not among those of an evaluation."""
+        if self.request.metric not in metrics:
+            raise ValueError(f"search.metric={self.request.metric} is not reported; use one of {sorted(metrics)}")
+
+    def save(self, metrics: dict[str, float] | None, *, stops: bool = False) -> str | None:
+        """Save a checkpoint of this step, as ``LaneCheckpoints.save`` does."""
+        with self.spent.on("checkpoint"):
+            return self.checkpoints.save(self.progress, metrics, finished=self.is_done, stops=stops)
+
+    def log(self, metrics: dict[str, float]) -> None:
+        """Log training metrics."""
+        if self.pending is not None:
+            self.pending.deliver()
+        self.reporter.log(self.progress, metrics)
+
+    def report(self, metrics: dict[str, float], checkpoint: str | None) -> Exchange[Stop]:
+        """Report an evaluation, or begin it elsewhere, and return whether to stop: a reporter may wait for a decision
+        about it."""
+        if self.evaluates:
+            return (yield from self._report(metrics, checkpoint))
+        if self.pending is not None and checkpoint is not None:
+            self.pending.deliver()
+            self.pending.add(self.progress, metrics | self.spent.metrics(), Path(checkpoint), done=self.is_done)
+        self._stops.reported(self.progress.step)
+        return (yield from self._stop())
+
+    def _report(self, metrics: dict[str, float], checkpoint: str | None) -> Exchange[Stop]:
+        with self._group.clock.stopped():  # it may wait for a decision
+            self.reporter.report(self.progress, metrics | self.spent.metrics(), checkpoint, self.is_done)
+        self.checkpoints.reported()
+        self._stops.reported(self.progress.step)
+        return (yield from self._stop())
+
+    def deliver_reports(self) -> None:
+        """Wait for the evaluations that are computed elsewhere."""
+        if self.pending is not None:
+            self.pending.deliver_all()
+
+    def _stop(self) -> Exchange[Stop]:
+        """Whether to stop, the same on all workers."""
+        by_worker = yield [self._stop_vote()]
+        return Stop(int(sum(vote for (vote,) in by_worker)))
+
+    def _stop_vote(self) -> float:
+        """Rank 0's answer; other ranks add nothing to it."""
+        return float(self.reporter.should_stop())

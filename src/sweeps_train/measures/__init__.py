@@ -1,0 +1,1 @@
+"""Measurements of a training: metrics of steps, FLOPs, and time by activity."""

@@ -1,0 +1,153 @@
+"""Metrics of training steps: loss, speed, and use of the machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from sweeps_train.devices.device import sum_type
+from sweeps_train.devices.slow_workers import SlowWorkers, busy_parts
+from sweeps_train.devices.system import MEMORY, memory_limit, system_metrics, total_name
+from sweeps_train.measures.flops import FlopMeter, utilization
+from sweeps_train.steps.step_clock import StepClock
+from sweeps_train.tasks import Task
+from sweeps_train.workers.communication import CommunicationMeter
+from sweeps_train.workers.distributed import Workers
+from sweeps_train.workers.exchange import Exchange
+
+HALVINGS = "train/out_of_memory"
+"""Metric: how many times workers have halved their micro batches; absent where none has."""
+DATA_WAIT = "train/data_wait_share"
+"""Metric: part of the steps' time in which workers waited for their batches, from 0 to 1; mean over the workers."""
+COMMUNICATION = "train/communication_share"
+"""Metric: part of the measured steps in which workers communicated; absent where none was measured."""
+MOST_WORKERS_APART = 16
+"""Largest number of workers whose use of their machines is reported one by one."""
+
+
+LOSS, HALVED, WAITED, SECONDS, FLOPS, PEAK, VOTES = range(7)
+"""Places of the loss, the halvings, the wait for data, the steps' seconds, the FLOPs and the peak of the devices in
+what workers exchange; votes follow."""
+
+
+class TrainMetrics:
+    """Collects measurements of steps until they are taken; evaluations and checkpoints are left out of the time."""
+
+    def __init__(self, workers: Workers, clock: StepClock, note: Callable[[str], None]):
+        """
+        Args:
+            workers: All workers.
+            clock: Clock of the steps.
+            note: Tells the user something, on rank 0.
+        """
+        self._workers, self._clock = workers, clock
+        self._slow = SlowWorkers(workers, note)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._started: float | None = None
+        self._loss = torch.zeros((), dtype=sum_type(self._workers.device), device=self._workers.device)
+        """This worker's part of the summed loss, left on the device so that nothing waits for it."""
+        self._units = self._size = 0
+        self._data_wait = 0.0
+
+    def start(self) -> None:
+        """Start the clock, if it is not running."""
+        if self._started is None:
+            self._started = self._clock.now()
+
+    def add_step(self, loss: torch.Tensor | None, units: int, size: int, data_wait: float) -> None:
+        """Add the measurements of one step.
+
+        Args:
+            loss: This worker's part of the summed loss, a scalar; None if another worker reports it.
+            units: Terms of the loss, of all workers.
+            size: Tokens or samples that all workers have processed.
+            data_wait: Seconds that this worker waited for its batches.
+        """
+        self._data_wait += data_wait
+        if loss is not None:
+            self._loss += loss
+        self._units += units
+        self._size += size
+
+    def take(
+        self,
+        task: Task,
+        votes: Sequence[float],
+        halvings: int,
+        communication: CommunicationMeter,
+        flops: FlopMeter,
+        per_worker: bool,
+    ) -> Exchange[tuple[dict[str, float], float, list[float]]]:
+        """Reduce the measurements over all workers, and begin anew. Every worker must call it.
+
+        Args:
+            task: Names the unit of speed.
+            votes: Numbers of this worker that are summed along.
+            halvings: How often this worker has halved its micro batches.
+            communication: Its measurements are taken, if there are any.
+            flops: The utilisation follows from its counts and the speed.
+            per_worker: Include the memory that a worker may use, and each worker's use of its machine unless there are
+                many.
+
+        Returns:
+            Metrics of all workers together; seconds since ``start``, the same on all workers; the sum of the votes.
+        """
+        assert self._started is not None
+        system, shares = system_metrics(self._workers.device), communication.take()
+        limit = dict([memory_limit(self._workers.device)] if per_worker else [])
+        loss = self._loss.item()  # waits for the device
+        seconds = self._clock.now() - self._started
+        own = [loss, halvings, self._data_wait, seconds, *flops.own(), *votes, *shares]
+        own += [*system.values(), *limit.values()]
+        # One exchange for all: in a small model's training each costs a noticeable part of the steps between two logs.
+        by_worker = yield own
+        sums = [sum(values) for values in zip(*by_worker, strict=True)]
+        share = VOTES + len(votes)
+        number, seconds = self._workers.size, max(row[SECONDS] for row in by_worker)
+        per_second = self._size / seconds
+        mean_loss = sums[LOSS] / self._units if self._units else math.nan  # all of these steps were left out
+        metrics = {"train/loss": mean_loss, f"train/{task.unit}_per_second": per_second}
+        metrics[DATA_WAIT] = sums[WAITED] / number / seconds
+        metrics |= utilization(sums[FLOPS], sums[PEAK], per_second)
+        if sums[HALVED]:
+            metrics[HALVINGS] = sums[HALVED]
+        if shares:
+            communication.schedule_next(sums[share + 1] / number)
+        if shares and not math.isnan(sums[share]):
+            metrics[COMMUNICATION] = sums[share] / number
+            self._slow.observe(
+                busy_parts([row[share] for row in by_worker], [row[WAITED] / row[SECONDS] for row in by_worker])
+            )
+        machines = [dict(zip([*system, *limit], row[-len(system) - len(limit) :], strict=True)) for row in by_worker]
+        metrics |= _machine_metrics(machines, list(system), per_worker=per_worker and 1 < number <= MOST_WORKERS_APART)
+        for name in limit:
+            if not any(math.isnan(each[name]) for each in machines):
+                metrics[name] = min(each[name] for each in machines)
+        self._reset()
+        return metrics, seconds, sums[VOTES:share]
+
+
+def _machine_metrics(
+    machines: Sequence[Mapping[str, float]], names: Sequence[str], *, per_worker: bool
+) -> dict[str, float]:
+    """Sums of the measurements of all workers, the largest memory of any, and each worker's own if wanted.
+
+    Args:
+        machines: Measurements by worker and metric.
+        names: Metrics to take of them. One for which some worker has no value (NaN) is left out.
+        per_worker: Include each worker's values.
+    """
+    metrics: dict[str, float] = {}
+    for name in names:
+        values = [each[name] for each in machines]
+        if per_worker:
+            metrics |= {name.replace("/", f"/worker_{rank}/"): value for rank, value in enumerate(values)}
+        total = sum(values)
+        metrics[total_name(name) if name in MEMORY else name] = total
+        if name in MEMORY and not math.isnan(total):
+            metrics[name] = max(values)
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}

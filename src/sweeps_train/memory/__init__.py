@@ -1,0 +1,1 @@
+"""Memory: what a training needs, what a worker may use, and the micro batch that fits."""

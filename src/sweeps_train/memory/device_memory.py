@@ -1,0 +1,57 @@
+"""Memory that this worker may use: its share of a GPU, or of its machine where it trains on CPUs."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from sweeps_train.devices.device import counts_memory, device_module, worker_device
+from sweeps_train.memory.machine_memory import machine_memory
+
+OUTSIDE_TORCH = 2**29
+"""Bytes of a GPU that a process needs beside torch's tensors: CUDA's context, and kernels of its libraries."""
+_CROWDED = 0.1
+"""Part of a GPU that other processes may hold beside their shares before this one counts as pushed out."""
+
+_share: float | None = None
+"""Share of this process, if it was given one."""
+
+
+def limit_memory(share: float) -> None:
+    """Limit this process to a share of its device's memory, from now on.
+
+    Torch raises an out-of-memory error where tensors would need more of a GPU, so that processes that share one do not
+    take each other's memory. On CPUs nothing is enforced; the share is what is planned with.
+
+    Args:
+        share: Part of a GPU's memory, or of the machine's where the worker has no GPU: above 0, up to 1.
+    """
+    global _share  # noqa: PLW0603 - like torch's own limit it belongs to the process
+    _share = share
+    device = worker_device()
+    if counts_memory(device) and share < 1:
+        total = device_module(device).get_device_properties(device).total_memory
+        device_module(device).set_per_process_memory_fraction(max(share - OUTSIDE_TORCH / total, share / 2), device)
+
+
+def usable_memory(device: torch.device) -> int:
+    """Bytes that tensors of this process may take: its share of the total, whatever is free at the moment.
+
+    Args:
+        device: The worker's device. For a slice of a GPU (MIG), CUDA reports the memory of the slice.
+    """
+    if counts_memory(device):
+        total = device_module(device).get_device_properties(device).total_memory
+        return int(total * device_module(device).get_per_process_memory_fraction(device))
+    share = _share if _share is not None else 1 / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return int(machine_memory() * share)
+
+
+def is_crowded(device: torch.device) -> bool:
+    """Whether other processes hold more of a GPU than this one's share leaves to them, so that it may have run out of
+    memory because of them."""
+    free, total = device_module(device).mem_get_info(device)
+    others = total - free - device_module(device).memory_reserved(device)
+    left = total - usable_memory(device)
+    return bool(others > left + _CROWDED * total)

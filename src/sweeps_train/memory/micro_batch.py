@@ -1,0 +1,208 @@
+"""The micro batch: how many samples fit into a device's memory at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sweeps_train.config import TrainingConfig
+from sweeps_train.data.sampler import Batch
+from sweeps_train.devices.device import counts_memory, empty_cache, is_accelerator, peak_memory, reset_peak_memory
+from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.measures.measurement import Measurement
+from sweeps_train.memory.device_memory import usable_memory
+from sweeps_train.memory.micro_batch_cache import recall, remember, remember_halved
+from sweeps_train.memory.probe_step import probe_step, restored_state
+from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import on_device
+
+GIB = 2**30
+USABLE_OF_GPU = 0.9
+"""Part of a GPU's memory that is planned with: allocators fragment, and kernels need workspace."""
+USABLE_OF_MACHINE = 0.7
+"""Part of a machine's memory that is planned with: the system, other programs and Ray need some."""
+ADVICE = "use a shorter data.sequence_length, model.gradient_checkpointing=true or strategy=fsdp"
+"""Advice for a sample that does not fit into memory."""
+_SAMPLES_SEARCHED = 256
+"""Number of samples among which the longest ones are tried."""
+
+
+def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:
+    """The same samples in micro batches of at most ``size``.
+
+    >>> [len(batch["labels"]) for batch in split_batches([{"labels": torch.arange(5)}], 2)]
+    [2, 2, 1]
+    """
+    if all(num_rows(batch) <= size for batch in batches):
+        return list(batches)
+    return [
+        {name: tensor[start : start + size] for name, tensor in batch.items()}
+        for batch in batches
+        for start in range(0, num_rows(batch), size)
+    ]
+
+
+def num_rows(batch: Batch) -> int:
+    """Number of samples in a batch."""
+    return len(next(iter(batch.values())))
+
+
+def largest_divisor(share: int, most: float) -> int:
+    """The largest micro batch of at most ``most`` samples that divides a worker's share; 1 if none does.
+
+    >>> largest_divisor(12, most=7)
+    6
+    """
+    return max(size for size in range(1, share + 1) if share % size == 0 and (size <= most or size == 1))
+
+
+def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configured: int, most: int | None) -> int:
+    """Samples per forward pass with which a training begins. Every worker must call it.
+
+    Args:
+        config: The training; ``train.micro_batch_size=auto`` searches for the largest size that fits.
+        strategy: Holds the model and its data.
+        configured: The size that the config gives.
+        most: Size that an earlier attempt was halved to, if it was.
+    """
+    workers, size = strategy.workers, configured
+    if config.train.micro_batch_size == "auto" and most == 1:
+        return 1
+    if config.train.micro_batch_size == "auto":
+        size = find_micro_batch_size(config, strategy, config.train.global_batch_size // strategy.data_parallel.size)
+    elif is_accelerator(workers.device):  # CPUs never report that they are out of memory
+        known = workers.broadcast(recall(config, strategy))
+        if known is not None and known < size:
+            size = largest_divisor(size, known)
+    return size if most is None else largest_divisor(size, most)
+
+
+def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int) -> int:
+    """The largest micro batch that fits into the memory of every worker's device. Every worker must call it.
+
+    Every sample adds the same amount of activations, so the memory for one and for two samples gives that for any
+    number. The result is cached on disk for all trainings of such a model on such a device. Where it cannot be measured
+    the size is 1.
+
+    Args:
+        config: The training.
+        strategy: Holds the model and its data.
+        share: A worker's samples of the global batch.
+
+    Raises:
+        torch.OutOfMemoryError: Not even one sample fits.
+        MicroBatchHalved: Two samples do not fit, and workers wait for each other in every layer.
+    """
+    if share == 1:
+        return 1
+    size = strategy.workers.broadcast(recall(config, strategy))
+    return largest_divisor(share, _measured_size(config, strategy) if size is None else size)
+
+
+def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
+    workers, samples = strategy.workers, strategy.task.train_samples
+    searched = range(min(len(samples), _SAMPLES_SEARCHED))
+    longest = sorted(searched, key=lambda index: samples.size([index]))[-2:]
+    measurement = Measurement("the memory of a step (train.micro_batch_size=auto)")
+    try:
+        one = _largest_need(config, strategy, samples.batch(longest[-1:]), measurement)
+        if one is None:
+            raise torch.OutOfMemoryError(f"train.micro_batch_size=auto: one sample does not fit; {ADVICE}")
+        two = _largest_need(config, strategy, samples.batch(longest), measurement)
+    except _UnmeasuredError:
+        return 1
+    if two is None:
+        return 1
+    most = 1.0
+    with measurement.attempt():
+        most = (_memory_limit(config, strategy) - one) // max(two - one, 1) + 1
+    size = max(1, int(-workers.max([-most])[0]))
+    if workers.rank == 0 and size > 1:  # 1 may be that of a worker which cannot tell
+        remember(config, strategy, size)
+    return size
+
+
+class _UnmeasuredError(Exception):
+    """Some worker could not measure its memory; raised on all of them."""
+
+
+def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, measurement: Measurement) -> int | None:
+    """Largest peak memory of any worker in a step with one micro batch, in bytes; None if some worker's is too small.
+
+    Raises:
+        RuntimeError: This worker's memory is too small, while others wait for it in a layer: ``MicroBatchHalved`` if
+            the batch can be halved.
+        _UnmeasuredError: The step has failed otherwise; if it does in the training, too, the user sees it there.
+    """
+    needed = math.inf
+    try:
+        needed = _memory(strategy, batch)
+    except Exception as error:
+        if is_out_of_memory(error):
+            _raise_if_others_wait(config, strategy, num_rows(batch), error)
+        elif strategy.capabilities.can_retry_oom:
+            measurement.fail(error)
+        else:  # others wait in a layer
+            raise
+    empty_cache(strategy.workers.device)
+    largest, failed = strategy.workers.max([needed, measurement.failed])
+    if failed:
+        raise _UnmeasuredError
+    return None if math.isinf(largest) else int(largest)
+
+
+def _raise_if_others_wait(config: TrainingConfig, strategy: Strategy, rows: int, error: Exception) -> None:
+    if rows > 1:
+        remember_halved(config, strategy, 1)
+    if not strategy.capabilities.can_retry_oom:
+        message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
+        raise (MicroBatchHalved(rows, 1) if rows > 1 else torch.OutOfMemoryError(message)) from error
+
+
+def _memory(strategy: Strategy, batch: Batch) -> int:
+    """Peak memory in bytes of a step with one micro batch; the training's state is restored."""
+    device = strategy.workers.device
+    batch = on_device(batch, device)
+    model = strategy.task.model
+    trained = list(strategy.parameters.values())
+    moments = 2 * sum(_bytes(each) for each in trained)  # of Adam; allocated at the end of the first step
+    with restored_state(strategy):
+        if counts_memory(device):
+            reset_peak_memory(device)
+            probe_step(strategy, batch)
+            needed = peak_memory(device)
+        else:
+            saved: dict[int, int] = {}
+
+            def save(tensor: torch.Tensor) -> torch.Tensor:
+                storage = _local(tensor).untyped_storage()
+                saved[storage.data_ptr()] = storage.nbytes()
+                return tensor
+
+            own = {_local(each).untyped_storage().data_ptr() for each in model.parameters()}
+            with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+                probe_step(strategy, batch)
+            weights = sum(_bytes(each) for each in model.parameters()) + sum(_bytes(each) for each in trained)
+            needed = weights + sum(size for address, size in saved.items() if address not in own)
+    return needed + moments
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    local: Any = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # the shard of a DTensor
+    arrived: torch.Tensor = local.wait() if hasattr(local, "wait") else local  # a collective may still be running
+    return arrived
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    local = _local(tensor)
+    return local.numel() * local.element_size()
+
+
+def _memory_limit(config: TrainingConfig, strategy: Strategy) -> int:
+    """Bytes that a worker may plan with."""
+    configured, device = config.train.memory_limit_gib, strategy.workers.device
+    usable = usable_memory(device) if configured is None else min(usable_memory(device), configured * GIB)
+    return int(usable * (USABLE_OF_GPU if counts_memory(device) else USABLE_OF_MACHINE))

@@ -1,0 +1,113 @@
+"""Running out of memory: the micro batch is halved and the step or the evaluation repeated."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from sweeps_train.config import TrainingConfig
+from sweeps_train.data.sampler import Batch, Samples
+from sweeps_train.devices.device import empty_cache
+from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.memory.micro_batch import ADVICE, num_rows, split_batches
+from sweeps_train.memory.micro_batch_cache import remember_halved
+from sweeps_train.strategies import Strategy
+
+_log = logging.getLogger(__name__)
+
+
+class OutOfMemoryHandler:
+    """Trains and evaluates in micro batches, and halves them when this worker's device runs out of memory.
+
+    Other workers need not know: gradients are those of the global batch, however it is divided.
+    """
+
+    def __init__(self, config: TrainingConfig, strategy: Strategy, micro_batch_size: int, note: Callable[[str], None]):
+        """
+        Args:
+            config: The training.
+            strategy: Computes the gradients.
+            micro_batch_size: Samples per forward pass to begin with.
+            note: Tells the user about a smaller size.
+        """
+        self.micro_batch_size = micro_batch_size
+        self._config, self._strategy, self._note = config, strategy, note
+        self._halvings = 0
+        self._steps = 0
+        self._largest_step = 0
+        """Tokens or samples in the largest global batch so far."""
+
+    def backward(self, batches: Sequence[Batch], size: int, scale: float) -> torch.Tensor:
+        """Add the gradients of one step.
+
+        Args:
+            batches: This worker's micro batches, on the CPU.
+            size: Tokens or samples in the global batch.
+            scale: Factor of the loss.
+
+        Returns:
+            This worker's part of the summed loss, as ``Strategy.backward`` returns it.
+
+        Raises:
+            MicroBatchHalved: Workers wait for each other, so that this one cannot repeat the step alone.
+            torch.OutOfMemoryError: Not even one sample fits.
+        """
+        strategy = self._strategy
+        # A step may need more memory than any before if it is larger, or the first one with the optimizer's moments.
+        defer_grad_sync = size > self._largest_step or self._steps < 2
+        self._largest_step, self._steps = max(self._largest_step, size), self._steps + 1
+        micro_batches = split_batches(batches, self.micro_batch_size)
+        while True:
+            try:
+                return strategy.backward(micro_batches, scale, defer_grad_sync=defer_grad_sync)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._halve(max(map(num_rows, micro_batches)), error)
+            # Outside of the except clause: the error's frames hold tensors that are to be freed.
+            strategy.discard_gradients()
+            empty_cache(strategy.workers.device)
+            micro_batches = split_batches(micro_batches, self.micro_batch_size)
+
+    def evaluate(self, samples: Samples) -> torch.Tensor:
+        """Collect the task's scores over this worker's share of the held-out samples, as ``Strategy.evaluate`` does.
+
+        Raises:
+            MicroBatchHalved: Workers wait for each other, so that this one cannot repeat a batch alone.
+        """
+        size = self.micro_batch_size
+        try:
+            return self._strategy.evaluate(samples, size)
+        except RuntimeError as error:
+            # A strategy that can repeat a batch alone has done so, down to one sample.
+            if size == 1 or self._strategy.capabilities.can_retry_oom or not is_out_of_memory(error):
+                raise
+            half = math.ceil(size / 2)
+            remember_halved(self._config, self._strategy, half)
+            raise MicroBatchHalved(size, half) from error
+
+    def _halve(self, size: int, error: RuntimeError) -> None:
+        strategy, half = self._strategy, math.ceil(size / 2)
+        remember_halved(self._config, self._strategy, half)
+        if size == 1:
+            raise torch.OutOfMemoryError(f"train.micro_batch_size=1 does not fit ({error}); {ADVICE}") from error
+        if not strategy.capabilities.can_retry_oom or strategy.grad_sync_started:
+            raise MicroBatchHalved(size, half) from error
+        self.micro_batch_size = half
+        self._halvings += 1
+        text = f"out of memory: micro batches have {half} samples from now on, instead of {size}"
+        _log.warning("worker %d: %s", strategy.workers.rank, text)
+        self._note(text)
+
+    def take_halvings(self) -> int:
+        """Number of times that this worker has halved its micro batches since the last call."""
+        halvings, self._halvings = self._halvings, 0
+        return halvings
+
+    def equalize(self) -> None:
+        """Give all workers the smallest micro batch of any, since all wait for the slowest; every worker calls it."""
+        workers = self._strategy.workers
+        self.micro_batch_size = workers.broadcast(min(workers.gather(self.micro_batch_size), default=0))

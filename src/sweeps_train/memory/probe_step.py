@@ -1,0 +1,47 @@
+"""Probe steps: forward and backward passes before the training begins, to measure their memory or time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from sweeps_train.data.sampler import Batch
+from sweeps_train.steps.random_state import random_state, set_random_state
+from sweeps_train.strategies import Strategy
+
+
+def probe_step(strategy: Strategy, batch: Batch) -> None:
+    """Run one micro batch forward and backward.
+
+    Workers that can, do it without waiting for each other, so that one may run out of memory; where every layer
+    communicates, all workers must call it.
+
+    Args:
+        strategy: Holds the model.
+        batch: Micro batch on the device.
+    """
+    if not strategy.capabilities.can_retry_oom:
+        strategy.backward([batch], 1.0)
+        return
+    with strategy.precision.autocast():
+        loss = strategy.task.loss(strategy.task.logits(strategy.model, batch), batch)
+    torch.autograd.backward(loss)
+
+
+@contextmanager
+def restored_state(strategy: Strategy) -> Iterator[None]:
+    """Restore random states and buffers and drop gradients at the end; the optimizer must not be called within."""
+    device, model = strategy.workers.device, strategy.task.model
+    before = random_state(device)
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_meta}
+    try:
+        yield
+    finally:
+        strategy.discard_gradients()
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in buffers:
+                    buffer.copy_(buffers[name])
+        set_random_state(before, device)

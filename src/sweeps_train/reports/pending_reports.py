@@ -1,0 +1,123 @@
+"""Reports whose evaluations are computed elsewhere, from checkpoints, while the training goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sweeps_train.checkpoints.checkpoint import complete_checkpoints, remove_superseded
+from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
+from sweeps_train.checkpoints.training_state import read_progress
+from sweeps_train.config import Checkpoint
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import Reporter, Stop
+
+MOST_PENDING = 4
+"""Evaluations that may be computed at a time; a training that is further ahead waits, since each needs a checkpoint."""
+LOOK_EVERY_S = 1.0
+
+
+class Evaluator(Protocol):
+    """The interface to what computes the evaluations, on rank 0 only."""
+
+    def begin(self, checkpoint: Path) -> None:
+        """Begin to evaluate a checkpoint, without waiting for it."""
+
+    def next_result(self, within_s: float) -> dict[str, float] | None:
+        """Return the metrics of the checkpoint that was begun first of those that have not been returned; None if it
+        takes longer."""
+
+    def cancel(self) -> None:
+        """Give up what has begun."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    progress: Progress
+    metrics: dict[str, float]
+    checkpoint: Path
+    done: bool
+
+
+class PendingReports:
+    """Reports that wait for their evaluations, in the order of their steps; on rank 0 only."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        reporter: Reporter,
+        root: Path,
+        checkpoint: Checkpoint,
+        check: Callable[[dict[str, float]], None],
+        objective: tuple[str, str],
+    ):
+        """
+        Args:
+            evaluator: Evaluates checkpoints.
+            reporter: Receives the reports.
+            root: Folder of the training's checkpoints, which are removed here when they are superseded.
+            checkpoint: Says which of them are kept.
+            check: Raises an error if metrics lack the one that decides.
+            objective: The metric that decides, and whether ``min`` or ``max`` of it is best.
+        """
+        self._evaluator, self._reporter, self._root, self._keep = evaluator, reporter, root, checkpoint.keep
+        self._check, self._objective = check, objective
+        self._pending: deque[_Pending] = deque()
+
+    def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
+        """Begin the evaluations that an earlier attempt has not seen the end of.
+
+        Args:
+            is_due: Whether a step is one at which the training evaluates.
+            is_last: Whether a step is the end of the training.
+        """
+        for path in complete_checkpoints(self._root):
+            progress = read_progress(path)
+            if is_due(progress.step) and read_metrics(path) is None:
+                self.add(progress, {}, path, done=is_last(progress.step))
+
+    def add(self, progress: Progress, metrics: dict[str, float], checkpoint: Path, *, done: bool) -> None:
+        """Add a report, whose checkpoint is to be evaluated.
+
+        Args:
+            progress: Position of the training.
+            metrics: Metrics of the training, to which those of the evaluation are added.
+            checkpoint: Folder of the complete checkpoint.
+            done: Whether the training has reached its end.
+        """
+        while len(self._pending) >= MOST_PENDING and self._reporter.should_stop() is Stop.NO:
+            self._deliver_next(LOOK_EVERY_S)
+        self._pending.append(_Pending(progress, metrics, checkpoint, done))
+        self._evaluator.begin(checkpoint)
+
+    def deliver(self) -> None:
+        """Report what has been evaluated."""
+        while self._pending and self._deliver_next(0.0):
+            pass
+
+    def deliver_all(self) -> None:
+        """Wait for all evaluations, and report them, unless the reporter asks to stop."""
+        while self._pending and self._reporter.should_stop() is Stop.NO:
+            self._deliver_next(LOOK_EVERY_S)
+
+    def close(self) -> None:
+        """Give up the evaluations that have not ended; ``resume`` begins them again."""
+        self._evaluator.cancel()
+
+    def _deliver_next(self, within_s: float) -> bool:
+        evaluated = self._evaluator.next_result(within_s)
+        if evaluated is None:
+            return False
+        ended = self._pending.popleft()
+        metrics = ended.metrics | evaluated
+        self._check(metrics)
+        write_evaluation(ended.checkpoint, metrics)
+        needed = {each.checkpoint for each in self._pending}
+        metric, mode = self._objective
+        remove_superseded(self._root, self._keep, metric, mode, finished=ended.done, needed=needed)
+        kept = str(ended.checkpoint) if ended.checkpoint.exists() else None
+        self._reporter.report(ended.progress, metrics, kept, ended.done)
+        return True

@@ -1,0 +1,138 @@
+"""Forward and backward passes as CUDA graphs: one launch instead of thousands, for which small batches wait."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from sweeps_train.compat.torch import zero_all
+from sweeps_train.data.sampler import Batch
+from sweeps_train.devices.device import empty_cache
+
+_log = logging.getLogger(__name__)
+
+Pass = Callable[[Batch, torch.Tensor], torch.Tensor]
+"""Adds the gradients of a loss, times a factor, to those of the parameters, and returns the loss without a graph. It
+gets a micro batch and the factor on the device, and never waits for the device."""
+
+WARM_UP = 4
+"""Steps with batches of a shape before its graph is recorded: meters count the second one, kernels are compiled."""
+MOST_SHAPES = 4
+"""Shapes that have graphs, each of which holds the memory of its activations; batches of others are not replayed."""
+
+
+class CapturedPasses:
+    """The passes of one training on one GPU. Gradients that a replay adds to are in tensors of its own.
+
+    The method is that of PyTorch's manual (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
+    """
+
+    def __init__(self, compute: Pass, parameters: Sequence[nn.Parameter], note: Callable[[str], None]):
+        """
+        Args:
+            compute: The pass. It must do the same whatever the numbers in a batch are.
+            parameters: All that it may give gradients.
+            note: Tells the user that passes cannot be recorded.
+        """
+        self._compute, self._parameters, self._note = compute, parameters, note
+        self._steps: Counter[Any] = Counter()
+        """Steps with batches of a shape."""
+        self._graphs: dict[Any, _Graph] = {}
+        self._trained: set[nn.Parameter] = set()
+        """Parameters that passes give gradients; optimizers leave the others alone."""
+        self._gradients: dict[nn.Parameter, torch.Tensor] = {}
+        """Tensors that replays add to."""
+        self._is_possible = True
+
+    def begin_step(self, batches: Sequence[Batch]) -> None:
+        """Take notice of a step's micro batches."""
+        self._steps.update({_shape(each) for each in batches})
+
+    def __call__(self, batch: Batch, factor: torch.Tensor) -> torch.Tensor:
+        """Compute or replay a pass; the loss is right until the next one.
+
+        Args:
+            batch: Micro batch, on the device.
+            factor: Factor of the loss, a scalar on the device.
+        """
+        shape = _shape(batch)
+        if self._is_due(shape):
+            self._record(shape, batch, factor)
+        graph = self._graphs.get(shape)
+        if graph is not None:
+            self._prepare_gradients()
+            return graph.replay(batch, factor)
+        loss = self._compute(batch, factor)
+        if self._is_possible and not self._graphs:
+            self._trained.update(each for each in self._parameters if each.grad is not None)
+        return loss
+
+    def _is_due(self, shape: Any) -> bool:
+        is_new = self._is_possible and shape not in self._graphs and len(self._graphs) < MOST_SHAPES
+        return is_new and self._steps[shape] > WARM_UP
+
+    def _record(self, shape: Any, batch: Batch, factor: torch.Tensor) -> None:
+        """Record the pass for batches of a shape; nothing is computed meanwhile, and gradients stay as they are."""
+        try:
+            if not self._gradients:
+                self._gradients = {each: torch.empty_like(each) for each in self._parameters if each in self._trained}
+            self._prepare_gradients()
+            self._graphs[shape] = _Graph(self._compute, batch, factor)
+        except Exception as error:  # noqa: BLE001 - a model that cannot be recorded trains as without graphs
+            self._is_possible = False
+            _log.warning("no CUDA graph of the training's passes", exc_info=True)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._note(
+                f"steps are not replayed as CUDA graphs, because one cannot be recorded ({reason}); "
+                "train.cuda_graphs=false leaves out the attempt"
+            )
+        if not self._is_possible:  # outside of the except clause: the error's frames hold tensors that are to be freed
+            self._graphs.clear()
+            self._gradients.clear()
+            empty_cache(factor.device)
+
+    def _prepare_gradients(self) -> None:
+        """Let the parameters have the tensors that a replay adds to, with the present values of their gradients."""
+        unset = []
+        for parameter, own in self._gradients.items():
+            if parameter.grad is None:
+                unset.append(own)
+            elif parameter.grad is not own:
+                own.copy_(parameter.grad)
+            parameter.grad = own
+        if unset:
+            zero_all(unset)
+
+
+class _Graph:
+    """A pass that was recorded, with the tensors that it reads."""
+
+    def __init__(self, compute: Pass, batch: Batch, factor: torch.Tensor):
+        self._batch = {name: each.clone() for name, each in batch.items()}
+        self._factor = factor.clone()
+        self._graph = torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[factor.device.index]
+        state = generator.clone_state()
+        try:
+            with torch.cuda.graph(self._graph):
+                self._loss = compute(self._batch, self._factor)
+        except Exception:
+            generator.graphsafe_set_state(state)  # the other one would wait for the end of the recording
+            raise
+
+    def replay(self, batch: Batch, factor: torch.Tensor) -> torch.Tensor:
+        for name, each in batch.items():
+            self._batch[name].copy_(each)
+        self._factor.copy_(factor)
+        self._graph.replay()
+        return self._loss
+
+
+def _shape(batch: Batch) -> Any:
+    """Names, shapes and types, which batches that share a graph have in common."""
+    return tuple((name, each.shape, each.dtype) for name, each in batch.items())

@@ -1,0 +1,184 @@
+"""The optimizer, its state in checkpoints, and the learning rate schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from sweeps_train.compat.late_compiler import leave_out_of
+from sweeps_train.config import BITSANDBYTES_OPTIMIZERS, CustomOptimizer, Train
+from sweeps_train.errors import is_out_of_memory
+from sweeps_train.files.tensor_file import can_be_stored
+from sweeps_train.targets import call_target
+
+if TYPE_CHECKING:
+    from sweeps_train.strategies import Strategy
+
+
+# Types of an optimizer's state beside tensors, which `torch.load` reads without running code.
+_PLAIN = (bool, int, float, str)
+
+
+def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.optim.Optimizer:
+    """Build the configured optimizer. Matrices have weight decay; biases and norms, of one dimension, do not.
+
+    Raises:
+        ValueError: A user's own optimizer cannot be built.
+    """
+    groups: dict[tuple[float, Any], list[nn.Parameter]] = {}
+    for each in parameters:
+        decay = config.weight_decay if each.ndim >= 2 else 0.0
+        # A fused kernel takes only tensors that are sharded over the same mesh.
+        groups.setdefault((decay, getattr(each, "device_mesh", None)), []).append(each)
+    settings = [{"params": members, "weight_decay": decay} for (decay, _), members in groups.items()]
+    if isinstance(config.optimizer, CustomOptimizer):
+        return _custom(config.optimizer, settings, config.lr)
+    betas = (config.momentum, 0.999)
+    if config.optimizer in BITSANDBYTES_OPTIMIZERS:
+        import bitsandbytes
+
+        optimizers: Any = bitsandbytes.optim
+        kinds = {
+            "adamw_8bit": optimizers.AdamW8bit,
+            "paged_adamw_8bit": optimizers.PagedAdamW8bit,
+            "paged_adamw_32bit": optimizers.PagedAdamW32bit,
+        }
+        made: torch.optim.Optimizer = kinds[config.optimizer](settings, lr=config.lr, betas=betas)
+        return made
+    # fused: one kernel for all parameters, on CPUs too.
+    if config.optimizer == "sgd":
+        is_sharded = any(mesh is not None for _, mesh in groups)  # torch's fused SGD takes no DTensor
+        leave_out_of(torch.optim.SGD)
+        return torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=None if is_sharded else True)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    leave_out_of(kind)
+    return kind(settings, lr=config.lr, betas=betas, fused=True)
+
+
+def _custom(config: CustomOptimizer, settings: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+    made = call_target("train.optimizer", config.target, {"params": settings, "lr": lr, **config.arguments})
+    if not isinstance(made, torch.optim.Optimizer):
+        raise ValueError(  # noqa: TRY004 - a mistake in the config
+            f"train.optimizer._target_={config.target} returned {type(made).__name__}; it must be a torch Optimizer"
+        )
+    return made
+
+
+@contextmanager
+def named_in_errors(config: Train, strategy: str) -> Iterator[None]:
+    """Name the setting of a user's own optimizer in an error of its step.
+
+    Args:
+        config: Config that has the optimizer.
+        strategy: Kind of the strategy, which may divide the tensors that the optimizer gets.
+
+    Raises:
+        ValueError: The step failed, and not for lack of memory.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(config.optimizer, CustomOptimizer) or is_out_of_memory(error):
+            raise
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(
+            f"train.optimizer._target_={config.optimizer.target}: its step fails with strategy.kind={strategy} "
+            f"({first[:200]}); use strategy=ddp, or another optimizer"
+        ) from error
+
+
+OptimizerState = dict[str, dict[str, Any]]
+"""Tensors and numbers of an optimizer by parameter name and key, such as a moment's."""
+
+
+def own_state(
+    optimizer: torch.optim.Optimizer, strategy: Strategy
+) -> tuple[dict[tuple[str, str], torch.Tensor], OptimizerState]:
+    """The state that this worker has of every parameter: tensors, or its shards of them, by name and key; and the rest.
+
+    Raises:
+        ValueError: The state of a user's own optimizer cannot be saved.
+    """
+    tensors: dict[tuple[str, str], torch.Tensor] = {}
+    plain: OptimizerState = {}
+    for name, parameter in strategy.parameters.items():
+        for key, value in optimizer.state[parameter].items():
+            _check_can_be_saved(optimizer, key, value, parameter)
+            if isinstance(value, torch.Tensor) and can_be_stored(value):
+                tensors[name, key] = value
+            elif value is not None:  # as sgd's without momentum
+                plain.setdefault(name, {})[key] = value
+    return tensors, plain
+
+
+def _check_can_be_saved(optimizer: torch.optim.Optimizer, key: str, value: Any, parameter: nn.Parameter) -> None:
+    if isinstance(value, torch.Tensor):
+        is_sharded = hasattr(value, "device_mesh") and value.ndim > 0
+        fault = f"has shape {tuple(value.shape)}" if is_sharded and value.shape != parameter.shape else ""
+    else:
+        fault = "" if value is None or isinstance(value, _PLAIN) else f"is a {type(value).__name__}"
+    if fault:
+        raise ValueError(
+            f"train.optimizer: {key} in the state of {type(optimizer).__name__} {fault} for a parameter of shape "
+            f"{tuple(parameter.shape)}, which cannot be saved; use strategy=ddp, or another optimizer"
+        )
+
+
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, Any]], strategy: Strategy
+) -> None:
+    """Load this worker's shard of the state. Learning rate, weight decay and momentum stay those of the present
+    config."""
+    names = {parameter: name for name, parameter in strategy.parameters.items()}
+    order = [names[each] for group in optimizer.param_groups for each in group["params"]]
+    shards = {
+        index: {
+            # Others, such as the number of steps, are not sharded.
+            key: _own(strategy.shard_like(name, value) if _is_like(value, strategy.parameters[name]) else value)
+            for key, value in state[name].items()
+        }
+        for index, name in enumerate(order)
+        if name in state
+    }
+    optimizer.load_state_dict({"state": shards, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _own(value: Any) -> Any:
+    """A copy of a tensor that was mapped from a file, which may be overwritten."""
+    return value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
+
+
+def _is_like(value: Any, parameter: nn.Parameter) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape == parameter.shape
+
+
+def learning_rate(config: Train, step: int, total_steps: int) -> float:
+    """Learning rate of a step: linear warm-up from zero, then the schedule down to zero.
+
+    A pure function of the step, so that no state needs to be saved.
+
+    Args:
+        config: Peak, schedule and warm-up.
+        step: The step about to be made, from 0.
+        total_steps: Steps of the whole training.
+
+    Example:
+        >>> config = Train(max_steps=4, lr=1.0, schedule="linear", warmup_fraction=0.5)
+        >>> [learning_rate(config, step, 4) for step in range(4)]
+        [0.5, 1.0, 1.0, 0.5]
+    """
+    warmup_steps = math.ceil(config.warmup_fraction * total_steps)
+    if step < warmup_steps:
+        return config.lr * (step + 1) / warmup_steps  # step + 1, since a step at rate 0 would be wasted
+    # From 0 at the first step after the warm-up to just below 1 at the last one, so that it too has a rate above 0.
+    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    if config.schedule == "linear":
+        return config.lr * (1 - progress)
+    if config.schedule == "cosine":
+        return config.lr * (1 + math.cos(math.pi * progress)) / 2
+    return config.lr

@@ -1,0 +1,198 @@
+"""Tables from CSV and Parquet files, on this machine or in an object store."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from sweeps_train.config.table import TableData
+from sweeps_train.data.data_files import File, find_files, open_file, without_options
+from sweeps_train.files.csv_header import other_separator
+from sweeps_train.tables.csv_texts import CsvTexts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TYPES = {"csv": (".csv", ".tsv", ".csv.gz", ".tsv.gz"), "parquet": (".parquet", ".pq")}
+"""Ends of file names by ``data.format``."""
+LEAST_CSV_BYTES = 2**20
+MOST_COMPRESSED = 20
+"""Factor by which a compressed CSV file is assumed to be smaller."""
+MOST_CSV_BYTES = 2**31 - 1
+"""Bytes of a CSV file from which the types of its columns are inferred; Arrow reads no larger blocks."""
+
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def table_files(config: TableData, key: str, path: str) -> list[File]:
+    """Find the files of a table.
+
+    Args:
+        config: Says the type of the files.
+        key: Config key that has the path, for messages.
+        path: File, folder, glob or URI.
+
+    Raises:
+        ValueError: There are none.
+    """
+    files = find_files(key, path, TYPES[config.format])
+    if files is None:
+        raise ValueError(
+            f"{key}={path}: there are no such files; give a {', '.join(TYPES[config.format])} file or a folder or glob "
+            "of them"
+        )
+    if not (filled := [file for file in files if file.size > 0]):
+        raise ValueError(f"{key}={path}: is empty; give files with rows")
+    return filled
+
+
+def read_table(config: TableData, key: str = "data.path", path: str | None = None) -> pa.Table:
+    """Read a table, with all of its columns.
+
+    Args:
+        config: Type of the files, and how missing values are written.
+        key: Config key that has the path, for messages.
+        path: Where it is; default: the config's own path.
+
+    Returns:
+        An Arrow table; columns without a name, such as the index that pandas writes, are left out.
+
+    Raises:
+        ValueError: There are no files, one cannot be read, or two do not fit together.
+    """
+    import pyarrow as pa
+
+    path = config.path if path is None else path
+    if path.startswith("builtin:"):
+        return _builtin(path.removeprefix("builtin:"))
+    tables = [_read(config, file.location) for file in table_files(config, key, path)]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ValueError(f"{key}={path}: its files do not have the same columns: {error}") from error
+    if table.num_rows == 0:
+        raise ValueError(f"{key}={path}: has no rows; give files with rows")
+    return table
+
+
+def read_columns(config: TableData, key: str, path: str) -> list[str]:
+    """Names of the columns of a table's first file, without reading its rows.
+
+    Raises:
+        ValueError: There are no files, or the first one cannot be read.
+    """
+    location = table_files(config, key, path)[0].location
+    if config.format == "csv":
+        names: list[str] = _read(config, location, first_block=True).column_names
+        return names
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        with open_file(location) as opened:
+            return _named(pyarrow.parquet.read_schema(opened).names)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{location} cannot be read: {error}") from error
+
+
+def _read(config: TableData, location: str, *, first_block: bool = False) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        with open_file(location) as opened:
+            table = _parquet(opened) if config.format == "parquet" else _csv(config, location, opened, first_block)
+        names = table.column_names  # decoded here
+    except (OSError, UnicodeError, pa.ArrowException) as error:
+        reason = _explained(config, location) if config.format == "csv" else None
+        raise ValueError(reason or f"{location} cannot be read: {error}") from error
+    is_doubtful = len(names) == 1 or any(pa.types.is_binary(each) for each in table.schema.types)
+    if config.format == "csv" and is_doubtful and (reason := _explained(config, location)) is not None:
+        raise ValueError(reason)
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{location} has two columns {twice[0]!r}; rename one")
+    return table.select(_named(names))
+
+
+def _explained(config: TableData, location: str) -> str | None:
+    """Say which key makes a CSV file readable: its encoding, or the character between its cells."""
+    separator = _separator(config, location)
+    with open_file(location) as opened:
+        text = io.TextIOWrapper(_uncompressed(location, opened), encoding=config.encoding)
+        try:
+            header = text.readline().rstrip("\r\n")
+            for _ in text:  # a later line may not be of this encoding
+                pass
+        except UnicodeError as error:
+            is_utf_16 = isinstance(error, UnicodeDecodeError) and error.object.startswith(UTF_16_MARKS)
+            likely = "utf-16" if is_utf_16 else "latin-1"
+            return (
+                f"data.encoding={config.encoding}: {location} is not {config.encoding} ({error}); name its own, such "
+                f"as data.encoding={likely}"
+            )
+    found = other_separator(header, separator)
+    return found and (
+        f"data.separator={separator!r}: in {location} the first line is {header!r}, whose cells are separated by "
+        f"{found!r}; set 'data.separator={json.dumps(found)}'"
+    )
+
+
+def _named(names: list[str]) -> list[str]:
+    return [name for name in names if name not in ("", "__index_level_0__")]
+
+
+def _parquet(opened: Any) -> pa.Table:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(opened)
+
+
+def _csv(config: TableData, location: str, opened: Any, first_block: bool) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    # Arrow infers a column's type from the first block: a number with decimals far below would be an error.
+    size = opened.size() * (MOST_COMPRESSED if _is_compressed(location) else 1)
+    block = LEAST_CSV_BYTES if first_block else min(max(size, LEAST_CSV_BYTES), MOST_CSV_BYTES)
+    source = _uncompressed(location, opened)
+    options = {
+        "read_options": csv.ReadOptions(block_size=block, encoding=config.encoding),
+        "parse_options": csv.ParseOptions(delimiter=_separator(config, location), newlines_in_values=not first_block),
+        "convert_options": CsvTexts(config.missing, config.decimal).options(),
+    }
+    if first_block:
+        with csv.open_csv(source, **options) as reader:
+            return pa.Table.from_batches([], schema=reader.schema)
+    return csv.read_csv(source, **options)
+
+
+def _name(location: str) -> str:
+    return without_options(location).lower()
+
+
+def _is_compressed(location: str) -> bool:
+    return _name(location).endswith(".gz")
+
+
+def _uncompressed(location: str, opened: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(opened, "gzip") if _is_compressed(location) else opened
+
+
+def _separator(config: TableData, location: str) -> str:
+    is_tab = _name(location).removesuffix(".gz").endswith(".tsv")
+    return config.separator or ("\t" if is_tab else ",")
+
+
+def _builtin(name: str) -> pa.Table:
+    """One of scikit-learn's tables; classes are texts."""
+    import pyarrow as pa
+    from sklearn import datasets
+
+    loaded = getattr(datasets, f"load_{name}")(as_frame=True)
+    frame = loaded.frame
+    if "target_names" in loaded:
+        frame = frame.assign(target=[str(loaded.target_names[each]) for each in loaded.target])
+    return pa.Table.from_pandas(frame, preserve_index=False)

@@ -1,0 +1,1 @@
+"""Worker processes: their group, what they exchange, and what they keep between trials."""

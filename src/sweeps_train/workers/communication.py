@@ -1,0 +1,109 @@
+"""The share of a step that workers spend on communication, measured in some of the steps."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from torch.profiler import profile
+
+from sweeps_train.compat.torch import profiled_spans
+from sweeps_train.devices.device import profiled_activities, synchronize
+from sweeps_train.measures.measurement import Measurement
+from sweeps_train.workers.distributed import Workers
+
+COLLECTIVES = "gloo:", "nccl"
+"""Name prefixes of collective operations: gloo's on CPUs, NCCL's kernels on GPUs."""
+FIRST = 200
+"""First step that is measured, and smallest distance of two, if the config says ``auto``."""
+MOST = 0.003
+"""Part of the time that measuring may then take."""
+
+
+class CommunicationMeter:
+    """Profiles some of the steps with torch's profiler, which sees all operations of gloo and NCCL, whoever started
+    them.
+
+    A worker that waits for a slower one is inside of a collective; that time is part of the share.
+    """
+
+    def __init__(self, workers: Workers, every: int | Literal["auto"] | None, note: Callable[[str], None]):
+        """
+        Args:
+            workers: All workers; a single one is not measured.
+            every: Steps from one measurement to the next; None measures nothing.
+            note: Tells the user something, on rank 0.
+        """
+        self._measurement = Measurement("train/communication_share", note)
+        self._every = every if workers.size > 1 else None
+        self._device = workers.device
+        self._steps = 0
+        self._due: float = FIRST
+        self._other_steps, self._other_s = 0, 0.0
+        self._shares: list[float] = []
+        self._costs: list[float] = []
+        """Time of each measured step, in steps that were not measured."""
+
+    @contextmanager
+    def watching(self, step: int) -> Iterator[None]:
+        """Context of the step after ``step``, which is measured if it is due; all workers agree on that."""
+        self._steps += 1
+        began = time.perf_counter()
+        if not self._is_due(step):
+            yield
+            self._other_steps, self._other_s = self._other_steps + 1, self._other_s + time.perf_counter() - began
+            return
+        self._due, share, cost = math.inf, math.nan, math.nan
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages of the profiler on stdout
+        with self._measurement.around(lambda: profile(activities=profiled_activities(self._device))) as profiled:
+            started = time.perf_counter_ns()
+            yield
+            synchronize(self._device)
+            took = time.perf_counter_ns() - started
+        if profiled is not None and not self._measurement.failed:
+            with self._measurement.attempt():
+                share = min(1.0, covered(profiled_spans(profiled, COLLECTIVES)) / took)
+                spent = time.perf_counter() - began
+                cost = spent * self._other_steps / self._other_s if self._other_steps else 0.0
+        self._shares.append(share)
+        self._costs.append(cost)
+
+    def _is_due(self, step: int) -> bool:
+        if self._every is None:
+            return False
+        return self._steps >= self._due if self._every == "auto" else (step + 1) % self._every == 0
+
+    def take(self) -> list[float]:
+        """This worker's mean share and mean cost of measured steps since the last call: two numbers, NaN if measuring
+        has failed, or none if no step was to be measured."""
+        shares, costs = self._shares, self._costs
+        self._shares, self._costs = [], []
+        return [sum(each) / len(each) for each in (shares, costs)] if shares else []
+
+    def schedule_next(self, cost: float) -> None:
+        """Choose the next step that is measured, if the config says ``auto``; none if a worker cannot measure.
+
+        Args:
+            cost: Mean cost of a measured step over all workers, in steps; the same on all of them.
+        """
+        if math.isnan(cost):
+            self._every = None
+            return
+        self._due = self._steps + max(FIRST, math.ceil(cost / MOST))
+
+
+def covered(spans: Iterable[tuple[int, int]]) -> int:
+    """Length of the union of spans, given as pairs of start and end.
+
+    >>> covered([(0, 4), (3, 5), (8, 9)])
+    6
+    """
+    length, reached = 0, -1
+    for begin, end in sorted(spans):
+        length += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return length

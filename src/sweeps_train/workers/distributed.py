@@ -1,0 +1,143 @@
+"""The group of processes that train one model, and collective operations among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from sweeps_train.compat.torch import default_store
+from sweeps_train.devices.device import is_accelerator, select, sum_type, worker_device
+
+T = TypeVar("T")
+
+MEET_WITHIN = timedelta(days=1)
+"""Maximum time that workers wait for each other to prepare their data and model; Sweeps ends them long before."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """This worker's rank in a group of workers: torch's default process group, a part of it, or one process alone."""
+
+    rank: int
+    size: int
+    device: torch.device
+    group: dist.ProcessGroup | None = None
+    """Process group; None is torch's default group."""
+
+    @classmethod
+    def current(cls) -> Workers:
+        """The running process group, whoever has made it (Ray Train, torchrun, a test), and this worker's device."""
+        device = worker_device()
+        distributed = dist.is_available() and dist.is_initialized()
+        rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
+        if is_accelerator(device):
+            select(device)
+        elif "OMP_NUM_THREADS" not in os.environ:
+            # By default each process uses all cores, and several on one machine would slow each other down.
+            on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+            torch.set_num_threads(max(1, usable_cores() // on_this_machine))
+        return cls(rank, size, device)
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Sum values over all workers, one by one; every worker must call it with as many values.
+
+        >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
+        [1.0, 2.5]
+        """
+        total = self.sum_tensor(torch.tensor(values, dtype=sum_type(self.device), device=self.device))
+        return [float(value) for value in total.tolist()]
+
+    def max(self, values: Sequence[float]) -> list[float]:
+        """Largest values of any worker, one by one; every worker must call it with as many values.
+
+        >>> Workers(rank=0, size=1, device=torch.device("cpu")).max([1, 2.5])
+        [1.0, 2.5]
+        """
+        largest = torch.tensor(values, dtype=sum_type(self.device), device=self.device)
+        if self.size > 1:
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return [float(value) for value in largest.tolist()]
+
+    def all_gather(self, values: Sequence[float]) -> list[list[float]]:
+        """The values of each worker, by rank; every worker must call it with as many values.
+
+        >>> Workers(rank=0, size=1, device=torch.device("cpu")).all_gather([1, 2.5])
+        [[1.0, 2.5]]
+        """
+        own = torch.tensor(values, dtype=sum_type(self.device), device=self.device)
+        by_worker = own.new_empty((self.size, len(values)))
+        if self.size > 1:
+            dist.all_gather(list(by_worker), own)
+        else:
+            by_worker[0] = own
+        rows: list[list[float]] = by_worker.tolist()
+        return rows
+
+    def sum_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all workers, in its place; every worker must call it with the same shape."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def broadcast(self, value: T) -> T:
+        """Rank 0's value, on every worker."""
+        box = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all workers in the order of ranks, on rank 0; an empty list elsewhere."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size if self.rank == 0 else []
+        dist.gather_object(value, values or None, dst=0)
+        return values
+
+    def meet(self, within: timedelta = MEET_WITHIN) -> None:
+        """Wait until all workers have called this, however long it takes.
+
+        It goes through the store of the process group. A collective operation, also a barrier, would fail when the
+        group's timeout is over, and with NCCL end the process.
+
+        Args:
+            within: Maximum time to wait.
+
+        Raises:
+            TimeoutError: Some workers have not come; the message names them.
+        """
+        if self.size == 1:
+            return
+        store = default_store()
+        meeting = store.add(f"sweeps/meetings/{self.rank}", 1)  # each worker counts, and all come to the same number
+        keys = [f"sweeps/meetings/{meeting}/{rank}" for rank in range(self.size)]
+        store.set(keys[self.rank], "here")
+        try:
+            store.wait(keys, within)
+        except RuntimeError as error:  # the type depends on the kind of store
+            missing = [f"worker {rank}" for rank, key in enumerate(keys) if not store.check([key])]
+            if not missing:
+                raise
+            raise TimeoutError(f"data and model were not prepared within {within} by {', '.join(missing)}") from error
+        store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all have seen that one
+
+    def shard(self, indices: Sequence[int]) -> Sequence[int]:
+        """This worker's samples: every worker has different ones, and each sample is one worker's.
+
+        >>> Workers(rank=1, size=2, device=torch.device("cpu")).shard(range(7))
+        range(1, 7, 2)
+        """
+        return indices[self.rank :: self.size]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,48 @@
+"""Settings of a process that a user's code changes for one training, and that the next one in it must not inherit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from sweeps_train.devices.numerics import algorithms_restored, precision_restored
+
+
+@contextmanager
+def process_state_restored() -> Iterator[None]:
+    """Restore environment variables, the working folder and torch's global settings after a ``with`` block, and forget
+    what torch has compiled in it.
+
+    Libraries change these, too: Hugging Face Accelerate tells later trainings through a variable to use FSDP, and
+    Lightning removes that of the number of workers. Torch gives a function up after it was compiled some times.
+    """
+    environment, folder = dict(os.environ), Path.cwd()
+    number, threads = torch.get_default_dtype(), torch.get_num_threads()
+    device = torch.get_default_device()
+    has_gradients, finds_anomalies = torch.is_grad_enabled(), torch.is_anomaly_enabled()
+    try:
+        with precision_restored(), algorithms_restored():
+            yield
+    finally:
+        _restore_environment(environment)
+        os.chdir(folder)
+        torch.set_default_dtype(number)
+        torch.set_num_threads(threads)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None if device.type == "cpu" else device)
+        torch.set_grad_enabled(has_gradients)
+        torch.autograd.set_detect_anomaly(finds_anomalies)
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()
+
+
+def _restore_environment(before: dict[str, str]) -> None:
+    """Set and remove only what has changed, since other threads read the environment."""
+    for name in [name for name in os.environ if name not in before]:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})

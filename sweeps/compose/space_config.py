@@ -1,0 +1,143 @@
+"""The search space of a config, from YAML and overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from sweeps.compose.composition import resolve
+from sweeps.compose.distribution_kinds import FOREIGN, of_its_kind
+from sweeps.compose.dotted import find
+from sweeps.compose.other_tools import is_distribution_elsewhere
+from sweeps.compose.schema_errors import read_config
+from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
+from sweeps.errors import ConfigError, UnknownName
+from sweeps.folders.conf_folders import ConfFolders
+from sweeps.texts.suggestions import did_you_mean
+
+DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
+
+
+def first_value(distribution: Any) -> Any:
+    """Return a value of a distribution, which may not be a valid one; None if it shows none."""
+    if not isinstance(distribution, Mapping):
+        return None
+    choices = distribution.get("choices")
+    return choices[0] if isinstance(choices, list) and choices else distribution.get("low", distribution.get("value"))
+
+
+def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a space by dotted path: ``{train: {lr: {type: float}}}`` means ``{train.lr: {type: float}}``."""
+    flat: dict[str, Any] = {}
+    for name, value in space.items():
+        path = f"{prefix}{name}"
+        if _is_section(value):
+            flat.update(flatten_space(value, f"{path}."))
+        elif value is not None:  # null removes a path from the space
+            flat[path] = of_its_kind(value) if isinstance(value, Mapping) else value
+    return flat
+
+
+def _is_section(value: Any) -> bool:
+    """Whether a mapping holds distributions, and is not one itself."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    return not DISTRIBUTION_KEYS & {str(key) for key in value} and not is_distribution_elsewhere(value)
+
+
+def change_space(space: dict[str, Any], override: Override) -> None:
+    """Apply an override of ``space.PATH`` or ``space.PATH.FIELD``.
+
+    Raises:
+        UserError: The path does not exist, or the value is not a distribution.
+    """
+    path = override.key_or_group.removeprefix("space.")
+    owner, _, name = path.rpartition(".")
+    value = override.value()
+    if override.is_sweep_override():
+        raise ConfigError(
+            f"{override.input_line}: a range is written without `space.`, and a distribution as in "
+            f"'space.{path}={{type: float, low: 0, high: 1}}'"
+        )
+    if override.is_delete() or (value is None and path in space):
+        if space.pop(path, None) is None:
+            raise UnknownName(f"~space.{path}: the space has no such path{did_you_mean(path, space)}")
+    elif owner in space:
+        changed = {**space[owner], name: value}
+        if name == "type" and value != space[owner].get("type"):
+            changed |= dict.fromkeys(FOREIGN.get(str(value), ()))
+        space[owner] = of_its_kind(changed)
+    elif isinstance(value, Mapping):
+        before = space.get(path, {})
+        same_kind = value.get("type", before.get("type")) == before.get("type")
+        space[path] = {**(before if same_kind else {}), **value}
+    elif name in DISTRIBUTION_KEYS:
+        raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{did_you_mean(owner, space)}")
+    else:
+        raise ConfigError(
+            f"{override.key_or_group}={value!r}: must be a distribution, "
+            f"such as 'space.{path}={{type: float, low: 0, high: 1}}'"
+        )
+
+
+def options_of(config: SweepConfig, group: str) -> list[str]:
+    """Return the options of a group that the space searches.
+
+    Raises:
+        ConfigError: The distribution cannot search a group.
+    """
+    distribution = config.space[group]
+    match distribution:
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
+            key = "choices."
+        case ConstantDistribution(value=value):
+            choices, key = [value], "value"
+        case _:
+            raise ConfigError(
+                f"space.{group}.type={distribution.type}: {group} is a config group; search it with a categorical or "
+                "ordinal of its options"
+            )
+    for index, choice in enumerate(choices):
+        if not isinstance(choice, str):
+            where = f"{key}{index}" if key == "choices." else key
+            raise ConfigError(f"space.{group}.{where}={choice!r}: must be the name of an option of {group}")
+    return list(choices)
+
+
+def check_group_conditions(config: SweepConfig, folders: ConfFolders, groups: set[str]) -> None:
+    """
+    Raises:
+        UnknownName: The condition of a parameter names an unknown option of a group.
+    """
+    for path, distribution in config.space.items():
+        for group, wanted in distribution.when.items():
+            if group not in groups:
+                continue
+            options = folders.options(group)
+            for option in (wanted or [""]) if isinstance(wanted, list) else [wanted]:
+                if option not in options:
+                    raise UnknownName(
+                        f"space.{path}.when.{group}={option!r}: the group {group} has no such option"
+                        f"{did_you_mean(str(option), options)}"
+                    )
+
+
+def is_integer(base: Mapping[str, Any], path: str) -> bool:
+    """Whether a config's value is an integer; for null, whether the schema accepts nothing else."""
+    config = OmegaConf.create({**base, "space": {}})
+    try:
+        value = find(SWEEP_CONFIG.dump_python(read_config(resolve(config)), by_alias=True), path)
+    except ConfigError:
+        return False  # reported when the sweep is read
+    if value is not None:
+        return isinstance(value, int)
+    OmegaConf.update(config, path, 0.5)
+    try:
+        read_config(resolve(config))
+    except ConfigError as error:
+        return any(line.startswith(f"{path}=") and "valid integer" in line for line in str(error).split("\n"))
+    return False

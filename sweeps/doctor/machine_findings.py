@@ -1,0 +1,116 @@
+"""Checks of the driver's own machine: Python, packages, the folder of sweeps, and the tracking store."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import tempfile
+import uuid
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from sweeps.config.execution import Tracking
+from sweeps.doctor.finding import Finding
+from sweeps.errors import TrackingUnreachable
+from sweeps.storage.location import is_remote
+from sweeps.storage.object_store import checked_store
+from sweeps.texts.redact import redact_uri
+from sweeps.tracking.client import connect, first_cause
+
+DISTRIBUTION = "ray-sweeps"
+EXPERIMENT = "sweeps-doctor"
+"""MLflow experiment whose one run the doctor writes to."""
+
+
+def required() -> list[Requirement]:
+    """Requirements of Sweeps without its extras, which hold on every node."""
+    parsed = [Requirement(line) for line in requires(DISTRIBUTION) or []]
+    return [each for each in parsed if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
+def expected_versions() -> dict[str, str | None]:
+    """Versions of Python and of the required packages in this process."""
+    found: dict[str, str | None] = {"python": platform.python_version(), DISTRIBUTION: version(DISTRIBUTION)}
+    for each in required():
+        try:
+            found[each.name] = version(each.name)
+        except PackageNotFoundError:
+            found[each.name] = None
+    return found
+
+
+def check_packages() -> Iterator[Finding]:
+    """Yield the packages whose versions Sweeps was not tried with."""
+    versions = expected_versions()
+    wrong = False
+    for each in required():
+        found = versions[each.name]
+        if found is None or not each.specifier.contains(found, prereleases=True):
+            wrong = True
+            fix = f"pip install '{each.name}{each.specifier}'"
+            yield Finding(
+                "packages", "failed", "", f"{each.name} {found or 'is missing'}, needed {each.specifier}", fix
+            )
+    if not wrong:
+        names = ", ".join(f"{name} {versions[name]}" for name in ("python", DISTRIBUTION, "ray", "torch", "mlflow"))
+        yield Finding("packages", "ok", "", names)
+
+
+@contextlib.contextmanager
+def marked(folder: str) -> Iterator[str]:
+    """Write a file into the folder of sweeps that every node should see, and remove it at the end.
+
+    Args:
+        folder: Path or URI.
+
+    Yields:
+        The name of the file.
+
+    Raises:
+        OSError: The folder cannot be made or written; ``UserError`` of an object store.
+    """
+    marker = f".doctor-{uuid.uuid4().hex}"
+    if is_remote(folder):
+        store = checked_store("output_dir", folder)
+        store.write(marker, b"")
+        try:
+            yield marker
+        finally:
+            store.remove(marker)
+        return
+    file = Path(folder) / marker
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("", encoding="utf-8")
+    try:
+        yield marker
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def check_tracking(tracking: Tracking) -> Iterator[Finding]:
+    """Yield whether the tracking store takes a run, a metric and an artifact. It writes to the one run of the
+    experiment ``sweeps-doctor``, which it makes the first time."""
+    address = redact_uri(tracking.uri)
+    try:
+        client = connect(tracking.uri)
+    except TrackingUnreachable as error:
+        yield Finding("tracking", "failed", "", str(error))
+        return
+    try:
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+        runs = client.search_runs([number], max_results=1)
+        run = (runs[0] if runs else client.create_run(number, run_name="doctor")).info.run_id
+        client.log_metric(run, "checked", 1.0)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "doctor.txt"
+            file.write_text("Written by `python -m sweeps doctor`.\n", encoding="utf-8")
+            client.log_artifact(run, str(file))
+    except Exception as error:  # noqa: BLE001 - whatever the store raises is what is to be found
+        fix = "grant this user the permission to write, and check the server's artifact location and its disk"
+        yield Finding("tracking", "failed", "", f"tracking.uri={address} cannot be written: {first_cause(error)}", fix)
+        return
+    yield Finding("tracking", "ok", "", f"{address} takes runs, metrics and artifacts")

@@ -1,0 +1,191 @@
+"""Confirmation of a sweep's winner: its best trials are trained again with other seeds, fewest runs first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sweeps.constants import SEED, TAG_CONFIRMATION
+from sweeps.driver.session import Session
+from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.trial_status import TrialStatus
+from sweeps.plan.plan import Plan
+from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS, Race, race
+from sweeps.tracking.confirmation_record import Confirmation, Contender
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One more training of one of the best trials."""
+
+    original: TrialStatus
+    run: int
+    """Number of the repeat among those of its trial, from 1."""
+
+    @property
+    def trial(self) -> str:
+        """Its id, such as ``0007r2``. It is always the same, so that a driver that is killed does not make it twice."""
+        return f"{self.original.trial}r{self.run}"
+
+    def parameters(self, seed: int) -> dict[str, Any]:
+        """Values of the repeated trial, and a seed: the same for the repeats of this number of all contenders.
+
+        Args:
+            seed: Seed of the sweep.
+        """
+        return {**self.original.parameters, SEED: (seed + self.run) % 2**32}
+
+
+class Confirmer:
+    """The rules of a confirmation: which repeats are next and which trial has won, from the sweep's state alone."""
+
+    def __init__(self, state: SweepState, number: int):
+        """
+        Args:
+            state: State of a sweep whose search has ended.
+            number: Number of trials to compare.
+        """
+        self._state = state
+        self._contenders = best_trials(state, number)
+
+    @property
+    def names(self) -> list[str]:
+        """Ids of the compared trials, the best one first."""
+        return [each.trial for each in self._contenders]
+
+    def missing(self) -> list[Repeat]:
+        """The repeats that can start now, with those that an earlier session has left unfinished."""
+        now = self._race()
+        if not now.next:
+            return []
+        values = self._values()
+        needed = {name: max(MIN_RUNS, len(values[name]) + (name in now.next)) for name in now.in_race}
+        found = [
+            Repeat(original, run)
+            for run in range(1, MAX_RUNS + 1)
+            for original in self._contenders
+            if run <= needed.get(original.trial, 0)
+        ]
+        return [each for each in found if not (known := self._state.trials.get(each.trial)) or known.state == "waiting"]
+
+    def is_over(self) -> bool:
+        """Whether no further repeat is needed."""
+        return len(self._contenders) < MIN_RUNS or not self._race().next
+
+    def result(self, reason: str | None = None) -> Confirmation:
+        """The result so far.
+
+        Args:
+            reason: Why the confirmation ends now, if it does so before it is over.
+        """
+        if len(self._contenders) < MIN_RUNS:
+            count = len(self._contenders) or "none"
+            reason = f"two trials with a value and different parameters are needed, and there is {count}"
+            return Confirmation(contenders=(), reason=reason)
+        now, values, failed = self._race(), self._values(), self._failed()
+        contenders = []
+        for name in (*now.in_race, *now.out, *failed):
+            found = now.estimates.get(name)
+            mean: dict[str, Any] = {"runs": len(values[name])} if found is None else asdict(found)
+            contenders.append(Contender(trial=name, **mean, lost_to=now.out.get(name), failed=failed.get(name)))
+        winner = now.in_race[0] if now.in_race and not now.next else None
+        if now.next:
+            ended = sum(each.has_ended for each in self._state.repeats)
+            reason = f"{reason or 'it goes on'}; {ended} repeat{'s'[: ended != 1]} ended"
+        elif winner is None:
+            reason = "a repeat of every contender failed"
+        else:
+            reason = None
+        return Confirmation(contenders=tuple(contenders), winner=winner, reason=reason, confidence=CONFIDENCE)
+
+    def _race(self) -> Race:
+        mode = self._state.objectives.modes[0]
+        return race(mode, self._values(), failed=self._failed().keys(), max_runs=MAX_RUNS, confidence=CONFIDENCE)
+
+    def _repeats(self, name: str) -> list[TrialStatus]:
+        """The repeats of a trial that have started, in order."""
+        ids = (f"{name}r{run}" for run in range(1, MAX_RUNS + 1))
+        return [self._state.trials[each] for each in ids if each in self._state.trials]
+
+    def _values(self) -> dict[str, list[float]]:
+        """Values of each contender's repeats, in the order of their seeds, up to the first that has not finished."""
+        return {name: [*self._finished(name)] for name in self.names}
+
+    def _finished(self, name: str) -> Iterator[float]:
+        for each in self._repeats(name):
+            if each.state != "finished" or each.value is None or each.violation is not None:
+                return
+            yield each.value
+
+    def _failed(self) -> dict[str, str]:
+        """Contenders that cannot win, each with its reason."""
+        found = {}
+        for name in self.names:
+            for each in self._repeats(name):
+                if (reason := self._failure(each)) is not None:
+                    found[name] = f"its repeat {each.trial} {reason}"
+                    break
+        return found
+
+    def _failure(self, repeat: TrialStatus) -> str | None:
+        if repeat.state == "failed":
+            return f"failed: {repeat.error}"
+        if repeat.state == "stopped" and not self._state.shutdown.interrupts_trials():
+            return "was stopped by a person"
+        if repeat.state == "finished" and repeat.violation is not None:
+            return f"is out of bounds: {repeat.violation}"
+        if repeat.state == "finished" and repeat.value is None:
+            return f"reported no finite {self._state.objectives.metrics[0]}"
+        return None
+
+
+def best_trials(state: SweepState, number: int) -> list[TrialStatus]:
+    """The best trials of a search, with different parameters, the best one first."""
+    sign = 1 if state.objectives.modes[0] == "min" else -1
+    distinct: dict[str, TrialStatus] = {}
+    for status in sorted(state.candidates(), key=lambda each: (sign * (each.value or 0.0), each.trial)):
+        distinct.setdefault(json.dumps(status.parameters, sort_keys=True, default=str), status)
+    return [*distinct.values()][:number]
+
+
+def begin_unconfirmed(plan: Plan, session: Session) -> None:
+    """Record that the winner of a search that begins, or goes on, is not confirmed."""
+    session.state.winner = None
+    if plan.config.search.confirm:
+        record(session, Confirmation(contenders=(), reason="the search has not ended"))
+
+
+def begin_confirmation(plan: Plan, session: Session) -> Confirmer:
+    """Choose the trials to compare, once the ends of all trials are recorded."""
+    state = session.state
+    session.wait_for_ends()  # those that never come do not count
+    with state.lock:
+        for status in state.repeats:
+            if status.state == "stopped":  # with an earlier end of the sweep in this session
+                state.reopen(status.trial)
+        confirmer = Confirmer(state, plan.config.search.confirm)
+    if not confirmer.is_over() and not state.shutdown.interrupts_trials():
+        state.announce(f"the best trials are trained again with other seeds: {', '.join(confirmer.names)}")
+    return confirmer
+
+
+def end_confirmation(session: Session, confirmer: Confirmer) -> None:
+    """Record and show the winner, or why it is not known."""
+    state, shutdown = session.state, session.state.shutdown
+    session.wait_for_ends()
+    with state.lock:
+        state.to_repeat = 0
+        reason = shutdown.budget_spent or (f"the sweep was {shutdown.status}" if shutdown.status else None)
+        result = confirmer.result(reason)
+        state.winner = result.winner
+    record(session, result)
+    state.announce(result.describe())
+
+
+def record(session: Session, result: Confirmation) -> None:
+    """Record the result of a confirmation, or how far it is."""
+    session.recorder.attach({}, {TAG_CONFIRMATION: json.dumps(result.as_json())})

@@ -1,0 +1,76 @@
+"""Provenance of a sweep: records its code, packages, data and machine with it, and reads them back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sweeps import constants
+from sweeps.files.versions import Format
+from sweeps.plan.plan import Plan
+from sweeps.provenance.provenance import Provenance, Training, collect_provenance, requirements
+from sweeps.provenance.secrets import redacted_source
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.record import SweepRecord
+from sweeps.validate.config_checks import lookup_in
+
+if TYPE_CHECKING:
+    from sweeps.tracking.recorder import Recorder
+
+COMPOSITION = Format(())
+"""Versions of ``constants.COMPOSITION_ARTIFACT``."""
+
+logger = logging.getLogger(__name__)
+
+
+def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
+    """Collect the provenance and put it into the parent run, on a thread that is returned."""
+    thread = threading.Thread(target=_record, args=(plan, recorder), name="provenance", daemon=True)
+    thread.start()
+    return thread
+
+
+def present_provenance(plan: Plan) -> Provenance:
+    """The provenance that a sweep would have if it were started now."""
+    return collect_provenance(plan.command, plan.config.seed, trainings(plan))[0]
+
+
+def recorded_provenance(record: SweepRecord) -> Provenance | None:
+    """The recorded provenance; None if an earlier version recorded the sweep, or it was killed at its start."""
+    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.ORIGIN_ARTIFACT)
+    return None if text is None else Provenance.from_json(text)
+
+
+def trainings(plan: Plan) -> Iterator[Training]:
+    """One training for every kind of data that the space can make."""
+    yield plan.config.training()
+    for path, _, point in plan.space.corners(lookup_in(plan.composition)):
+        if path.partition(".")[0] in ("data", "task"):
+            yield plan.composition.trial(point).training()
+
+
+def _record(plan: Plan, recorder: Recorder) -> None:
+    try:
+        provenance, diff = collect_provenance(plan.command, plan.config.seed, trainings(plan))
+        files = {
+            constants.ORIGIN_ARTIFACT: provenance.as_json(),
+            constants.PACKAGES_ARTIFACT: requirements(provenance),
+            constants.COMPOSITION_ARTIFACT: redacted_source(
+                json.dumps(COMPOSITION.stamped(plan.composition.as_json()), indent=1)
+            ),
+        }
+        tags = {constants.TAG_SEED: str(provenance.seed), constants.TAG_CHANGES: "true" if diff else "false"}
+        if diff:
+            files[constants.CHANGES_ARTIFACT] = diff
+        if provenance.data_fingerprint is not None:
+            tags[constants.TAG_DATA] = provenance.data_fingerprint
+        if provenance.branch:
+            tags["mlflow.source.git.branch"] = provenance.branch
+        if provenance.remote:
+            tags["mlflow.source.git.repoURL"] = provenance.remote
+        recorder.attach(files, tags)
+    except Exception as error:  # noqa: BLE001 - a sweep is complete without it
+        logger.warning("the provenance of %s could not be recorded: %s", plan.name, error)

@@ -1,0 +1,174 @@
+"""Stages of a search: cheaper trainings before those of the sweep, and how far their orders agree."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sweeps.constants import TAG_STAGES
+from sweeps.driver.session import Session
+from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.trial_status import TrialStatus
+from sweeps.plan.plan import Plan
+from sweeps.plan.rescaling import Factors, rescaled
+from sweeps.plan.stage import PlannedStage
+from sweeps.search.rank_agreement import agreement
+from sweeps.search.samplers.earlier_sweep import EarlierSweep
+from sweeps.search.samplers.saved_trials import save_earlier, saved_earlier
+from sweeps.space.distributions import Space
+from sweeps.tracking.stage_results import Agreement, StageResult, describe_stages
+
+LOOK_EVERY_S = 5.0
+"""Minimum seconds between two looks at the results while trials train."""
+
+
+def is_over(plan: Plan, stage: PlannedStage) -> bool:
+    """Whether all trials of a stage have ended, in this session or an earlier one."""
+    return saved_earlier(plan.folder, stage.results_file) is not None
+
+
+def begin_stage(plan: Plan, session: Session, stage: PlannedStage) -> None:
+    """Begin a stage, or go on with it.
+
+    Args:
+        plan: Plan of the sweep.
+        session: The driver's session.
+        stage: The stage.
+    """
+    session.wait_for_ends()  # of the stage before
+    with session.state.lock:
+        session.state.stage = stage
+    session.state.announce(stage.describe())
+    record_stages(plan, session)
+
+
+def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: str | None) -> str | None:
+    """Record the results of a stage whose trials have ended, from which what follows starts.
+
+    Args:
+        plan: Plan of the sweep.
+        session: The driver's session.
+        stage: The stage.
+        ended_because: Reason for which no further trial of the stage was started.
+
+    Returns:
+        The reason for which the search cannot go on to what follows; None if it does.
+    """
+    state, shutdown = session.state, session.state.shutdown
+    session.wait_for_ends()
+    with state.lock:
+        results = results_of(state, plan.space, stage)
+        state.stage = None
+    if not shutdown.interrupts_trials() and results.points:
+        save_earlier(plan.folder, [results], stage.results_file)
+    record_stages(plan, session)
+    if shutdown.interrupts_trials():
+        return shutdown.budget_spent or f"the sweep was {shutdown.status}"
+    if not results.points:
+        return f"stage {stage.number} has no trial with a value, from which the search could go on ({ended_because})"
+    with state.lock:
+        lines = describe_stages(stage_results(plan, state))
+    for line in lines[max(0, stage.number - 2) : stage.number]:  # the one before is compared with this one now
+        state.announce(line)
+    return None
+
+
+def ranked(state: SweepState, stage: PlannedStage | None) -> list[TrialStatus]:
+    """The trials of a stage that have a value and may be the best, the best first."""
+    sign = 1 if state.objectives.modes[0] == "min" else -1
+    trials = [each for each in state.candidates_of(stage) if each.value is not None and math.isfinite(each.value)]
+    return sorted(trials, key=lambda each: (sign * (each.value or 0.0), each.trial))
+
+
+def results_of(state: SweepState, space: Space, stage: PlannedStage) -> EarlierSweep:
+    """Points and values of a stage's trials, from which the sampler learns; the best first."""
+    trials = ranked(state, stage)
+    return EarlierSweep(
+        name=f"stage {stage.number}",
+        points=[_point(each, space) for each in trials],
+        values=[each.value or 0.0 for each in trials],
+    )
+
+
+def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
+    """The searched values of a trial, whose parameters also have those that its stage changes."""
+    return {path: value for path, value in status.parameters.items() if path in space.distributions}
+
+
+def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
+    """Results of a sweep's stages, as far as trials have ended."""
+    results = []
+    for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=True):
+        own = _ended(state, plan.space, stage, stage.factors)
+        following = _ended(state, plan.space, next_stage)
+        best = next(iter(ranked(state, stage)), None)
+        results.append(
+            StageResult(
+                stage=stage.number,
+                overrides=stage.overrides,
+                num_trials=stage.num_trials,
+                ended=sum(each.has_ended for each in state.trials_of(stage)),
+                best=best.trial if best is not None else None,
+                value=best.value if best is not None else None,
+                kept=min(stage.keep, len(own)) if is_over(plan, stage) else 0,
+                agreement=_agreement(own, following) if following else None,
+            )
+        )
+    return tuple(results)
+
+
+def _ended(
+    state: SweepState, space: Space, stage: PlannedStage | None, factors: Factors = MappingProxyType({})
+) -> dict[str, TrialStatus]:
+    """The trial of each point that has ended and has a value, the best ones first; of equal points the best one. The
+    points are rescaled by the factors, to those of what follows."""
+    trials: dict[str, TrialStatus] = {}
+    for each in ranked(state, stage):
+        if each.has_ended:
+            point = rescaled(_point(each, space), factors, space)
+            trials.setdefault(json.dumps(point, sort_keys=True, default=str), each)
+    return trials
+
+
+def _agreement(first: Mapping[str, TrialStatus], second: Mapping[str, TrialStatus]) -> Agreement:
+    """Agreement of the points that were trained to the end in both. Those that the scheduler stopped do not count: at
+    the same early step, the values of two stages are often those of one and the same training."""
+    pairs = [(each, second[point]) for point, each in first.items() if point in second]
+    whole = [(one.value or 0.0, other.value or 0.0) for one, other in pairs if one.state == other.state == "finished"]
+    return agreement([one for one, _ in whole], [other for _, other in whole])
+
+
+def record_stages(plan: Plan, session: Session) -> None:
+    """Record the results of the stages so far."""
+    if plan.stages:
+        with session.state.lock:
+            results = stage_results(plan, session.state)
+        _record(session, results)
+
+
+def _record(session: Session, results: tuple[StageResult, ...]) -> None:
+    session.recorder.attach({}, {TAG_STAGES: json.dumps([each.as_json() for each in results])})
+
+
+class StageWatch:
+    """Records the results of the stages while trials train: an agreement is known better with each one that ends."""
+
+    def __init__(self, plan: Plan, session: Session):
+        self._plan, self._session = plan, session
+        self._recorded: tuple[StageResult, ...] = ()
+        self._next_at = 0.0
+
+    def look(self) -> None:
+        """Record them, if it is time and they have changed."""
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + LOOK_EVERY_S
+        with self._session.state.lock:
+            results = stage_results(self._plan, self._session.state)
+        if results != self._recorded:
+            self._recorded = results
+            _record(self._session, results)

@@ -1,0 +1,285 @@
+"""State of a running sweep: its trials, the best of them, and their counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from sweeps.config.objectives import Objectives, Values
+from sweeps.driver.pool_choice import PoolChoice
+from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.time_ledger import TimeLedger
+from sweeps.driver.trial_status import State, TrialStatus
+from sweeps.driver.usage import UsageMeter
+from sweeps.runtime.placement import Fit
+from sweeps.search.budget import exhausted_budget, remaining_s
+from sweeps.tracking.forecast_record import Forecast
+
+if TYPE_CHECKING:
+    from sweeps.compose import Composition
+    from sweeps.plan.stage import PlannedStage
+    from sweeps.search.advisors.memory import MemoryEstimate
+    from sweeps.tracking.record import SweepRecord, TrialRecord
+
+UNFINISHED = ("running", "stopped")
+"""Recorded states of trials that continue when their sweep is resumed."""
+
+
+class View(Protocol):
+    """Shows a running sweep to a person."""
+
+    def changed(self, state: SweepState) -> None:
+        """Take notice of a change; called often."""
+
+    def event(self, state: SweepState, text: str) -> None:
+        """Show an event in one line."""
+
+    def starting(self, text: str) -> None:
+        """Show a step of the start, before the search begins. A view may lack this method."""
+
+
+@dataclass
+class SweepState:
+    """State of a sweep in this session of its driver. Several threads use it, under its lock."""
+
+    sweep: str
+    composition: Composition
+    view: View
+    concurrent: int
+    """Number of trials at a time."""
+    shutdown: Shutdown
+    folder: Path = field(default_factory=Path)
+    """Folder of the sweep."""
+    fit: Fit = field(default_factory=lambda: Fit(use_gpu=False, per_worker={}, num_workers=1, concurrent=1))
+    """Resources of a trial, in each pool, as the session began."""
+    excluded_nodes: tuple[str, ...] = ()
+    """Ids of the nodes that a check has found to be bad."""
+    awaits: str | None = None
+    """Resources of one trial in words, if the cluster may have to grow before it has them."""
+    earlier: SweepRecord | None = None
+    """Record of the sessions before this one."""
+    memory: MemoryEstimate | None = None
+    """Estimates the memory of a trial from those that ran."""
+    suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
+    """Ids of the nodes of failed attempts that are to be checked."""
+    trials: dict[str, TrialStatus] = field(default_factory=dict)
+    """All trials by id, with those that repeat the best ones."""
+    num_trials: int = 0
+    """Number of trials that the sweep can start; default: ``search.num_trials``."""
+    winner: str | None = None
+    """Best trial by its repeats; None while it is not confirmed."""
+    forecast: Forecast | None = None
+    """Latest forecast; None before the first trial has ended."""
+    stage: PlannedStage | None = None
+    """Stage of the search whose trials are trained now; None: those of the sweep itself."""
+    to_repeat: int = 0
+    """Number of repeats that are known to start."""
+    started: float = field(default_factory=time.time)
+    """Unix time at which this session began."""
+
+    def __post_init__(self) -> None:
+        search = self.composition.config.search
+        self.stop = search.stop
+        self.objectives = Objectives.of(search)
+        self.num_trials = self.num_trials or search.num_trials
+        self.places = self.fit.places
+        self.pools = PoolChoice(self.fit.pools, self.memory) if self.fit.pools else None
+        self.lock = threading.RLock()
+        self.trials |= {trial.trial: _status_of(trial) for trial in self.recorded_trials()}
+        self.ledger = TimeLedger(self.earlier)
+        self._usage = UsageMeter(self.earlier, self.ledger)
+        self._front: list[TrialStatus] = []
+        """The trials that `front` found last."""
+
+    def announce(self, text: str) -> None:
+        """Show an event in one line."""
+        self.view.event(self, text)
+
+    def recorded_trials(self) -> list[TrialRecord]:
+        """The trials of the sessions before this one."""
+        return self.earlier.all_trials if self.earlier is not None else []
+
+    @property
+    def all_trials(self) -> list[TrialStatus]:
+        """All trials of this moment: other threads may add some while the list is read."""
+        return [*self.trials.values()]
+
+    @property
+    def searched(self) -> list[TrialStatus]:
+        """The trials of the search, without those of its stages and those that repeat the best ones."""
+        return self.trials_of(None)
+
+    def trials_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
+        """The trials of a stage of the search, or of the search after its stages."""
+        number = stage.number if stage is not None else None
+        return [each for each in self.all_trials if each.repeat_of is None and each.stage == number]
+
+    @property
+    def planned_now(self) -> int:
+        """Number of trials of the stage that is trained now, or of the search after its stages."""
+        return self.num_trials if self.stage is None else self.stage.num_trials
+
+    @property
+    def repeats(self) -> list[TrialStatus]:
+        """The trials that repeat the best ones with other seeds."""
+        return [each for each in self.all_trials if each.repeat_of is not None]
+
+    # --- trials that change their state -----------------------------------------------------------------------
+
+    def reopen(self, trial: str) -> None:
+        """Let a trial that had ended wait for its continuation, since trials have become longer."""
+        status = self.trials.get(trial)
+        if status is not None and status.state not in ("waiting", "running"):
+            status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
+
+    def extend(self, composition: Composition, num_trials: int) -> None:
+        """Continue with a longer plan."""
+        with self.lock:
+            self.composition, self.num_trials = composition, num_trials
+            self.stop = composition.config.search.stop
+
+    def count_usage(self) -> None:
+        """Add what has been used since the last call, and end the search when a budget is spent."""
+        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
+        if self.fit.is_elastic:
+            held = [len(each.spans[-1].workers) if each.spans else 0 for each in running]
+            empty = max(0, self.places - sum(held))
+        else:
+            held = [self.fit.of(each.pool).num_workers for each in running]
+            empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
+        self._usage.count(self.all_trials, sum(held) + empty, 0 if self._more_to_come() else empty)
+        if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
+            self.announce(f"{reason}: trials that run save their state and end")
+            self.shutdown.budget_is_spent(reason)
+
+    def budget_left_s(self) -> float:
+        """Seconds that are left of the budgets; infinity if there are none."""
+        return remaining_s(self.stop, self._usage.used)
+
+    def resume_within_budget(self) -> None:
+        """Let trials run again, if the budget that was spent has been raised."""
+        with self.lock:
+            if self.shutdown.budget_spent is not None and exhausted_budget(self.stop, self._usage.used) is None:
+                self.shutdown.budget_is_raised()
+
+    # --- results ----------------------------------------------------------------------------------------------
+
+    def front(self) -> list[TrialStatus]:
+        """The best trial so far, or the Pareto front of several objectives; the winner once it is confirmed."""
+        if self.winner is not None:
+            return [self.trials[self.winner]]
+        candidates = {status.trial: status.values for status in self.candidates() if status.values is not None}
+        self._front = [self.trials[trial] for trial in self.objectives.front(candidates)]
+        return [*self._front]
+
+    def is_in_front(self, status: TrialStatus) -> bool:
+        """Whether a trial is in ``front``. Mostly one that was there before is better, so that nothing is searched."""
+        if self.winner is None and any(self._is_better(each, status) for each in self._front):
+            return False
+        return any(each is status for each in self.front())
+
+    def _is_better(self, one: TrialStatus, other: TrialStatus) -> bool:
+        """Whether a trial of the search keeps another one out of the front."""
+        if one.values is None or not self._may_be_best(one, None):
+            return False
+        return other.values is None or self.objectives.dominates(one.values, other.values)
+
+    def candidates(self) -> list[TrialStatus]:
+        """The trials that may be the best. Pruned ones count, since their values are those of a real checkpoint."""
+        return self.candidates_of(None)
+
+    def candidates_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
+        """The trials that may be the best of a stage, or of the search after its stages."""
+        return [status for status in self.all_trials if self._may_be_best(status, stage)]
+
+    def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
+        if status.values is None or status.state == "failed" or status.violation is not None:
+            return False
+        return status.repeat_of is None and status.stage == (stage.number if stage is not None else None)
+
+    def describe_values(self, values: Values) -> str:
+        """Values of the objectives in words, as ``eval/loss 1.234``."""
+        return ", ".join(f"{metric} {value:.4g}" for metric, value in zip(self.objectives.metrics, values, strict=True))
+
+    def counts(self) -> dict[str, int]:
+        """Number of trials of the search in each state, without those of its stages."""
+        return self.counts_of(None)
+
+    def counts_of(self, stage: PlannedStage | None) -> dict[str, int]:
+        """Number of trials in each state, of a stage or of the search after its stages."""
+        counts = dict.fromkeys(("finished", "pruned", "failed", "running", "stopped"), 0)
+        for status in self.trials_of(stage):
+            if status.state in counts:
+                counts[status.state] += 1
+        return counts
+
+    def ended_count(self) -> int:
+        """Number of trials of the search that have ended."""
+        return sum(status.has_ended for status in self.searched)
+
+    @property
+    def progress(self) -> str:
+        """Trials that have ended of those that are planned, in the present stage or the search: ``stage 1: 3/30``."""
+        ended = sum(status.has_ended for status in self.trials_of(self.stage))
+        return f"{'' if self.stage is None else f'stage {self.stage.number}: '}{ended}/{self.planned_now}"
+
+    def unfinished_count(self, *, is_over: bool) -> int:
+        """Number of trials and repeats that run, wait, or have still to be suggested.
+
+        Args:
+            is_over: Whether the search suggests no further trials.
+        """
+        searched = self.trials_of(self.stage)
+        known = len(searched) if is_over else max(len(searched), self.planned_now)
+        ended = sum(status.has_ended for status in searched)
+        return known - ended + self.to_repeat + sum(not status.has_ended for status in self.repeats)
+
+    def _more_to_come(self) -> bool:
+        """Whether a trial will start that does not run."""
+        if self.shutdown.interrupts_trials():
+            return False
+        waits = any(each.state == "waiting" for each in self.all_trials)
+        return waits or self.stage is not None or self.to_repeat > 0 or len(self.searched) < self.num_trials
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds that the sweep has run in all sessions."""
+        return self._usage.used.wall_s
+
+    def time(self) -> dict[str, Any]:
+        """See ``UsageMeter.summary``."""
+        return self._usage.summary(self.all_trials, self.started)
+
+
+def _status_of(trial: TrialRecord) -> TrialStatus:
+    """Status of a trial of an earlier session."""
+    unfinished = trial.state in UNFINISHED
+    return TrialStatus(
+        trial.trial,
+        trial.params,
+        "waiting" if unfinished else cast("State", trial.state),
+        repeat_of=trial.repeat_of,
+        stage=trial.stage,
+        attempt=0 if unfinished else trial.attempts,
+        earlier_attempts=trial.attempts if unfinished else 0,
+        step=trial.steps,
+        values=trial.all_values() or None,
+        saved=_saved_values(trial),
+        violation=trial.violation,
+        error=trial.error,
+        spans=list(trial.spans),
+        failures=list(trial.failures),
+        notes=list(trial.notes),
+    )
+
+
+def _saved_values(trial: TrialRecord) -> Values | None:
+    """Values of a trial's best checkpoint; in the record of an older version, taken as those of its best report."""
+    if "best" not in trial.checkpoints:
+        return None
+    weights = trial.weights.get("best")
+    return (trial.all_values() if weights is None else weights.values) or None

@@ -1,0 +1,208 @@
+"""Number of trials at a time, as nodes join the cluster, leave it, or are left out after a failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sweeps.compat.ray_core import draining_nodes
+from sweeps.constants import TAG_LANES
+from sweeps.doctor.doctor import unfit_nodes
+from sweeps.driver.session import Session
+from sweeps.errors import DoesNotFit
+from sweeps.plan.plan import Plan
+from sweeps.runtime.autoscaler import nodes_to_come
+from sweeps.runtime.cluster import alive_nodes
+from sweeps.runtime.node_resources import Resources, node_id, without_nodes
+from sweeps.runtime.placement import Fit, fit
+
+if TYPE_CHECKING:
+    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
+
+LOOK_EVERY_S = 2.0
+"""Seconds between two looks at the cluster's nodes."""
+
+
+def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found: int = 1) -> Fit:
+    """Compute how many trials run at a time on the nodes that are there now.
+
+    Args:
+        plan: The sweep.
+        before: What held when its session began: whether workers use GPUs does not change.
+        excluded: Ids of nodes to leave out.
+        lanes_found: See ``fit``.
+
+    Raises:
+        DoesNotFit: Not even one.
+    """
+    scalings = [replace(each, use_gpu=before.use_gpu) if not each.pools else each for each in plan.scalings]
+    nodes = without_nodes(alive_nodes(), excluded)
+    nodes += nodes_to_come(plan.config.cluster, nodes)
+    now = fit(plan.config, scalings, nodes, all_pools=False, lanes_found=lanes_found)
+    return now.leaving_out(excluded)
+
+
+class Capacity:
+    """Follows the cluster's nodes while the sweep searches, and sets the limit on the number of trials at a time.
+
+    Trials that run on other nodes go on undisturbed; one that joins is used as soon as it is seen.
+    """
+
+    def __init__(self, plan: Plan, session: Session, limiter: PauseAwareLimiter):
+        self._plan, self._state, self._limiter, self._broker = plan, session.state, limiter, session.broker
+        self._known = _by_id(alive_nodes())
+        self._leaving: set[str] = set()
+        self._recorder, self._lanes = session.recorder, (1, "")
+        """Trials that one worker group trains at a time, where that is found while they train, and why so many."""
+        self._avoided = session.state.fit.avoided()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="capacity", daemon=True)
+
+    def __enter__(self) -> Capacity:
+        if self._plan.config.cluster.check_nodes:
+            self._broker.check_nodes()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        while self._thread.is_alive() and self._state.shutdown.has_cluster:  # else it may wait for an answer of Ray
+            self._thread.join(0.2)
+
+    def refit(self, plan: Plan | None = None) -> None:
+        """Compute the limit again.
+
+        Args:
+            plan: The plan, if it was extended.
+
+        Raises:
+            DoesNotFit: Not even one trial could be placed; the limit stays.
+        """
+        self._plan = plan or self._plan
+        state = self._state
+        now = current_fit(self._plan, state.fit, state.excluded_nodes, self._lanes[0])
+        with state.lock:
+            state.concurrent = self._limiter.max_concurrent = now.concurrent
+            state.places = now.places
+            self._broker.set_groups(now.groups)
+            if state.pools is not None:
+                state.pools.refit(now.pools)
+        self._avoided = now.avoided()
+        self._broker.avoid(self._avoided)
+
+    @property
+    def _at_once(self) -> str:
+        number = self._state.concurrent
+        return f"{number} trial{'s'[: number != 1]} at once"
+
+    def _run(self) -> None:
+        is_blind = False
+        while not self._done.wait(LOOK_EVERY_S):
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - Ray raises several; its next answer may be a good one
+                if not is_blind:
+                    self._state.announce(
+                        f"the cluster's nodes cannot be looked at ({error}); {self._at_once} until then"
+                    )
+                is_blind = True
+            else:
+                is_blind = False
+
+    def _look(self) -> None:
+        while not self._state.suspected.empty():
+            self._check(self._state.suspected.get())
+        leaving = {node: at for node, at in draining_nodes().items() if node not in self._leaving}
+        if leaving:
+            self._leave(leaving)
+        if self._state.fit.finds_lanes and not self._lanes[1]:
+            self._find_lanes()
+        nodes = _by_id(alive_nodes())
+        if nodes.keys() != self._known.keys():
+            self._changed(nodes.keys() - self._known.keys(), self._known.keys() - nodes.keys())
+            self._known = nodes
+
+    def _find_lanes(self) -> None:
+        """Let as many trials train at a time as the workers have found to train most together."""
+        number, reason = self._broker.lanes()
+        if number == self._lanes[0] and reason is None:
+            return
+        self._lanes = number, reason or ""
+        self.refit()
+        if reason is not None:
+            found = f"{number} trial{'s'[: number > 1]} a worker group: {reason}"
+            self._state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")
+            self._recorder.attach({}, {TAG_LANES: found})
+
+    def _leave(self, leaving: Mapping[str, float | None]) -> None:
+        """Move the trials on nodes that are about to leave, whose workers may use other nodes only.
+
+        Args:
+            leaving: Unix time at which each node ends, by its id; None if it is not known.
+        """
+        self._leaving |= leaving.keys()
+        state = self._state
+        state.excluded_nodes = (*state.excluded_nodes, *leaving)
+        if not self._refit_and_tell(f"{len(leaving)} node{'s'[: len(leaving) > 1]} will leave the cluster"):
+            self._avoided = state.fit.leaving_out(state.excluded_nodes).avoided()  # the trials wait for others
+            self._broker.avoid(self._avoided)
+        self._broker.nodes_leave({node: _announced(at) for node, at in leaving.items()})
+
+    def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
+        numbers = ((len(joined), "joined"), (len(left), "left"))
+        self._refit_and_tell(
+            " and ".join(f"{number} node{'s'[: number > 1]} {verb}" for number, verb in numbers if number)
+        )
+
+    def _refit_and_tell(self, what: str) -> bool:
+        """Compute the limit again after a change of the cluster; returns whether any trial can be placed.
+
+        Args:
+            what: The change, in words.
+        """
+        try:
+            self.refit()
+        except DoesNotFit as error:
+            self._state.announce(f"{what}: no trial can be placed now ({error})")
+            return False
+        self._state.announce(f"{what}: {self._at_once}")
+        return True
+
+    def _check(self, nodes: Sequence[str]) -> None:
+        """Check the nodes of a failed trial, whose next attempt waits for the result, and leave out bad ones."""
+        state, plan = self._state, self._plan
+        folder = str(plan.folder.parent) if plan.uri is None else plan.config.output_dir
+        try:
+            asked = [node for node in nodes if node in _by_id(alive_nodes()) and node not in state.excluded_nodes]
+            unfit = unfit_nodes(plan.config, folder, asked) if asked else {}
+            found = "; ".join(f"{finding.where}: {finding.found}" for finding in unfit.values())
+            before, state.excluded_nodes = state.excluded_nodes, (*state.excluded_nodes, *unfit)
+            try:
+                self.refit()
+            except DoesNotFit:
+                state.excluded_nodes = before
+                if unfit:
+                    state.announce(f"{found}; it is used on, since no trial fits on the other nodes")
+            else:
+                if unfit:
+                    state.announce(f"{plan.name}: leaves out {found}; {self._at_once}")
+        except Exception as error:  # noqa: BLE001 - a check that fails must not end the sweep
+            state.announce(f"the nodes of a failed trial could not be checked: {error}")
+        finally:
+            self._broker.avoid(self._avoided, nodes)
+
+
+def _announced(ends: float | None) -> str:
+    """Words for a node that is about to leave.
+
+    Args:
+        ends: Unix time at which it ends; None if it is not known.
+    """
+    return "leaves the cluster" if ends is None else f"leaves the cluster in {max(0.0, ends - time.time()):.0f} s"
+
+
+def _by_id(nodes: Sequence[Resources]) -> dict[str, Resources]:
+    return {node_id(node): node for node in nodes}

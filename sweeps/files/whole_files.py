@@ -1,0 +1,84 @@
+"""Files that are written completely or not at all, and files that only their owner can read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sweeps.files.checksums import with_checksum
+
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+UNFINISHED = ".unfinished"
+"""Suffix of a file or folder while it is being written."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write a file or a folder under a temporary name, and rename it to ``path`` when the block succeeds.
+
+    Readers of ``path`` see the old content or the new one, never a part. If the block raises, ``path`` is unchanged and
+    the temporary file is removed; what a crash has left is removed by the next call. One writer at a time.
+
+    Args:
+        path: The file or folder to replace; its parent folder must exist.
+
+    Yields:
+        The temporary path beside it, where nothing exists yet.
+
+    Raises:
+        OSError: It cannot be renamed.
+    """
+    unfinished, replaced = path.with_name(path.name + UNFINISHED), path.with_name(f"{path.name}.replaced")
+    _remove(unfinished)
+    try:
+        yield unfinished
+        if path.is_dir():  # rename replaces a file, but no folder with files in it
+            _remove(replaced)
+            path.rename(replaced)
+        unfinished.rename(path)
+        _remove(replaced)
+    finally:
+        _remove(unfinished)
+
+
+def write_json(path: Path, document: Any, indent: int | None = None, *, checksum: bool = False) -> None:
+    """Write a private JSON file, completely or not at all. It is on the disk itself when this returns.
+
+    Args:
+        path: The file.
+        document: Its content.
+        indent: Spaces for each level; default: one line.
+        checksum: Add a checksum to an object, which ``sweeps.files.checksums.parsed`` checks.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    text = json.dumps(document, indent=indent).encode()
+    with replacing(path) as unfinished, open(unfinished, "wb", opener=private_opener) as file:
+        file.write(with_checksum(text) if checksum else text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Opener for ``open``: a file that it creates is readable by its owner alone, whatever the umask."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def make_private(path: Path) -> None:
+    """Create an empty file if there is none, and take away the permissions of others if it is the user's own."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+    if path.stat().st_mode & 0o077 and path.stat().st_uid == os.geteuid():
+        path.chmod(FILE_MODE)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

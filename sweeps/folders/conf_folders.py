@@ -1,0 +1,57 @@
+"""Folders of configs: users' own, then the ``conf/`` that comes with Sweeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def conf_folder() -> Path:
+    """Return the ``conf/`` of Sweeps: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parent / "conf"
+
+
+class ConfFolders:
+    """Names of the YAML files in folders of configs, the first folder having precedence."""
+
+    def __init__(self, folders: Sequence[Path]):
+        """
+        Args:
+            folders: Users' folders; the ``conf/`` of Sweeps is added at the end.
+        """
+        self.folders = [*folders, conf_folder()]
+
+    def confs(self) -> list[str]:
+        """Return the names that ``conf=`` accepts."""
+        return [name for name in self.options("") if not name.startswith("_")]
+
+    def groups(self) -> list[str]:
+        """Return the names of the config groups; nested ones have a slash (``search/sampler``)."""
+        found: set[str] = set()
+        for folder in self.folders:
+            for inner, _, files in os.walk(folder, followlinks=True):
+                if any(file.endswith(".yaml") for file in files):
+                    found.add(Path(inner).relative_to(folder).as_posix())
+        return sorted(name for name in found if name != "." and name.partition("/")[0] != "hydra")
+
+    def options(self, group: str) -> list[str]:
+        """Return the options of a config group."""
+        return sorted({file.stem for folder in self.folders for file in (folder / group).glob("*.yaml")})
+
+    def file(self, name: str) -> Path | None:
+        """Return the file of a conf or an option (``model/conv_net``); None if there is none."""
+        files = (folder / f"{name}.yaml" for folder in self.folders)
+        return next((file for file in files if file.is_file()), None)
+
+    def header(self, name: str) -> str:
+        """Return the first comment line of a config's file, which describes it; empty if it has none."""
+        file = self.file(name) or Path(os.devnull)
+        try:
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                first = lines.readline().strip()
+        except OSError:
+            return ""
+        return first.removeprefix("#").strip() if first.startswith("#") else ""

@@ -1,0 +1,61 @@
+"""Detection of a sweep that is complete, and the message that says how to extend it."""
+
+from __future__ import annotations
+
+import re
+
+from sweeps.constants import TAG_ENDED
+from sweeps.plan.plan import Plan
+from sweeps.texts.wording import counted
+from sweeps.tracking.journal import is_delivered
+from sweeps.tracking.record import SweepRecord
+
+ALL_STARTED = re.compile(r"[\d,]+ trials? (was|were) started")
+BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
+WIDER = "space.PATH.high=VALUE"
+"""Change of a sweep that has tried every point of its space; the user replaces PATH and VALUE."""
+RULE = re.compile(r"search\.stop\.[a-z_]+")
+
+
+def is_complete(record: SweepRecord, plan: Plan) -> bool:
+    """Whether nothing is left to resume: the search has ended by itself, and MLflow has received everything."""
+    if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
+        return False
+    ended = record.tags.get(TAG_ENDED, "")
+    if record.status == "finished" and ended and ALL_STARTED.match(ended) is None:
+        # A rule of search.stop, or every point of the space was tried. Earlier releases recorded the config's number.
+        return record.planned in (None, plan.num_trials, plan.config.search.num_trials)
+    return len(record.trials) >= plan.num_trials
+
+
+def describe_completion(record: SweepRecord, plan: Plan) -> str:
+    """Describe why nothing is left to resume, with a command that extends the sweep."""
+    planned = plan.num_trials
+    ended = record.tags.get(TAG_ENDED, "")
+    by_rule = bool(ended) and ALL_STARTED.match(ended) is None
+    counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
+    why = f" ({ended})" if by_rule else ""
+    change, effect = extension(ended, planned, plan.points.num_points)
+    return (
+        f"{record.sweep} has {record.status}: {counts} of {counted(planned, 'trial')}{why}. "
+        "Nothing is left to resume.\n"
+        f"`python -m sweeps extend {record.sweep} {change}` {effect}"
+    )
+
+
+def extension(ended: str, planned: int, points: int | None) -> tuple[str, str]:
+    """Return the override with which ``extend`` gives a sweep more to do, and its effect.
+
+    Args:
+        ended: Why it started no further trial; empty if that is not known.
+        planned: Number of trials that it can start.
+        points: Number of all points of a small space or grid; None of any other space.
+    """
+    if (budget := BUDGET.match(ended)) is not None:
+        return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and continues"
+    if (rule := RULE.search(ended)) is not None:
+        return f"{rule[0]}=null", f"removes this rule and continues, up to {counted(planned, 'trial')}"
+    if (ended and ALL_STARTED.match(ended) is None) or (points is not None and planned >= points):
+        return WIDER, "widens a range, or choices by space.PATH.choices=[...], so that there are further points"
+    number = 2 * planned if points is None else min(2 * planned, points)
+    return f"search.num_trials={number}", f"starts {counted(number - planned, 'more trial')}"

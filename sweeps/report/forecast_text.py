@@ -1,0 +1,53 @@
+"""Forecast of a sweep in words."""
+
+from __future__ import annotations
+
+import time
+
+from sweeps.report.formatting import duration
+from sweeps.tracking.forecast_record import LEVEL, Forecast
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.values import short
+
+
+def forecast_lines(record: SweepRecord) -> list[str]:
+    """Return the forecast of a sweep that has not ended, in sentences; none of one that has."""
+    if record.forecast is None:
+        return []
+    if record.status != "running":
+        return [f"when it is resumed: {line}" for line in describe_forecast(record.forecast)]
+    return describe_forecast(record.forecast.after(time.time() - record.forecast.at))
+
+
+def describe_forecast(forecast: Forecast) -> list[str]:
+    """Return a forecast in sentences: the cost of the rest, what stopping now would give up, and what is missing."""
+    lines = []
+    if forecast.wall_s is not None:
+        texts = [time_left(forecast), *_amounts(forecast)]
+        lines.append(f"forecast: {'; '.join(texts)} ({LEVEL:.0%} intervals)")
+    if forecast.improvement is not None and forecast.chance is not None:
+        found = forecast.improvement
+        gain = f"{short(found.middle)} of {forecast.metric} ({short(found.low)} to {short(found.high)})"
+        chance = f"; the best becomes better with a probability of {forecast.chance:.0%}"
+        lines.append(
+            f"stopping now would probably give up {gain if found.high > 0 else 'nothing'}"
+            f"{chance if forecast.chance >= 0.005 else ''}"
+        )
+    return [*lines, *(f"forecast: {text}" for text in forecast.missing)]
+
+
+def time_left(forecast: Forecast) -> str:
+    """Return the time to the end in words: ``about 10m 00s to 20m 00s left``; nothing while it is not known."""
+    if forecast.wall_s is None:
+        return ""
+    low, high = duration(forecast.wall_s.low), duration(forecast.wall_s.high)
+    of_stage = "" if forecast.stage is None else f" of stage {forecast.stage}"
+    return f"about {low if low == high else f'{low} to {high}'} left{of_stage}"
+
+
+def _amounts(forecast: Forecast) -> list[str]:
+    """GPU hours or worker hours, and the cost."""
+    hours = forecast.gpu_hours or forecast.worker_hours
+    kind = "GPU" if forecast.gpu_hours is not None else "worker"
+    texts = [] if hours is None else [f"{short(hours.low)} to {short(hours.high)} {kind}-hours"]
+    return texts if forecast.cost is None else [*texts, f"cost {forecast.cost.low:.2f} to {forecast.cost.high:.2f}"]

@@ -1,0 +1,231 @@
+"""Tables and summaries of recorded sweeps on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
+from sweeps.report.forecast_text import forecast_lines
+from sweeps.report.formatting import STATE_STYLES, duration
+from sweeps.report.report_folder import existing_report
+from sweeps.report.terminal import plain_table, print_facts
+from sweeps.texts.redact import redact_uri, without_credentials
+from sweeps.texts.wording import counted
+from sweeps.tracking.confirmation_record import Confirmation
+from sweeps.tracking.mlflow_pages import trials_page
+from sweeps.tracking.mlflow_texts import describe_no_best, parameter_names
+from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
+from sweeps.tracking.stage_results import describe_stages
+from sweeps.tracking.time_account import describe_rest
+from sweeps.tracking.values import short
+
+
+def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:
+    """Print a row for each sweep.
+
+    Args:
+        sweeps: The sweeps, the newest first.
+        console: The terminal.
+        where: Address of the store or service.
+    """
+    if not sweeps:
+        console.print(f"There are no sweeps in {where}. Start one: python -m sweeps run conf=digits", soft_wrap=True)
+        return
+    columns = ("sweep", "conf", "status", "trials", "best", "metric", "started", "took")
+    table = plain_table(*columns, right=("trials", "best"), whole=("sweep",))
+    for each in sweeps:
+        table.add_row(
+            each.sweep,
+            each.conf,
+            each.status,
+            str(sum(each.counts.values())),
+            "" if each.best is None else short(each.best),
+            ", ".join(f"{metric} ({mode})" for metric, mode in zip(each.metrics, each.modes, strict=True)),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(each.started)),
+            duration(each.wall_s),
+        )
+    console.print(table)
+
+
+def print_sweep(record: SweepRecord, console: Console) -> None:
+    """Print a sweep with its trials from best to worst."""
+    record = record.settled()
+    _print_headline(record, console)
+    console.print(_trials_table(record, by_rank(record)))
+    if len(record.metrics) > 1:
+        console.print()
+        console.print(f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}", highlight=False)
+    _print_stages(record, console)
+    if record.confirmation is not None:
+        _print_confirmation(record, record.confirmation, console)
+    for trial in [*record.staged, *record.trials]:
+        if trial.violation:
+            console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
+        if trial.error:
+            console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_stages(record: SweepRecord, console: Console) -> None:
+    if record.stages:
+        console.print()
+    for line in describe_stages(record.stages):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console: Console) -> None:
+    console.print()
+    if rows := confirmation_rows(record):
+        table = plain_table(*COLUMNS, right=COLUMNS[1:3])
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    console.print(confirmation.describe(), markup=False, highlight=False, soft_wrap=True)
+
+
+def took(record: SweepRecord, trial: TrialRecord) -> str:
+    """Time from a trial's start to its end, or to now, without the pauses between drivers."""
+    seconds = record.took(trial)
+    return "" if seconds is None else duration(seconds)
+
+
+def by_rank(record: SweepRecord) -> list[TrialRecord]:
+    """All trials, the best first."""
+    front = {trial.trial for trial in record.front}
+    sign = 1 if record.mode == "min" else -1
+
+    def rank(trial: TrialRecord) -> tuple[bool, bool, float, str]:
+        return trial.value is None, trial.trial not in front, sign * (trial.value or 0.0), trial.trial
+
+    return sorted(record.trials, key=rank)
+
+
+def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
+    """Table of trials with all their parameters."""
+    names = parameter_names(trial.params for trial in record.trials)
+    has_retries = any(trial.attempts > 1 for trial in trials)
+    table = plain_table("trial", "state", no_wrap=True)
+    for name in (*record.metrics, "step", "took", *(["attempts"] if has_retries else [])):
+        table.add_column(name, justify="right")
+    for name in names.values():
+        table.add_column(name, justify="right")
+    for trial in trials:
+        cells = [short(trial.params[path]) if path in trial.params else "" for path in names]
+        table.add_row(*trial_cells(record, trial), *([str(trial.attempts)] if has_retries else []), *cells)
+    return table
+
+
+def trial_cells(record: SweepRecord, trial: TrialRecord) -> list[str | Text]:
+    """Cells of a trial: id, state, a value for each objective, steps and time."""
+    state = Text(trial.state, STATE_STYLES.get(trial.state, ""))
+    return [trial.trial, state, *_values(record, trial), str(trial.steps), took(record, trial)]
+
+
+def _values(record: SweepRecord, trial: TrialRecord) -> list[str]:
+    """Texts of a trial's values, one for each objective."""
+    return [short(value) for value in trial.all_values()] or [""] * len(record.metrics)
+
+
+def print_best(record: SweepRecord, console: Console, *, label: str | None = None) -> None:
+    """Print the best trial and its checkpoint, or every trial of the Pareto front.
+
+    Args:
+        record: The sweep.
+        console: The terminal.
+        label: What a trial is called; default: the best trial, or one on the Pareto front.
+    """
+    record = record.settled()
+    if not record.front:
+        console.print(describe_no_best(record), markup=False, highlight=False, soft_wrap=True)
+    for index, best in enumerate(record.front):
+        if index:
+            console.print()
+        _print_trial(record, best, console, label or ("best trial" if len(record.metrics) == 1 else "Pareto front"))
+
+
+def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label: str) -> None:
+    facts = [(label, f"{best.trial} ({best.state} after {counted(best.steps, 'step')})")]
+    for metric, value in zip(record.metrics, best.values or (best.value,), strict=True):
+        facts.append((metric, "" if value is None else f"{value:.6g}"))
+    confirmation = record.confirmation
+    if confirmation is not None:
+        facts.append(("confirmed" if best.trial == confirmation.winner else "", confirmation.describe()))
+    facts += [(path, short(value)) for path, value in best.params.items()]
+    facts.append(("checkpoint", best.checkpoint or "none was kept"))
+    if best.saved is not None:
+        other = "" if best.other_weights is None else f"; the value above is of step {best.best_step}"
+        facts.append(("its weights", f"of {best.saved.describe(record.metrics)}{other}"))
+    facts.append(("MLflow run", best.run_id))
+    print_facts(facts, console)
+
+
+def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False) -> None:
+    """Print the result of a sweep, and useful commands.
+
+    Args:
+        record: The sweep.
+        console: The terminal.
+        debug: Whether to print the tracebacks of failed trials.
+    """
+    record = record.settled()
+    _print_headline(record, console)
+    print_best(record, console)
+    _print_stages(record, console)
+    console.print()
+    console.print(f"MLflow    {redact_uri(record.mlflow.tracking_uri)}", markup=False, soft_wrap=True)
+    if (page := existing_report(record)) is not None:
+        console.print(f"report    {page}", markup=False, soft_wrap=True)
+    if record.status in ("interrupted", "stopped"):
+        console.print(f"go on     python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
+    for name, address in mlflow_pages(record):
+        console.print(f"{name:9} {address}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
+    failed = [trial for trial in [*record.staged, *record.trials] if trial.state == "failed"]
+    if failed:
+        line = f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for trial in failed[:3]:
+        console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+        if debug:
+            _print_traceback(record, trial, console)
+
+
+def mlflow_pages(record: SweepRecord) -> list[tuple[str, str]]:
+    """Names and addresses of the sweep's trials and of their charts on MLflow's pages; without a server, the command
+    that starts one and prints them."""
+    server = without_credentials(record.mlflow.tracking_uri).rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        return [("compare", f"python -m sweeps ui {record.sweep}")]
+    which = record.mlflow.experiment_id, record.sweep, record.metrics[0], record.modes[0]
+    return [
+        ("compare", f"{server}/{trials_page(*which)}"),
+        ("charts", f"{server}/{trials_page(*which, charts=True)}"),
+    ]
+
+
+def _print_traceback(record: SweepRecord, trial: TrialRecord, console: Console) -> None:
+    from sweeps.tracking.trial_logs import TrialLogs
+
+    if (traceback := TrialLogs(record, trial).traceback()) is not None:
+        console.out(traceback.rstrip(), highlight=False)
+
+
+def _print_headline(record: SweepRecord, console: Console) -> None:
+    counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
+    time_ = record.time
+    console.print(Text.assemble((record.sweep, "bold"), f" {record.status}: {counts or 'no trials'}"))
+    rest = f" ({named})" if time_.account is not None and (named := describe_rest(time_.account)) else ""
+    held = f"; {time_.gpu_s / 3600:.2f} GPU hours" if time_.gpu_s else ""
+    cost = f"; cost {time_.cost:.2f}" if time_.cost else ""
+    console.print(
+        f"{duration(time_.wall_s)}, of which workers trained {time_.goodput:.0%}{rest}{held}{cost}",
+        markup=False,
+        highlight=False,
+    )
+    for line in forecast_lines(record):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print()

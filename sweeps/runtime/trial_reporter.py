@@ -1,0 +1,221 @@
+"""Reporter of a trial's main worker: writes events to the report log and posts them to the broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.attempt import StopRequest
+from sweeps.runtime.cost_meter import CostMeter
+from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
+from sweeps.runtime.report_log import ReportLog, read_report_log
+from sweeps.runtime.stored_trial import StoredTrial
+from sweeps.tracking.held_checkpoints import hold
+from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
+from sweeps_train.reports.progress import Progress
+from sweeps_train.reports.reporter import Stop
+
+SEND_EVERY_S = 0.2
+"""Minimum seconds between two calls that post logs: a call takes ten times as long as a line in the report log, so
+quick steps share one."""
+
+
+class BrokerReporter:
+    """Rank 0's side of the broker; posts without waiting, unless the scheduler wants to decide on each report."""
+
+    def __init__(self, assignment: Assignment, stored: StoredTrial | None = None):
+        """
+        Args:
+            assignment: The trial.
+            stored: The trial in an object store, if it is in one. Its checkpoints are announced when they are there.
+        """
+        self._assignment, self._stored = assignment, stored
+        self._lock = threading.Lock()
+        self._broker = assignment.broker
+        self._undelivered = undelivered(assignment)
+        self._cost = CostMeter(assignment)
+        self._report_log = ReportLog(assignment.checkpoint_folder)
+        self._stop_request = StopRequest.NONE
+        self._stop = self._wait_for_stop()
+        self._posted: list[Any] = []
+        self._logs: list[Log] = []
+        self._logs_sent_at = 0.0
+        started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
+        self._previous = self._send(self._broker.post.remote(started))
+        """The last call with logs or a report. An asynchronous actor may reorder calls: the next one is made when the
+        broker has taken this one."""
+        self._announce_stored()
+
+    @property
+    def waits_for_decision(self) -> bool:
+        return self._assignment.waits_for_decision
+
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        self._post_undelivered(progress.step)
+        log = Log(self._assignment.trial, self._assignment.attempt, progress.step, metrics, now_ms())
+        self._write(log)
+        self._logs.append(log)
+        if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S and self._previous_is_taken():
+            self._send_logs()
+
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self._post_undelivered(progress.step)
+        announced = None if self._stored is not None else checkpoint
+        report = Report(
+            self._assignment.trial,
+            self._assignment.attempt,
+            progress.step,
+            metrics | self._cost.metrics(),
+            now_ms(),
+            progress=progress.resources(),
+            checkpoint=announced,
+            held=self._hold(announced),
+            saved=checkpoint is not None,
+            done=done,
+        )
+        self._write(report)
+        if self._stored is not None:
+            self._send_logs()  # uploading takes time, and then announces a later step
+            if checkpoint is not None:
+                self._upload(self._stored, progress.step, metrics, checkpoint)
+            if done or self._assignment.waits_for_decision:  # the workers may be gone soon after
+                self._stored.wait()
+        ray.get(self._previous)
+        events, self._logs = [*self._logs, report], []
+        if self._assignment.waits_for_decision:
+            ray.get(self._broker.post_and_wait.remote(events))
+        else:
+            self._previous = self._send(self._broker.post_all.remote(events))
+
+    def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
+        """Add the cost of an evaluation in another pool; see ``CostMeter.charge``."""
+        self._cost.charge(hourly, seconds)
+
+    def _hold(self, checkpoint: str | None) -> str | None:
+        if checkpoint is None or not self._assignment.holds_checkpoints:
+            return None
+        return hold(checkpoint, self._assignment.checkpoint_folder)
+
+    def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
+        if self._stored is not None:
+            self._upload(self._stored, progress.step, metrics, checkpoint)
+        else:
+            self._post_saved(progress.step, metrics, checkpoint, self._hold(checkpoint))
+
+    def _upload(self, stored: StoredTrial, step: int, metrics: dict[str, float], checkpoint: str) -> None:
+        """Announce a checkpoint when it is in the store."""
+        stored.save(Path(checkpoint), lambda uri: self._post_saved(step, metrics, uri, None))
+
+    def _announce_stored(self) -> None:
+        """Announce the checkpoints of earlier attempts, which may have died between uploading and announcing one."""
+        if self._stored is None or not self._stored.steps:
+            return
+        from sweeps_train.checkpoints.checkpoint import FILES, complete_checkpoints  # imports torch
+
+        known = self._assignment.last_delivered
+        for path in complete_checkpoints(self._stored.folder):
+            step = int(path.name.removeprefix("step-"))
+            if (known is None or step <= known) and (metrics := read_metrics(path)):
+                files = path / FILES if (path / FILES).is_dir() else path
+                self._post_saved(step, metrics, self._stored.uri(files), None)
+
+    def _post_saved(self, step: int, metrics: dict[str, float], checkpoint: str, held: str | None) -> None:
+        saved = Saved(
+            self._assignment.trial,
+            self._assignment.attempt,
+            step,
+            metrics,
+            now_ms(),
+            checkpoint=checkpoint,
+            held=held,
+        )
+        self._write(saved)
+        self._send(self._broker.post.remote(saved))
+
+    def _write(self, event: Log) -> None:
+        with self._lock:  # checkpoints are announced by another thread
+            self._report_log.write(event)
+
+    def note(self, text: str) -> None:
+        self._send(self._broker.post.remote(Note(self._assignment.trial, self._assignment.attempt, text)))
+
+    def should_stop(self, *, can_save: bool = True) -> Stop:
+        ready, _ = ray.wait([self._stop], timeout=0)
+        if ready:
+            self._stop_request = ray.get(self._stop)
+            if self._stop_request is StopRequest.AT_CHECKPOINT:
+                self._stop = self._wait_for_stop()
+        match self._stop_request:
+            case StopRequest.NONE:
+                return Stop.NO
+            case StopRequest.AT_CHECKPOINT:
+                return Stop.SAVE if can_save else Stop.NO
+            case StopRequest.SAVE:
+                return Stop.SAVE
+            case StopRequest.DISCARD:
+                return Stop.DISCARD
+
+    def _wait_for_stop(self) -> Any:
+        assignment = self._assignment
+        return self._broker.wait_for_stop.remote(assignment.trial, assignment.attempt, self._stop_request)
+
+    def flush(self) -> None:
+        """Wait until the broker has all events; the worker group must not end before."""
+        try:
+            if self._stored is not None:
+                self._stored.wait()
+            self._send_logs()
+            ray.get(self._posted)
+        finally:
+            self._report_log.close()
+
+    def _post_undelivered(self, step: int) -> None:
+        """Post the events of earlier attempts before the step at which this attempt starts."""
+        events, self._undelivered = [event for event in self._undelivered if event.step < step], []
+        if events:
+            ray.get(self._previous)
+            ray.get(self._broker.post_all.remote(events))
+
+    def _send_logs(self) -> None:
+        if self._logs:
+            ray.get(self._previous)
+            self._previous, self._logs = self._send(self._broker.post_all.remote(self._logs)), []
+        self._logs_sent_at = time.monotonic()
+
+    def _previous_is_taken(self) -> bool:
+        return bool(ray.wait([self._previous], timeout=0)[0])
+
+    def _send(self, posted: Any) -> Any:
+        with self._lock:
+            _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
+        return posted
+
+
+def undelivered(assignment: Assignment) -> list[Log]:
+    """Events of earlier attempts that Tune may not have received, each step as it was measured first."""
+    if assignment.last_delivered is None:
+        return []
+    found: dict[tuple[type, int], Log] = {}
+    for event in read_report_log(assignment.checkpoint_folder):
+        if event.step >= assignment.last_delivered:
+            found.setdefault((type(event), event.step), replace(event, attempt=assignment.attempt))
+    return sorted(map(_with_existing_checkpoint, found.values()), key=lambda event: event.step)
+
+
+def _with_existing_checkpoint(event: Log) -> Log:
+    """The event without its checkpoint, if the training has deleted that and it was not held for MLflow."""
+    if not isinstance(event, Report | Saved) or event.checkpoint is None:
+        return event
+    exists = any(Path(folder).is_dir() for folder in (event.checkpoint, event.held) if folder is not None)
+    if exists:
+        return event
+    if isinstance(event, Saved):
+        return Log(event.trial, event.attempt, event.step, event.metrics, event.timestamp_ms)
+    return replace(event, checkpoint=None, held=None)

@@ -1,0 +1,88 @@
+"""Config paths of the parameters of another program."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sweeps.errors import UserError
+from sweeps.space.distributions import Lookup
+from sweeps.texts.suggestions import did_you_mean
+
+MAX_SHOWN = 8
+"""Maximum number of names in a message."""
+
+
+@dataclass(frozen=True)
+class MatchedNames:
+    """Config paths of a source's parameters."""
+
+    paths: Mapping[str, str]
+    """Path by the source's name."""
+    ignored: Sequence[str]
+    """Names of the source that belong to no path."""
+
+    def describe(self) -> str:
+        """Text such as ``lr is train.lr; ignored: seed``; names that are paths are not mentioned."""
+        pairs = [f"{name} is {path}" for name, path in self.paths.items() if name != path]
+        ignored = [f"ignored: {shortened(self.ignored)}"] if self.ignored else []
+        return "; ".join([*([", ".join(pairs)] if pairs else []), *ignored])
+
+
+def match_names(
+    key: str, names: Collection[str], given: Mapping[str, str], searched: Iterable[str], lookup: Lookup
+) -> MatchedNames:
+    """Find the config path of each parameter.
+
+    A name has the path that the config gives. Without one, a name that is a path has that one, and any other name the
+    searched path with the same last part (``lr``, ``config/lr`` and ``params.lr`` have ``train.lr``), if it is the
+    only one.
+
+    Args:
+        key: Config key of the source, for messages.
+        names: The source's parameter names.
+        given: Paths by name, from the config.
+        searched: Paths of the space.
+        lookup: Returns the config's own value at a path.
+
+    Raises:
+        UserError: The source has not a given name, or no name belongs to a path.
+    """
+    for name in given:
+        if name not in names:
+            raise UserError(f"{key}.parameters.{name}: it has no such parameter{did_you_mean(name, names)}")
+    searched = list(searched)
+    paths = dict(given)
+    for name in names:
+        if name not in paths and (name in searched or ("." in name and lookup(name) is not None)):
+            paths[name] = name
+    free = [path for path in searched if path not in paths.values()]
+    theirs, ours = _by_last_part(name for name in names if name not in paths), _by_last_part(free)
+    for part, candidates in theirs.items():
+        if len(candidates) == len(ours.get(part, ())) == 1:
+            paths[candidates[0]] = ours[part][0]
+    if not set(paths.values()) & set(searched):
+        raise UserError(
+            f"{key}: none of its parameters ({shortened(sorted(names)) or 'it has none'}) has the name of a searched "
+            f"path ({shortened(searched)}); name the paths, as in parameters: {{NAME: {next(iter(searched), 'PATH')}}}"
+        )
+    return MatchedNames(paths, [name for name in names if name not in paths])
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first names, separated by commas."""
+    return ", ".join(names[:MAX_SHOWN]) + (", ..." if len(names) > MAX_SHOWN else "")
+
+
+def last_part(name: str) -> str:
+    """Last part of a path or of another program's name, in lower case: ``lr`` of ``config/lr`` and ``params_lr``."""
+    return re.split(r"[./]", name)[-1].lower().replace("-", "_").removeprefix("params_")
+
+
+def _by_last_part(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    found = defaultdict[str, list[str]](list)
+    for name in names:
+        found[last_part(name)].append(name)
+    return found

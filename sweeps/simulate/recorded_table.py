@@ -1,0 +1,132 @@
+"""Recorded learning curves: a table with a row for each configuration and step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sweeps.config.space import CategoricalDistribution, Distribution, OrdinalDistribution
+from sweeps.errors import UserError
+from sweeps.simulate.curve_source import Report
+from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP, read_rows
+from sweeps.space.distributions import Lookup, Point, Space, as_sampled, contains, encode
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class RecordedTrial:
+    """A configuration of a table, with its curve."""
+
+    point: dict[str, Any]
+    """Values by path, without those whose conditions do not hold."""
+    reports: list[Report]
+    """Its reports, in the order of steps; the curve of a trial that was stopped early is short."""
+
+
+@dataclass(frozen=True)
+class CurveTable:
+    """All configurations of a table."""
+
+    name: str
+    """Name of the file."""
+    trials: list[RecordedTrial]
+    """Its configurations that lie in the space, each with at least one report."""
+    omitted: int = 0
+    """Number of configurations outside of the space."""
+    by_point: dict[str, RecordedTrial] = field(default_factory=dict)
+    """The configurations by ``point_key``."""
+
+    @cached_property
+    def last_step(self) -> int:
+        """Last step of the longest curve: the end of a trial."""
+        return max(trial.reports[-1].step for trial in self.trials)
+
+    @cached_property
+    def whole(self) -> list[RecordedTrial]:
+        """The configurations that were trained to the end."""
+        return [trial for trial in self.trials if trial.reports[-1].step == self.last_step]
+
+    def metric_names(self) -> set[str]:
+        """Names of all numbers that are reported."""
+        return set(self.trials[0].reports[0].metrics)
+
+
+def point_key(point: Point) -> str:
+    """A text that is the same for equal points."""
+    return json.dumps({path: encode(value) for path, value in point.items()}, sort_keys=True)
+
+
+def read_table(path: Path, space: Space, lookup: Lookup, metrics: Sequence[str]) -> CurveTable:
+    """Read a table of learning curves.
+
+    Args:
+        path: A Parquet file with the columns ``config_id``, ``step``, ``elapsed_s``, one for each path of the space and
+            one for each metric; further columns of numbers are metrics as well.
+        space: Space of the search.
+        lookup: Returns the config's own value at a path.
+        metrics: Metrics that the search needs.
+
+    Raises:
+        UserError: The file cannot be read, lacks a column, holds a value that cannot be part of a learning curve, or
+            none of its configurations lies in the space.
+    """
+    frame, numbers = read_rows(path, space, lookup, metrics)
+    trials: list[RecordedTrial] = []
+    outside: list[str] = []
+    reports = _reports(frame, numbers)
+    firsts = np.flatnonzero(~frame[CONFIG_ID].duplicated())  # a configuration's rows follow each other
+    rows: list[dict[Any, Any]] = frame[[CONFIG_ID, *space]].iloc[firsts].to_dict("records")
+    for row, first, end in zip(rows, firsts, [*firsts[1:], len(frame)], strict=True):
+        point, wrong = _point(row, space, lookup)
+        if wrong is None:
+            trials.append(RecordedTrial(point, reports[first:end]))
+        else:
+            outside.append(f"configuration {row[CONFIG_ID]} has {wrong}")
+    if not trials:
+        raise UserError(
+            f"--simulate {path}: none of its {len(outside)} configurations lies in the space of this sweep "
+            f"({outside[0]}); search the ranges that were recorded"
+        )
+    return CurveTable(path.name, trials, len(outside), {point_key(trial.point): trial for trial in trials})
+
+
+def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
+    """The reports of all rows."""
+    steps, seconds = rows[STEP].to_numpy(), rows[ELAPSED].to_numpy(dtype=float)
+    values = rows[list(numbers)].to_numpy(dtype=float)
+    return [
+        Report(int(step), float(elapsed), dict(zip(numbers, map(float, row), strict=True)))
+        for step, elapsed, row in zip(steps, seconds, values, strict=True)
+    ]
+
+
+def _point(row: Mapping[str, Any], space: Space, lookup: Lookup) -> tuple[dict[str, Any], str | None]:
+    """A configuration as a point of the space, and its first value outside; None if it lies in the space."""
+    point: dict[str, Any] = {}
+    for path, distribution in space.distributions.items():
+        if not space.active(path, point, lookup):
+            continue
+        value = _value(distribution, row[path])
+        if not contains(distribution, value):
+            return point, f"{path}={value}"
+        point[path] = as_sampled(distribution, value)
+    return point, None
+
+
+def _value(distribution: Distribution, stored: Any) -> Any:
+    """A value without NumPy's type; a list or mapping among choices is stored as JSON."""
+    value = stored.item() if hasattr(stored, "item") else stored
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(distribution, CategoricalDistribution | OrdinalDistribution):
+        return next((choice for choice in distribution.choices if encode(choice) == value), value)
+    return value

@@ -1,0 +1,116 @@
+"""Outcome of simulated searches, as the command line prints it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from sweeps.report.formatting import duration
+from sweeps.report.terminal import plain_table
+from sweeps.simulate.run import SimulatedSweep, SimulationResult
+from sweeps.texts.wording import counted
+from sweeps.tracking.mlflow_texts import describe
+from sweeps.tracking.values import short
+
+FRACTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""Parts of the simulated time at which the regret is told."""
+
+
+def simulation_document(result: SimulationResult) -> dict[str, Any]:
+    """The document of ``run --json`` for the first search, with the key ``simulation``."""
+    first, error = result.sweeps[0], result.error
+    return {
+        **first.record.as_json(),
+        "simulation": {
+            "table": result.table.name,
+            "configurations": len(result.table.trials),
+            "workers": result.workers,
+            "between": result.between,
+            "error": None
+            if error is None
+            else {"rmse": error.rmse, "spread": error.spread, "rank_correlation": error.rank_correlation},
+            "best": result.scale.best,
+            "median": result.scale.median,
+            "seeds": [_seed_document(each, result) for each in result.sweeps],
+        },
+    }
+
+
+def _seed_document(sweep: SimulatedSweep, result: SimulationResult) -> dict[str, Any]:
+    return {
+        "seed": sweep.seed,
+        "value": sweep.improvements[-1].value if sweep.improvements else None,
+        "regret": _last_regret(sweep),
+        "normalized_regret": None if (last := _last_regret(sweep)) is None else result.scale.normalized(last),
+        "wall_s": sweep.record.time.wall_s,
+        "train_s": sweep.record.time.train_s,
+        "trials": len(sweep.record.trials),
+        "ended_because": sweep.ended_because,
+        "improvements": [[each.time_s, each.value] for each in sweep.improvements],
+    }
+
+
+def _last_regret(sweep: SimulatedSweep) -> float | None:
+    return sweep.improvements[-1].regret if sweep.improvements else None
+
+
+def print_simulation(result: SimulationResult, console: Console) -> None:
+    """Print the searches: regret against simulated time, and the best trial of the first."""
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    table, first = result.table, result.sweeps[0]
+    omitted = f" ({table.omitted} others lie outside of the space)" if table.omitted else ""
+    say(
+        f"{table.name}: {len(table.trials)} configurations{omitted}, {len(table.whole)} of them trained to the end "
+        f"(step {table.last_step}); {counted(result.workers, 'simulated worker')}"
+    )
+    say(_describe_between(result))
+    longest = max(sweep.record.time.wall_s for sweep in result.sweeps)
+    rows = plain_table("simulated time", "regret", "normalized", right=("simulated time", "regret", "normalized"))
+    for fraction in FRACTIONS:
+        regrets = [each for sweep in result.sweeps if (each := sweep.regret(fraction * longest)) is not None]
+        if regrets:
+            rows.add_row(
+                duration(fraction * longest), _mean(regrets), _mean([result.scale.normalized(each) for each in regrets])
+            )
+    console.print(rows)
+    say(
+        f"regret: distance of the best value so far to {short(result.scale.best)}, the best in the table; normalized: "
+        f"divided by that of the table's median, {short(result.scale.median)}"
+    )
+    counts = ", ".join(f"{count} {state}" for state, count in first.record.counts.items() if count)
+    say(f"seed {first.seed}: {counts or 'no trial'}, in {duration(first.record.time.wall_s)}; {first.ended_because}")
+    for best in first.record.front:
+        values = ", ".join(
+            f"{metric} {short(value)}" for metric, value in zip(first.record.metrics, best.all_values(), strict=True)
+        )
+        ended = f"{best.state} after {counted(best.steps, 'step')}"
+        say(f"best trial {best.trial} ({ended}): {values}; {describe(best.params)}")
+
+
+def _describe_between(result: SimulationResult) -> str:
+    if result.between == "nearest":
+        return "a point that the table does not have is answered by the nearest configuration that trained to the end"
+    if result.error is None:
+        return "points between are predicted by a forest, whose error is unknown: too few trained to the end"
+    error = result.error
+    return (
+        f"points between are predicted by a forest; its error at the end, cross-validated: {error.rmse:.3g} "
+        f"(the values' standard deviation is {error.spread:.3g}), rank correlation {error.rank_correlation:.2f}"
+    )
+
+
+def _mean(values: Sequence[float]) -> str:
+    """Mean, with the half width of its 95 % confidence interval if there are several."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return f"{mean:.4g}"
+    from scipy.stats import t
+
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:.4g} +-{float(t.ppf(0.975, len(values) - 1)) * error:.2g}"

@@ -1,0 +1,118 @@
+"""Texts on MLflow's pages: names of runs, the table of trials, the description of a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sweeps.texts.wording import counted
+from sweeps.tracking.mlflow_pages import trials_page
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.stage_results import describe_stages
+from sweeps.tracking.values import finite, short
+
+PARAMS_IN_NAME = 4
+LONGEST_NAME = 120
+
+
+def run_name(trial: str, params: Mapping[str, Any]) -> str:
+    """Return the name of a trial's run: ``003 lr=0.0021 r=16``."""
+    shown = describe(dict(list(params.items())[:PARAMS_IN_NAME]))
+    return f"{trial.zfill(3) if trial.isdigit() else trial} {shown}".strip()[:LONGEST_NAME]
+
+
+def describe(params: Mapping[str, Any]) -> str:
+    """Return parameters in one short line: ``lr=0.0021 r=16``."""
+    names = short_names(params)
+    return " ".join(f"{names[path]}={short(value)}" for path, value in params.items())
+
+
+def short_names(paths: Mapping[str, Any]) -> dict[str, str]:
+    """Return the last part of each dotted path, or the last two parts if the last is not unique."""
+    parts = {path: path.split(".") for path in paths}
+    often = Counter(part[-1] for part in parts.values())
+    return {path: part[-1] if often[part[-1]] == 1 else ".".join(part[-2:]) for path, part in parts.items()}
+
+
+def parameter_names(params: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the short names of all parameters of some trials, by path, in the order of their first appearance."""
+    return short_names(dict.fromkeys(path for each in params for path in each))
+
+
+def describe_no_best(sweep: SweepRecord) -> str:
+    """Return a sentence that explains why a sweep has no best trial, with the best value of the others."""
+    metrics = " and ".join(sweep.metrics)
+    if not sweep.trials:
+        which = "trial of the search after its stages" if sweep.staged else "trial"
+        return f"No {which} has started yet." if sweep.status == "running" else f"No {which} was started."
+    valued = [trial for trial in sweep.trials if finite(trial.value) is not None]
+    if not valued:
+        return f"No trial has reported {metrics}{' yet' if sweep.status == 'running' else ''}."
+    sign = 1 if sweep.mode == "min" else -1
+    nearest = min(valued, key=lambda trial: sign * (trial.value or 0.0))
+    values = ", ".join(
+        f"{metric} {short(value)}" for metric, value in zip(sweep.metrics, _values(sweep, nearest), strict=True)
+    )
+    why = "broke a limit" if nearest.violation else nearest.state
+    trials = "The only trial" if len(valued) == 1 else f"The best of {len(valued)} trials"
+    return (
+        f"{trials} with a value, {nearest.trial}, {why} at step {nearest.steps} with {values}, and counts as no result."
+    )
+
+
+def trials_table(sweep: SweepRecord) -> str:
+    """Return all trials in the form of ``mlflow.log_table``."""
+    paths = sorted({path for trial in sweep.trials for path in trial.params})
+    columns = ["trial", "state", *sweep.metrics, "steps", "attempts", *paths, "run_id"]
+    data = [
+        [trial.trial, trial.state, *_values(sweep, trial), trial.steps, trial.attempts]
+        + [trial.params.get(path) for path in paths]
+        + [trial.run_id]
+        for trial in sweep.trials
+    ]
+    return json.dumps({"columns": columns, "data": data})
+
+
+def note(sweep: SweepRecord, status: str, description: str) -> str:
+    """Return the parent run's description at the end of a sweep, in Markdown."""
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
+    how = f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."
+    # MLflow folds all but the first lines.
+    links = page_links(sweep.mlflow.experiment_id, sweep.sweep, sweep.metrics[0], sweep.modes[0])
+    lines = [description.strip(), f"{how} {links}"]
+    if sweep.best is None:
+        lines.append(describe_no_best(sweep))
+    elif len(sweep.metrics) > 1:
+        lines.append(f"Pareto front of {counted(len(sweep.front), 'trial')}:")
+        header = ["trial", *(f"`{metric}` ({mode})" for metric, mode in zip(sweep.metrics, sweep.modes, strict=True))]
+        rows = [f"| {trial.trial} | {' | '.join(map(short, _values(sweep, trial)))} |" for trial in sweep.front]
+        lines.append("\n".join([f"| {' | '.join(header)} |", "|---" * len(header) + "|", *rows]))
+    else:
+        best = sweep.best
+        lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
+        if best.other_weights is not None:
+            lines.append(f"Its saved weights are of {best.other_weights.describe(sweep.metrics)}.")
+        if sweep.confirmation is not None:
+            lines.append(f"With other seeds: {sweep.confirmation.describe()}")
+        lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
+    lines += [f"{line[:1].upper()}{line[1:]}." for line in describe_stages(sweep.stages)]
+    commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
+    lines.append("\n".join(["```", *commands, "```"]))
+    return "\n\n".join(line for line in lines if line)
+
+
+def page_links(experiment_id: str, sweep: str, metric: str, mode: str) -> str:
+    """Return links to the sweep's trials on MLflow's page, in Markdown: as a table, and as charts."""
+    table, charts = (trials_page(experiment_id, sweep, metric, mode, charts=charts) for charts in (False, True))
+    return f"[Its trials]({table}) \u00b7 [Their charts]({charts})"
+
+
+def _values(sweep: SweepRecord, trial: TrialRecord) -> list[float | None]:
+    """Return a trial's value of each objective."""
+    return [finite(value) for value in trial.all_values()] or [None] * len(sweep.metrics)
+
+
+def _rows(params: Mapping[str, Any]) -> list[str]:
+    return [f"| `{path}` | {json.dumps(value)} |" for path, value in params.items()]

@@ -1,0 +1,96 @@
+"""Results of the stages of a search, and how far their orders agree, as they are recorded on the parent run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sweeps.texts.wording import counted
+from sweeps.tracking.values import short
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Rank correlation between the values that the same points have in two places."""
+
+    points: int
+    """Number of points that were trained to the end in both."""
+    tau: float | None
+    """Kendall's rank correlation: 1 if both order the points equally, 0 if the orders have nothing to do with each
+    other, -1 if they are opposite. None with fewer than two points."""
+    low: float = -1.0
+    """Lower end of its confidence interval."""
+    high: float = 1.0
+    """Upper end of its confidence interval."""
+    confidence: float = 0.95
+    """Probability of the interval."""
+
+    def describe(self) -> str:
+        """Return the correlation in words: ``Kendall's tau 0.6 (95 % interval -0.5 to 0.97, 5 points)``."""
+        if self.tau is None:
+            points = f"{self.points or 'no'} point{'s'[: self.points != 1]}"
+            return f"not measured, with {points} trained to the end in both"
+        interval = f"{self.confidence * 100:g} % interval {short(self.low)} to {short(self.high)}"
+        return f"Kendall's tau {short(self.tau)} ({interval}, {counted(self.points, 'point')})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageResult:
+    """Result of one stage of a search."""
+
+    stage: int
+    """Number of the stage, from 1."""
+    overrides: tuple[str, ...]
+    """Its overrides."""
+    num_trials: int
+    """Number of trials that were planned."""
+    ended: int
+    """Number of trials that have ended."""
+    best: str | None = None
+    """Id of its best trial; None if none has a value."""
+    value: float | None = None
+    """Value of that trial."""
+    kept: int = 0
+    """Number of its best points that are trained first in what follows."""
+    agreement: Agreement | None = None
+    """Agreement of its order with that of the next stage, or of the search after the last one; None if that has not
+    begun."""
+
+    def describe(self, last: int) -> str:
+        """Return the result in a sentence.
+
+        Args:
+            last: Number of the last stage.
+        """
+        text = (
+            f"stage {self.stage}: {self.ended} of {counted(self.num_trials, 'trial')} with {', '.join(self.overrides)}"
+        )
+        if self.best is not None and self.value is not None:
+            text += f"; best {short(self.value)}, of trial {self.best}"
+        if self.agreement is not None:
+            following = f"stage {self.stage + 1}" if self.stage < last else "the search"
+            text += f"; agreement with {following}: {self.agreement.describe()}"
+        return text
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result in the form of ``--json``."""
+        return {**asdict(self), "overrides": list(self.overrides)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> StageResult:
+        """Return the result from the values of ``as_json``."""
+        found = document["agreement"]
+        agreement = None if found is None else Agreement(**found)
+        return cls(**{**document, "overrides": tuple(document["overrides"]), "agreement": agreement})
+
+
+def describe_stages(results: tuple[StageResult, ...]) -> list[str]:
+    """Return a sentence for each stage."""
+    return [each.describe(len(results)) for each in results]
+
+
+def from_text(text: str | None) -> tuple[StageResult, ...]:
+    """Return the results in a tag; none if there is none."""
+    return tuple(map(StageResult.from_json, json.loads(text))) if text else ()

@@ -1,0 +1,310 @@
+"""Check of ``task=command`` before anything starts: placeholders, program, config files and metrics."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sweeps.compose import Composition
+from sweeps.compose.dotted import leaves
+from sweeps.config import SWEEP_CONFIG, TRAINING_SECTIONS, SweepConfig
+from sweeps.errors import ConfigError
+from sweeps.space.distributions import Lookup, Space
+from sweeps.texts.suggestions import closest_names, did_you_mean
+from sweeps.validate.argument_checks import configs_of_trials
+from sweeps_train.command.command_line import command_line, words
+from sweeps_train.command.config_files import NEW, Document, UnknownPath, file_format, read_document, with_values
+from sweeps_train.command.placeholders import (
+    CHECKPOINT,
+    FILES,
+    ONLY_PER_WORKER,
+    PROCESS_NAMES,
+    TRIAL_NAMES,
+    Template,
+    config_values,
+    filled,
+    is_of_trial,
+    templates,
+)
+from sweeps_train.config import CommandTask
+from sweeps_train.config.command import LinePattern
+
+MAY_BE_NULL = ("task.options", "task.environment", "task.files")
+"""Keys in which ``{checkpoint}`` may stand: it is null at a first start."""
+OF_PROCESSES = ("task.command", "task.options", "task.environment", "task.working_folder")
+"""Keys that are filled in for each process."""
+OWN_SECTIONS = ("name", "output_dir", "search", "space", "tracking", "cluster", "preflight", "checkpoint", "task")
+"""Sections that are not suggested for a misspelt placeholder."""
+PLANNED: dict[str, Any] = {
+    **dict.fromkeys((*TRIAL_NAMES, *PROCESS_NAMES), 1),
+    **dict.fromkeys(("trial.id", "trial.name", "trial.folder", "start_folder", "master_address"), "0001"),
+    CHECKPOINT: None,
+}
+"""Values for a check of what a trial will be given."""
+
+
+def check_command(composition: Composition, space: Space, lookup: Lookup) -> None:
+    """Check the program of a sweep and of every kind of trial.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
+    configs = [
+        config
+        for _, config in configs_of_trials(composition, space, lookup, (*TRAINING_SECTIONS, "task"))
+        if isinstance(config.task, CommandTask)
+    ]
+    mistakes = [line for config in configs for line in _mistakes(config)]
+    if not mistakes and configs:
+        tasks = [config.task for config in configs if isinstance(config.task, CommandTask)]
+        mistakes = list(_without_effect(composition, space, tasks))
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+
+
+def _mistakes(config: SweepConfig) -> Iterator[str]:
+    task = config.task
+    assert isinstance(task, CommandTask)
+    syntax = [*_syntax(task), *_patterns(task)]
+    yield from syntax
+    if syntax:
+        return  # no placeholder could be found
+    document = SWEEP_CONFIG.dump_python(config, by_alias=True)
+    values, unknown = config_values(task, document)
+    named = [*_unknown_names(task, unknown, document), *_misplaced(task, values)]
+    yield from named
+    yield from _checkpoints(config, values)
+    yield from _metrics(config)
+    if not named:
+        lookup = {**PLANNED, **{f"{FILES}{name}": name for name in task.files}, **values}.__getitem__
+        yield from _paths(task, lookup)
+        yield from _filled_in(task, lookup, is_local=config.cluster.address == "local")
+        for name, file in task.files.items():
+            yield from _file_mistakes(f"task.files.{name}", file, lookup)
+
+
+def _syntax(task: CommandTask) -> Iterator[str]:
+    try:
+        words(task)
+    except ValueError as error:
+        yield f"task.command: {error}"
+    for key, text in templates(task):
+        try:
+            Template(text)
+        except ValueError as error:
+            yield f"{key}: {error}"
+
+
+def _patterns(task: CommandTask) -> Iterator[str]:
+    for index, source in enumerate(task.read):
+        if isinstance(source, LinePattern):
+            key = f"task.read.{index}.pattern={source.pattern}"
+            try:
+                if not re.compile(source.pattern).groupindex:
+                    yield rf"{key}: has no named group, so no metric; write (?P<loss>\S+) around a number"
+            except re.error as error:
+                yield f"{key}: is no regular expression: {error}"
+
+
+def _unknown_names(task: CommandTask, unknown: list[str], document: Mapping[str, Any]) -> Iterator[str]:
+    known = [
+        *leaves(task.arguments),
+        *TRIAL_NAMES,
+        CHECKPOINT,
+        *PROCESS_NAMES,
+        *(f"{FILES}{name}" for name in task.files),
+        *leaves(document, without=OWN_SECTIONS),
+    ]
+    for key, text in templates(task):
+        for name in Template(text).names:
+            is_file = name.startswith(FILES) and name not in known
+            if name in unknown or is_file:
+                close = closest_names(name, known)
+                hint = f"; did you mean {', '.join(f'{{{each}}}' for each in close)}?" if close else _way_to_give(name)
+                yield f"{key}: the config has no value for {{{name}}}{hint}"
+
+
+def _way_to_give(name: str) -> str:
+    if name.startswith(FILES):
+        return f"; declare the file in task.{name}"
+    return f"; give it one (task.arguments.{name}=VALUE), or write {{{{{name}}}}} for a word in braces"
+
+
+def _misplaced(task: CommandTask, values: Mapping[str, Any]) -> Iterator[str]:
+    """Find placeholders that have no value where they stand."""
+    for key, text in templates(task):
+        template = Template(text)
+        for name in template.names:
+            if name in values:
+                continue
+            if name == CHECKPOINT and name in template.names_of_values and not key.startswith(MAY_BE_NULL):
+                yield (
+                    f"{key}: {{{CHECKPOINT}}} has no value at a trial's first start; put it into task.options, which "
+                    'leaves an option without a value out: {--resume: "{checkpoint}"}; or write a word for each case: '
+                    "{checkpoint?resume:scratch}"
+                )
+            elif name in PROCESS_NAMES and not key.startswith(OF_PROCESSES):
+                yield f"{key}: {{{name}}} differs between a trial's processes, which share this; use it in task.command"
+            elif name in ONLY_PER_WORKER and task.processes != "per_worker":
+                yield f"{key}: {{{name}}} is of a process for each worker; set task.processes=per_worker"
+
+
+def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str]:
+    task = config.task
+    assert isinstance(task, CommandTask)
+    is_used = any(
+        name == CHECKPOINT and name not in values for _, text in templates(task) for name in Template(text).names
+    )
+    if task.checkpoints is None and is_used:
+        yield f"{{{CHECKPOINT}}} never has a value; say where the program saves in task.checkpoints={{folder: FOLDER}}"
+    if task.checkpoints is not None and not is_used and not task.checkpoints.put_back:
+        yield (
+            f"task.checkpoints: the program is not told from which checkpoint to continue; use {{{CHECKPOINT}}}, as in "
+            'task.options={--resume_from_checkpoint: "{checkpoint}"}; or, if it looks into its own folder, set '
+            "task.checkpoints.put_back=true"
+        )
+    if task.checkpoints is None and config.search.must_pause:
+        yield (
+            f"search.scheduler.kind={config.search.scheduler.kind}: continues trials from checkpoints, and this "
+            "program has none; set task.checkpoints, or use search/scheduler=asha or none"
+        )
+
+
+def _metrics(config: SweepConfig) -> Iterator[str]:
+    """Find metrics of the search that cannot come."""
+    task = config.task
+    assert isinstance(task, CommandTask)
+    patterns = [source.pattern for source in task.read if isinstance(source, LinePattern)]
+    for metric in config.search.metrics:
+        if metric in task.rename and metric not in task.rename.values():
+            yield (
+                f"search.metric={metric}: task.rename gives it the name {task.rename[metric]}; use that, or remove it "
+                f"(~task.rename.{metric})"
+            )
+        elif len(patterns) == len(task.read):
+            groups = [task.rename.get(name, name) for each in patterns for name in re.compile(each).groupindex]
+            if metric not in groups:
+                yield (
+                    f"search.metric={metric}: task.read has only regular expressions, and none has a group of this name"
+                    f"{did_you_mean(metric, groups)}"
+                )
+
+
+def _paths(task: CommandTask, lookup: Callable[[str], Any]) -> Iterator[str]:
+    """Fill in the paths from which metrics and checkpoints are read, as a worker does."""
+    for key, text in templates(task):
+        if key.startswith(("task.read", "task.checkpoints")):
+            try:
+                Template(text).text(lookup)
+            except ValueError as error:
+                yield f"{key}: {error}"
+
+
+def _filled_in(task: CommandTask, lookup: Callable[[str], Any], *, is_local: bool) -> Iterator[str]:
+    """Fill in everything as a worker does, and look for the program and its working folder."""
+    try:
+        command = command_line(task, lookup)
+        filled(task.environment, lookup)
+        where = None if task.working_folder is None else Template(task.working_folder).text(lookup)
+    except ValueError as error:
+        yield f"task: {error}"
+        return
+    if not is_local:
+        return  # the program is on other machines
+    folder = Path(where if where is not None else ".").expanduser()
+    depends_on_trial = task.working_folder is not None and any(map(is_of_trial, Template(task.working_folder).names))
+    if depends_on_trial:
+        folder = Path()
+    elif not folder.is_dir():
+        yield f"task.working_folder={task.working_folder}: there is no such folder"
+        return
+    program = command[0]
+    if "/" in program:
+        if not depends_on_trial and not (folder / Path(program)).is_file():
+            yield f"task.command: there is no program {program}; give the path of one, or a name on PATH"
+    elif shutil.which(program) is None and shutil.which(program, path=str(Path(sys.executable).parent)) is None:
+        yield f"task.command: the program {program!r} is not found on PATH; install it, or give its path"
+
+
+def _file_mistakes(key: str, file: Any, lookup: Callable[[str], Any]) -> Iterator[str]:
+    kind = file_format(file)
+    if kind is None:
+        yield f"{key}.source={file.source}: its name does not tell its format; set {key}.format to yaml, json or toml"
+        return
+    try:
+        text = "" if file.source is None else Path(file.source).expanduser().read_text(encoding="utf-8-sig")
+        document = read_document(text, kind)
+    except FileNotFoundError:
+        yield f"{key}.source={file.source}: there is no such file; give one that exists"
+        return
+    except UnicodeDecodeError as error:
+        yield f"{key}.source={file.source}: is not UTF-8 ({error}); save it as UTF-8"
+        return
+    except (OSError, ValueError) as error:
+        yield f"{key}.source={file.source}: {error}"
+        return
+    for path, value in file.values.items():
+        yield from _path_mistakes(key, file.source, document, path, value, lookup)
+
+
+def _path_mistakes(
+    key: str, source: str | None, document: Document, path: str, value: Any, lookup: Callable[[str], Any]
+) -> Iterator[str]:
+    try:
+        with_values(document, {path: value}, lookup)
+    except UnknownPath as error:
+        if error.above is not None:
+            where = f"a value at {error.above} that" if error.above else "content that"
+            yield f"{key}.values.{path}: {source} has {where} is no section; set that as a whole"
+            return
+        known = list(document.paths())
+        close = closest_names(path.removeprefix(NEW), known)
+        hint = f"did you mean {', '.join(close)}? To add it" if close else "to add it"
+        yield f"{key}.values.{path}: {source or 'a new file'} has no such value; {hint}, write {NEW}{path.lstrip(NEW)}"
+    except (ValueError, TypeError) as error:
+        yield f"{key}.values.{path}={value!r}: {error}"
+
+
+def _without_effect(composition: Composition, space: Space, tasks: list[CommandTask]) -> Iterator[str]:
+    """Find searched values that no placeholder uses."""
+    for path in space:
+        section = path.partition(".")[0]
+        if not path.startswith("task.arguments.") and section not in (*TRAINING_SECTIONS, "seed"):
+            continue
+        if path not in composition.searched_groups and not _is_used(composition, tasks, path):
+            name = path.removeprefix("task.arguments.")
+            yield (
+                f"space.{path}: the program does not get it, so it has no effect; put {{{name}}} into task.command, "
+                f"task.options or task.files, or remove it (~space.{path})"
+            )
+
+
+def command_notes(composition: Composition) -> Iterator[str]:
+    """Note fixed arguments that no placeholder uses."""
+    task = composition.config.task
+    if not isinstance(task, CommandTask):
+        return
+    for name in leaves(task.arguments):
+        path = f"task.arguments.{name}"
+        if path not in composition.config.space and not _is_used(composition, [task], path):
+            yield f"{path}: the program does not get it; put {{{name}}} into task.command, task.options or task.files"
+
+
+def _is_used(composition: Composition, tasks: list[CommandTask], path: str) -> bool:
+    """Whether a placeholder, or another value of the YAML, has a value."""
+    used = {name for task in tasks for _, text in templates(task) for name in Template(text).names}
+    used |= {f"task.arguments.{name}" for name in used}
+    if "arguments" in used:
+        used.add("task.arguments")
+    is_named = any(f"{each}.".startswith(f"{path}.") or f"{path}.".startswith(f"{each}.") for each in used)
+    return is_named or _is_referenced(composition, path)
+
+
+def _is_referenced(composition: Composition, path: str) -> bool:
+    """Whether another value of the YAML is computed from it."""
+    pattern = re.compile(r"\$\{[^}]*\b" + re.escape(path))
+    return any(pattern.search(repr(raw)) for raw in composition.variants.values())

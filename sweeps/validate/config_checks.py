@@ -1,0 +1,265 @@
+"""Checks of a whole sweep beyond the schema: mistakes between one key and another. Begin with ``check_sweep``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from sweeps.compose import Composition, Variant
+from sweeps.compose.dotted import MISSING, find, leaves
+from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
+from sweeps.errors import ConfigError
+from sweeps.space.constraints import Constraints
+from sweeps.space.distributions import Lookup, Space
+from sweeps.space.initial_points import InitialPoints
+from sweeps.texts.suggestions import did_you_mean
+from sweeps.validate.elastic_checks import check_elastic
+from sweeps.validate.lane_checks import check_lanes, lane_mistakes
+from sweeps.validate.model_checks import check_bitsandbytes, check_float8, check_model_on_data
+from sweeps.validate.numerics_checks import check_numerics
+from sweeps.validate.rescaling_checks import rescaling_mistakes
+from sweeps.validate.sample_checks import check_samples
+from sweeps.validate.search_checks import search_mistakes
+from sweeps.validate.storage_checks import storage_mistakes
+from sweeps.validate.strategy_checks import check_strategy
+from sweeps.validate.tracking_checks import tracking_mistakes
+
+SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+Approve = Callable[[Composition], None]
+"""Check of somebody else's sweep by the one who runs it for them, who raises a ``ConfigError`` to refuse it."""
+
+
+def check_sweep(composition: Composition, approve: Approve | None = None) -> Space:
+    """Check a whole sweep, and return its space.
+
+    Args:
+        composition: The sweep.
+        approve: Called before anything else, so that a sweep that is refused reaches no code and no files.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
+    if approve is not None:
+        for each in (composition, *map(composition.in_stage, range(1, 1 + len(composition.stages)))):
+            approve(each)
+    mistakes = _Mistakes()
+    config, lookup = composition.config, lookup_in(composition)
+    mistakes.collect(check_training, config)
+    space = mistakes.collect(Space, config.space)
+    if space is not None:
+        mistakes.collect(_check_paths, composition, space, mistakes)
+        mistakes.collect(_check_values, composition, space, mistakes)
+        for line in search_mistakes(composition, space, lookup):
+            mistakes.add(line)
+        for line in (*_rescaling(composition, space), *tracking_mistakes(composition), *storage_mistakes(config)):
+            mistakes.add(line)
+        if not mistakes.lines:  # a constraint is computed with valid trials
+            points = InitialPoints(composition, space, Constraints(composition), lookup)
+            for line in (*lane_mistakes(composition, space, lookup), *points.mistakes()):
+                mistakes.add(line)
+        if not mistakes.lines:  # which every stage would have, too
+            mistakes.collect(_check_stages, composition)
+    mistakes.raise_any()
+    assert space is not None
+    return space
+
+
+def _rescaling(composition: Composition, space: Space) -> Iterator[str]:
+    """Yield the mistakes in how values are rescaled between stages, one a line."""
+    search = composition.config.search
+    if any(stage.rescale for stage in search.stages):
+        yield from rescaling_mistakes(search, space, phases_of(composition))
+
+
+def phases_of(composition: Composition) -> list[Mapping[str, Any]]:
+    """Return the config of each stage of a sweep, and of the sweep itself."""
+    phases = (*map(composition.in_stage, range(1, 1 + len(composition.stages))), composition)
+    return [SWEEP_CONFIG.dump_python(each.config, by_alias=True) for each in phases]
+
+
+def _check_stages(composition: Composition) -> None:
+    """Check the sweeps of the stages' trials.
+
+    Raises:
+        ConfigError: With every mistake that the sweep itself does not have, one a line.
+    """
+    lines: list[str] = []
+    for index in range(len(composition.stages)):
+        try:
+            check_sweep(composition.in_stage(index + 1))
+        except ConfigError as error:
+            lines += [f"search.stages.{index}: {line}" for line in str(error).split("\n")]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def check_training(config: SweepConfig) -> None:
+    """Check a config for training: a sweep's, and that of every trial.
+
+    Raises:
+        ConfigError: Some values exclude each other.
+    """
+    check_lanes(config)
+    if config.loop is None:
+        check_elastic(config)
+        return
+    check_strategy(config)
+    check_elastic(config)
+    check_model_on_data(config)
+    check_samples(config)
+    check_numerics(config)
+    check_bitsandbytes(config)
+    check_float8(config)
+    every, kind = config.checkpoint.every, config.search.scheduler.kind
+    if config.search.must_pause and not config.checkpoint.includes_evaluations(config.loop.eval_every):
+        raise ConfigError(
+            f"checkpoint.every={every}: search.scheduler.kind={kind} pauses trials at evaluations, each of which needs "
+            f"a checkpoint; use null, or a divisor of train.eval_every={config.loop.eval_every}"
+        )
+    if config.loop.on_divergence == "restore" and not config.checkpoint.includes_evaluations(config.loop.eval_every):
+        raise ConfigError(
+            f"train.on_divergence=restore: with checkpoint.every={every} the training would go back to before its last "
+            f"evaluation; use null, or a divisor of train.eval_every={config.loop.eval_every}"
+        )
+
+
+def lookup_in(composition: Composition) -> Lookup:
+    """Return a function that returns the sweep's own value at a path; for a group, the option that the config chose."""
+    values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
+
+    def lookup(path: str) -> Any:
+        if path in composition.options:
+            return composition.options[path]
+        value = find(values, path)
+        return None if value is MISSING else value
+
+    return lookup
+
+
+class _Mistakes:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def collect(
+        self, check: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result | None:
+        try:
+            return check(*args, **kwargs)
+        except ConfigError as error:
+            self.add(str(error))
+            return None
+
+    def add(self, text: str) -> None:
+        self.lines.extend(line for line in text.split("\n") if line not in self.lines)
+
+    def raise_any(self) -> None:
+        if self.lines:
+            raise ConfigError("\n".join(self.lines))
+
+
+def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
+    """Check that every searched path is in the config, for every option of a group under which it is active."""
+    variants = {}
+    for key in composition.variants:
+        options = mistakes.collect(composition.trial, dict(key))
+        if options is not None:
+            variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
+    lookup = lookup_in(composition)
+    for path in space:
+        if re.split("[./]", path)[0] in SWEEP_SECTIONS:
+            mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; remove it")
+            continue
+        if path in composition.searched_groups:
+            continue
+        section = re.split("[./]", path)[0]
+        kind = composition.config.task.kind
+        if section in IGNORED_SECTIONS.get(kind, ()):
+            mistakes.add(
+                f"space.{path}: task.kind={kind} ignores {section}; search task.arguments.NAME, or remove it "
+                f"(~space.{path})"
+            )
+            continue
+        _check_conditions(composition, variants, path, mistakes)
+        for key, values in variants.items():
+            context = space.context(path, lookup)
+            reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
+            if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
+                within = "".join(f" when {group} is {option}" for group, option in key)
+                hint = _condition_hint(path, variants) or did_you_mean(path, leaves(values, without=SWEEP_SECTIONS))
+                mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
+                break
+
+
+def _check_conditions(
+    composition: Composition, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
+) -> None:
+    """Check that the paths in a parameter's ``when`` exist and can have those values, so that it can be active."""
+    own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
+    for other, wanted in space[path].when.items():
+        if other in composition.options:
+            continue  # a group, whose options were checked when it was composed
+        if other not in space and find(own_values, other) is MISSING:
+            hint = did_you_mean(other, [*space, *leaves(own_values, without=SWEEP_SECTIONS)])
+            mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
+        if wanted == []:
+            mistakes.add(f"space.{path}.when.{other}=[]: {path} would never exist; name one or more values")
+        for value in wanted if isinstance(wanted, list) else [wanted]:
+            refusal = _refusal(composition, variants, other, value)
+            if refusal is not None:
+                mistakes.add(f"space.{path}.when.{refusal}")
+
+
+def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: str, value: Any) -> str | None:
+    """Return why a path cannot have a value under any options of the searched groups; None if it can, or is absent."""
+    refusal = None
+    for key, values in variants.items():
+        if find(values, path) is MISSING:
+            continue
+        try:
+            composition.trial({**dict(key), path: value})
+        except ConfigError as error:
+            own = [line for line in str(error).split("\n") if line.startswith(f"{path}=")]
+            if not own:
+                return None
+            refusal = own[0]
+        else:
+            return None
+    return refusal
+
+
+def _takes_any_name(composition: Composition, key: Variant, values: Any, path: str) -> bool:
+    """Whether a path is a new name in a mapping with arbitrary names, such as ``model.arguments``."""
+    owner, _, _ = path.rpartition(".")
+    if not isinstance(find(values, owner), Mapping):
+        return False
+    try:
+        composition.trial({**dict(key), path: None})
+    except ConfigError:
+        return False
+    return True
+
+
+def _condition_hint(path: str, variants: Mapping[Variant, Any]) -> str:
+    having = [dict(key) for key, values in variants.items() if find(values, path) is not MISSING]
+    if not having or not having[0]:
+        return ""
+    group, option = next(iter(having[0].items()))
+    return f"; add when: {{{group}: {option}}} to it"
+
+
+def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
+    """Both ends of every range and every choice make a valid trial."""
+    if mistakes.lines:
+        return  # each of them would be repeated for every value
+    for path, value, point in space.corners(lookup_in(composition)):
+        try:
+            check_training(composition.trial(point))
+        except ConfigError as error:
+            for line in str(error).split("\n"):
+                mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")

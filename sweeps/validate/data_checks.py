@@ -1,0 +1,81 @@
+"""Check of the data files that a config names: they exist, and have the columns."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from sweeps.config import SweepConfig
+from sweeps.errors import ConfigError
+from sweeps.texts.suggestions import did_you_mean
+from sweeps.validate.estimator_checks import known_goal
+from sweeps.validate.table_checks import table_mistakes
+from sweeps_train.config import ClassificationTask, EstimatorTask, TableData, TextData
+from sweeps_train.data.data_files import File, find_files, pieces_of, read_piece
+from sweeps_train.tables.encoding import Goal
+
+
+def check_data(config: SweepConfig) -> None:
+    """Check data files on this machine. Object stores and the hub are not checked, as only workers may have access.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
+    data, task = config.data, config.task
+    mistakes: list[str] = []
+    if isinstance(data, TableData):
+        goal = known_goal(task) if isinstance(task, EstimatorTask) else cast("Goal", task.kind)
+        positive_class = task.positive_class if isinstance(task, ClassificationTask | EstimatorTask) else None
+        mistakes += table_mistakes(data, goal, positive_class)
+    if isinstance(data, TextData):
+        mistakes += _text_mistakes(data)
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+
+
+def _text_mistakes(data: TextData) -> list[str]:
+    mistakes: list[str] = []
+    for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
+        if path is None or "://" in path or path.startswith("builtin:"):
+            continue
+        try:
+            mistakes += _mistakes(key, path, data)
+        except ValueError as error:
+            mistakes.append(str(error) if str(error).startswith(key) else f"{key}={path}: {error}")
+    return mistakes
+
+
+def _mistakes(key: str, path: str, data: TextData) -> list[str]:
+    files = find_files(key, path)
+    if files is None:
+        return []  # the name of a data set on the hub
+    filled = [file for file in files if file.size > 0]
+    if not filled:
+        return [f"{key}={path}: is empty; give files with documents"]
+    columns = _columns(filled[0], data)
+    if columns is None:
+        return [f"{key}={path}: {filled[0].location} has no documents; give files with documents"]
+    return [
+        f"data.{option}={name}: {filled[0].location} has no such column{did_you_mean(name, columns)}; it has {columns}"
+        for option, name in _wanted(data).items()
+        if name not in columns
+    ]
+
+
+def _columns(file: File, data: TextData) -> list[str] | None:
+    """Return the columns of the first document."""
+    if file.location.endswith(".txt"):
+        return ["text"]
+    for piece in pieces_of(file, lines=data.lines_are_documents)[:1]:
+        for document in read_piece(piece):
+            return sorted(document)
+    return None
+
+
+def _wanted(data: TextData) -> dict[str, str]:
+    """Return the required columns by the option that names them."""
+    if data.messages_field is not None:
+        return {"messages_field": data.messages_field}
+    if data.prompt_field is not None and data.completion_field is not None:
+        return {"prompt_field": data.prompt_field, "completion_field": data.completion_field}
+    assert data.text_field is not None
+    return {"text_field": data.text_field}

@@ -1,0 +1,85 @@
+"""Check of an estimator's class and arguments. Classes of installed libraries are imported; a user's own are not, since
+that would run the user's code."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection, Iterator
+
+from sweeps.errors import ConfigError
+from sweeps.texts.suggestions import did_you_mean
+from sweeps_train.config import ClassificationTask, EstimatorTask, RegressionTask
+from sweeps_train.estimators.construct import FIT_AT_ONCE, estimator_class, goal_of, unknown_arguments
+from sweeps_train.tables.encoding import Goal
+
+LIBRARIES = ("sklearn", "xgboost", "lightgbm")
+EXTRA = "boosting"
+METRICS: dict[Goal, list[str]] = {
+    "classification": ClassificationTask(kind="classification").metrics,
+    "regression": RegressionTask(kind="regression").metrics,
+}
+"""Metrics of training on tables, of which an estimator reports those of its predictions."""
+
+
+def check_installed(task: EstimatorTask) -> None:
+    """
+    Raises:
+        ConfigError: The library of the estimator is not installed.
+    """
+    root = task.target.partition(".")[0]
+    if root in LIBRARIES and importlib.util.find_spec(root) is None:
+        raise ConfigError(
+            f"task._target_={task.target}: {root} is not installed; pip install 'ray-sweeps[{EXTRA}]', here and on "
+            "every machine that trains"
+        )
+
+
+def known_goal(task: EstimatorTask) -> Goal | None:
+    """Return whether an estimator predicts classes or numbers; None if only running a user's code could tell.
+
+    Raises:
+        ConfigError: It is no estimator of either.
+    """
+    if task.goal != "auto":
+        return task.goal
+    if task.target.partition(".")[0] not in LIBRARIES:
+        return None
+    try:
+        return goal_of(task, estimator_class(task))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def known_metrics(task: EstimatorTask) -> list[str]:
+    """Return the metrics that an estimator reports; none if they are not known."""
+    try:
+        goal = known_goal(task)
+    except ConfigError:
+        return []  # the check of its class reports it
+    return [] if goal is None else [name for name in METRICS[goal] if name.startswith("eval/")]
+
+
+def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[str]:
+    """Yield one line for each mistake in the class and its arguments.
+
+    Args:
+        task: The class and its arguments.
+        space: Searched paths.
+    """
+    for name in task.arguments:
+        if name in FIT_AT_ONCE:
+            yield f"task.arguments.{name}: has no place in a trial: {FIT_AT_ONCE[name]}; remove it"
+    if task.target.partition(".")[0] not in LIBRARIES:
+        return
+    try:
+        found = estimator_class(task)
+        goal_of(task, found)
+    except ValueError as error:
+        yield str(error)
+        return
+    unknown, names, taken = unknown_arguments(task, found)
+    for name in unknown if taken == "all" else ():
+        path = f"task.arguments.{name}"
+        given = f"space.{path}" if path in space else f"{path}={task.arguments[name]!r}"
+        hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
+        yield f"{given}: task._target_={task.target} takes no argument {name!r}{hint}"

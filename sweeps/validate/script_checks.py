@@ -1,0 +1,78 @@
+"""Options of a user's script, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+from sweeps.validate.source_checks import find_module, parents_of, parsed_file, parsed_module
+
+PARSER_METHODS = ("add_argument", "parse_args", "error", "print_help")
+"""Methods of an ``ArgumentParser`` that leave its options as the source lists them."""
+
+
+class _AnyOption(Exception):
+    """The script may accept options that its source does not list."""
+
+
+def script_options(target: str) -> set[str] | None:
+    """Return the ``--name`` options of a script with one ``ArgumentParser``, without dashes; None if there may be more.
+
+    Args:
+        target: Path of a ``.py`` file, or name of a module as after ``python -m``.
+    """
+    tree = _source(target)
+    if tree is None:
+        return None
+    try:
+        return _options(tree)
+    except _AnyOption:
+        return None
+
+
+def _source(target: str) -> ast.Module | None:
+    if target.endswith(".py"):
+        return parsed_file(Path(target).expanduser())
+    spec = find_module(target)
+    is_package = spec is not None and spec.submodule_search_locations is not None
+    return parsed_module(find_module(f"{target}.__main__") if is_package else spec)
+
+
+def _options(tree: ast.Module) -> set[str]:
+    parents, options = parents_of(tree), set[str]()
+    parser = _parser(tree, parents)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "argv":
+            raise _AnyOption
+        if not isinstance(node, ast.Name) or node.id != parser or isinstance(node.ctx, ast.Store):
+            continue
+        attribute, call = parents[node], parents[parents[node]]
+        if not isinstance(attribute, ast.Attribute) or not isinstance(call, ast.Call):
+            raise _AnyOption  # passed to code that may add options
+        if attribute.attr not in PARSER_METHODS:
+            raise _AnyOption
+        if attribute.attr == "add_argument":
+            options |= _added(call)
+    return options
+
+
+def _parser(tree: ast.Module, parents: Mapping[ast.AST, ast.AST]) -> str:
+    """Return the name of the variable that holds the parser."""
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "ArgumentParser"]
+    if len(made) == 1 and all(each.arg not in (None, "parents") for each in made[0].keywords):
+        match parents[made[0]]:
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                return name
+    raise _AnyOption
+
+
+def _added(call: ast.Call) -> set[str]:
+    names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    if len(names) != len(call.args):
+        raise _AnyOption
+    return {str(name).removeprefix("--") for name in names if str(name).startswith("--")}
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

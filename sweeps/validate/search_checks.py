@@ -1,0 +1,380 @@
+"""Checks of the section ``search``: sampler, scheduler, stop rules and objectives must fit each other, the space, the
+task and the cluster. Imports none of the libraries that search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sweeps.compose import Composition
+from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config.samplers import NSGASampler, PredictedSampler
+from sweeps.config.schedulers import (
+    AshaScheduler,
+    AutomaticScheduler,
+    FreezeThawScheduler,
+    HyperbandScheduler,
+    MedianScheduler,
+    PB2Scheduler,
+    PBTScheduler,
+    Resource,
+)
+from sweeps.config.search import Search
+from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
+from sweeps.constants import COST, GPU_HOURS, SEED
+from sweeps.errors import ConfigError
+from sweeps.runtime.node_resources import local_resources
+from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
+from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
+from sweeps.space.distributions import Lookup, Space, boundary_values, contains, expected, grid_values
+from sweeps.texts.suggestions import did_you_mean
+from sweeps.validate.estimator_checks import known_metrics
+from sweeps.validate.pool_checks import pool_mistakes
+from sweeps.validate.stage_checks import stage_mistakes, stage_notes
+from sweeps.validate.warm_start_checks import warm_start_mistakes
+from sweeps_train.command.placeholders import config_values
+from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, EstimatorTask, FunctionTask
+from sweeps_train.tables.metrics import POSITIVE_METRICS
+
+NEED_WHOLE_TRIALS = ("tpe", "bohb", "curves", "predicted", "gp", "cmaes", "nsga2", "nsga3")
+"""Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
+HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
+"""Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
+paper, Dettmers et al., 2023, https://arxiv.org/abs/2305.14314), and of all weights."""
+BEST = {
+    **dict.fromkeys(("eval/accuracy", "eval/f1", "eval/roc_auc", "eval/r2", *POSITIVE_METRICS), "max"),
+    **dict.fromkeys(("eval/loss", "eval/log_loss", "eval/mae", "eval/rmse", "train/loss"), "min"),
+}
+"""Modes of search for metrics that the built-in tasks compute."""
+OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
+"""Tasks that compute their metrics, while those of a user's code mean what the user says."""
+OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler
+"""Schedulers that stop or pause no trial before ``grace``."""
+SINGLE_OBJECTIVE = ("cmaes", "bohb")
+SYSTEM_METRICS = (
+    "system/cpu_percent",
+    "system/memory_mib",
+    "system/total_memory_mib",
+    "system/gpu_memory_mib",
+    "system/gpu_memory_reserved_mib",
+)
+"""Metrics of the process that workers report for every task."""
+OF_SAMPLES: tuple[Resource, ...] = ("evaluations", "steps", "epochs", "samples", "seconds")
+COUNTED: dict[str, tuple[Resource, ...]] = {
+    "image_classification": OF_SAMPLES,
+    "classification": OF_SAMPLES,
+    "regression": OF_SAMPLES,
+    "command": ("evaluations", "steps", "seconds"),
+    "estimator": ("evaluations", "steps", "seconds"),
+    "function": ("evaluations", "steps", "seconds"),
+}
+"""Units in which a task counts its progress, for tasks that do not count in all of them."""
+
+
+def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
+    """Yield one line for each mistake, with key, value and fix."""
+    config = composition.config
+    yield from _metrics(config)
+    yield from pool_mistakes(config)
+    yield from _objectives(config.search)
+    yield from _sampler(config.search, space, lookup)
+    yield from _confirm(config.search, space)
+    yield from stage_mistakes(config.search)
+    yield from _stop(config)
+    yield from _priors(space)
+    yield from warm_start_mistakes(config.search, space, lookup)
+    scheduler = config.search.scheduler
+    if isinstance(scheduler, PBTScheduler | PB2Scheduler):
+        yield from _population(config.search, scheduler, space)
+    if scheduler.kind != "none":
+        yield from _resource(composition, space, lookup)
+
+
+def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
+    """Yield notes for the dry run on settings that are allowed, but may not be intended."""
+    config, search = composition.config, composition.config.search
+    scheduler = search.scheduler
+    yield from _sampler_notes(search)
+    if isinstance(scheduler, MedianScheduler):
+        yield "search.scheduler.kind=median: asha with eta=2 is used in its place, which finds better values"
+    if isinstance(scheduler, OF_RUNGS):
+        length = longest_trial(composition, space, scheduler.resource, lookup)
+        if length is not None and scheduler.grace == length:
+            yield (
+                f"search.scheduler.grace={scheduler.grace:g} is all that a trial has ({length:g} "
+                f"{scheduler.resource}), so none is stopped early"
+            )
+    if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:
+        yield (
+            f"the scheduler {scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
+            f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
+            "Pareto front"
+        )
+    if search.confirm and _ignores_seed(composition.config):
+        yield (
+            f"search.confirm={search.confirm}: the program is not given {{seed}}, so its repeats differ only if it "
+            "draws its seed itself; use {seed} in task.command"
+        )
+    yield from stage_notes(search)
+    yield from _new_processes(config)
+    yield from _wrong_direction(composition.config)
+    yield from _high_learning_rate(composition.config)
+    for path in space:
+        distribution = space[path]
+        if space.context(path, lookup) is None:
+            yield f"{path} is never searched, since the values in its `when` cannot occur"
+        elif isinstance(distribution, FloatDistribution | IntDistribution) and distribution.low < distribution.high:
+            yield from _single_value(path, distribution)
+
+
+def _sampler_notes(search: Search) -> Iterator[str]:
+    sampler = search.sampler
+    if isinstance(sampler, NSGASampler) and sampler.population > search.num_trials:
+        yield (
+            f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
+            "first generation never ends, and all points are random; search/sampler=tpe also works for a few trials"
+        )
+    if sampler.kind == "bohb" and search.scheduler.kind == "none":
+        yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
+    if isinstance(sampler, PredictedSampler):
+        yield "search.sampler.kind=predicted: curves is used in its place, which finds better values; write curves"
+
+
+def _new_processes(config: SweepConfig) -> Iterator[str]:
+    if isinstance(config.task, FunctionTask) and config.scaling.isolation == "auto" and config.search.num_trials > 1:
+        yield (
+            "scaling.isolation=auto: each trial of a function starts new processes, which import its libraries again; "
+            "warm reuses them, for a function that leaves nothing behind in its process"
+        )
+
+
+def _single_value(path: str, distribution: FloatDistribution | IntDistribution) -> Iterator[str]:
+    """Note a range of which only the first value can occur, since the next step is beyond its end."""
+    values = boundary_values(distribution)
+    if len(values) == 1:
+        low, high = distribution.low, distribution.high
+        yield (
+            f"space.{path}.step={distribution.step}: is more than the range from {low:g} to {high:g}, so that only "
+            f"{values[0]:g} can occur; use a smaller step"
+        )
+
+
+def _ignores_seed(config: SweepConfig) -> bool:
+    """Whether the task is a program that is not told the seed."""
+    if not isinstance(config.task, CommandTask):
+        return False
+    return SEED not in config_values(config.task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]
+
+
+def _wrong_direction(config: SweepConfig) -> Iterator[str]:
+    """Note a metric of a built-in task that is searched for its worst value, such as the lowest accuracy."""
+    for metric, mode in zip(config.search.metrics, config.search.modes, strict=True):
+        best = BEST.get(metric)
+        if config.task.kind in OWN_METRICS and best is not None and best != mode:
+            which = "lowest" if mode == "min" else "highest"
+            yield f"search.mode={mode} looks for the {which} {metric}, its worst value; use search.mode={best}"
+
+
+def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
+    """Note a space that suits the small model that ships with Sweeps, for a model of the hub, which would diverge."""
+    model, distribution = config.model, config.space.get("train.lr")
+    if config.train is None or not isinstance(model, CausalLM) or model.path.startswith("builtin:"):
+        return
+    highest = distribution.high if isinstance(distribution, FloatDistribution) else config.train.lr
+    limit, options = (HIGHEST_LORA_LR, "lora_hub") if model.lora is not None else (HIGHEST_FULL_LR, "full")
+    if highest > limit:
+        yield (
+            f"train.lr up to {highest:g} makes most pretrained models diverge; use train={options} space={options}, or "
+            f"values up to {limit:g}"
+        )
+
+
+def _metrics(config: SweepConfig) -> Iterator[str]:
+    task = config.task
+    known = task.metrics or (known_metrics(task) if isinstance(task, EstimatorTask) else [])
+    if not known:
+        return  # the task does not declare its metrics
+    if isinstance(task, ClassificationTask | EstimatorTask) and task.positive_class is not None:
+        known = [*known, *POSITIVE_METRICS]
+    of_cost = (COST, GPU_HOURS)  # `pool_mistakes` checks them
+    for metric in config.search.metrics:
+        if metric not in (*known, *SYSTEM_METRICS, *of_cost):
+            reported = f"; it reports {', '.join(known)}, and its workers {', '.join(SYSTEM_METRICS)}"
+            fix = "; give task.positive_class" if metric in POSITIVE_METRICS else reported
+            yield f"search.metric={metric}: the task {config.task.kind} does not report it{fix}"
+    for metric in config.search.limits:
+        if metric not in (*known, *SYSTEM_METRICS, *of_cost):
+            yield (
+                f"search.limits.{metric}: neither the task {config.task.kind} nor a worker reports it"
+                f"{did_you_mean(metric, [*known, *SYSTEM_METRICS])}"
+            )
+
+
+def _objectives(search: Search) -> Iterator[str]:
+    if len(search.metrics) == 1:
+        return
+    objectives = " and ".join(search.metrics)
+    if search.sampler.kind in SINGLE_OBJECTIVE:
+        yield (
+            f"search.sampler.kind={search.sampler.kind}: is for one objective, and the sweep has {objectives}; use "
+            "search/sampler=nsga2, tpe or gp, or one search.metric"
+        )
+    for rule in ("target", "plateau", "expected_improvement"):
+        if getattr(search.stop, rule) is not None:
+            yield (
+                f"search.stop.{rule}: is for one objective, and the sweep has {objectives}; remove it, or name one "
+                "search.metric (search.stop.wall_hours, gpu_hours and cost work for several)"
+            )
+
+
+def _confirm(search: Search, space: Space) -> Iterator[str]:
+    key = f"search.confirm={search.confirm}"
+    if not search.confirm:
+        return
+    if search.confirm == 1:
+        yield f"{key}: the best trials are compared with each other; set 2 or more, or 0 for none"
+    elif search.confirm > search.num_trials:
+        yield f"{key}: is more than search.num_trials={search.num_trials}; set at most that"
+    if len(search.metrics) > 1:
+        yield (
+            f"{key}: is for one objective, and the sweep has {' and '.join(search.metrics)}; set it to 0, or name one "
+            "search.metric"
+        )
+    if search.copies_trials:
+        yield (
+            f"{key}: trials of search.scheduler.kind={search.scheduler.kind} continue from each other's states, so "
+            "their parameters alone do not lead to their values again; set it to 0, or use search/scheduler=asha"
+        )
+    if SEED in space:
+        yield f"{key}: its repeats differ by the seed, and the space has {SEED}; remove space.{SEED}, or set it to 0"
+
+
+def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
+    if search.sampler.kind not in ("brute_force", "grid"):
+        return
+    is_finite = True
+    for path in space:
+        if space.context(path, lookup) is not None:
+            try:
+                grid_values(path, space[path])
+            except ConfigError as error:
+                is_finite = False
+                yield str(error)
+    if search.sampler.kind == "grid" and is_finite:
+        try:
+            space.grid(lookup)
+        except ConfigError as error:
+            yield str(error)
+
+
+def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: Space) -> Iterator[str]:
+    kind = scheduler.kind
+    if search.sampler.kind in NEED_WHOLE_TRIALS:
+        yield (
+            f"search.sampler.kind={search.sampler.kind}: learns from whole trials, and search.scheduler.kind={kind} "
+            "changes a trial's values while it trains; use search/sampler=random or qmc"
+        )
+    if search.num_trials < 2:
+        yield (
+            f"search.num_trials={search.num_trials}: is the size of the population for search.scheduler.kind={kind}; "
+            "set it to 2 or more, so that one trial can learn from another"
+        )
+    for index, path in enumerate(scheduler.mutate or []):
+        problem = _why_fixed(kind, path, space)
+        if problem is not None:
+            yield f"search.scheduler.mutate.{index}={path}: {problem}"
+    if not mutated_paths(scheduler, space):
+        yield (
+            f"search.scheduler.kind={kind}: the space has no parameter that can change during training; search "
+            f"one of {', '.join(MUTABLE)}, or name your own arguments in search.scheduler.mutate"
+        )
+
+
+def _why_fixed(kind: str, path: str, space: Space) -> str | None:
+    """Return why a parameter cannot change during training; None if it can."""
+    if path not in space.distributions:
+        return f"the space has no such path{did_you_mean(path, space)}"
+    distribution, of_numbers = space[path], isinstance(space[path], FloatDistribution | IntDistribution)
+    problems = {
+        f"cannot change during training; these can: {', '.join(MUTABLE)}": not is_mutable(path),
+        "exists only under a condition, which another change may end; remove it here, or its `when`": bool(
+            distribution.when
+        ),
+        "decides whether other parameters exist, which cannot change during training; remove it here": any(
+            path in space[other].when for other in space
+        ),
+        "is constant; remove it here": isinstance(distribution, ConstantDistribution),
+        f"is {distribution.type}, and pb2 changes ranges of numbers only; remove it here, or use pbt": kind == "pb2"
+        and not of_numbers,
+    }
+    return next((problem for problem, is_so in problems.items() if is_so), None)
+
+
+def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
+    """Check that a trial reaches the point where the scheduler decides."""
+    config, scheduler = composition.config, composition.config.search.scheduler
+    assert scheduler.kind != "none"
+    resource = scheduler.resource
+    counted = COUNTED.get(config.task.kind)
+    if counted is not None and resource not in counted:
+        yield (
+            f"search.scheduler.resource={resource}: the task {config.task.kind} does not count them; use "
+            f"{', '.join(counted[:-1])} or {counted[-1]}"
+        )
+        return
+    length = longest_trial(composition, space, resource, lookup)
+    if isinstance(scheduler, HyperbandScheduler):
+        grace, longest = hyperband_range(composition, space, lookup)
+        if longest is None:
+            yield (
+                f"search.scheduler.longest: the number of {resource} of a trial does not follow from the config; "
+                "set it, as in search.scheduler.longest=81"
+            )
+        elif grace is None:
+            yield (
+                f"search.scheduler.grace: the number of {resource} until a trial's first evaluation does not follow "
+                f"from the config; set it, as in search.scheduler.grace={longest / 27:g}"
+            )
+        elif longest < grace * scheduler.eta:
+            whose = "search.scheduler.longest" if scheduler.longest else "a trial's length"
+            yield (
+                f"search.scheduler.eta={scheduler.eta:g}: {whose} of {longest:g} {resource} is less than eta times the "
+                f"first rung ({grace:g}), so no trial is compared with another before its end; evaluate "
+                "more often (train.eval_every), or lower eta or grace"
+            )
+        return
+    has_grace = isinstance(scheduler, OF_RUNGS)
+    name = "grace" if has_grace else "interval"
+    first: float = getattr(scheduler, name)
+    if length is not None and first > length:
+        yield (
+            f"search.scheduler.{name}={first:g}: a trial has {length:g} {resource}, so this scheduler would never act; "
+            f"lower it, or lengthen the trials (train.max_steps), or use search/scheduler=none"
+        )
+
+
+def _stop(config: SweepConfig) -> Iterator[str]:
+    stop = config.search.stop
+    if config.scaling.use_gpu is not False and (
+        config.cluster.address != "local" or local_resources(config).get("GPU", 0) > 0
+    ):
+        return
+    if stop.gpu_hours is not None:
+        yield (
+            f"search.stop.gpu_hours={stop.gpu_hours:g}: trials use no GPU, so it would never stop; "
+            "use search.stop.wall_hours, or scaling.use_gpu=true where there are GPUs"
+        )
+    if stop.cost is not None and not stop.cost.per_cpu_hour and not config.scaling.pools:
+        yield (
+            f"search.stop.cost.per_gpu_hour={stop.cost.per_gpu_hour:g}: trials use no GPU, so they cost nothing; "
+            "set search.stop.cost.per_cpu_hour"
+        )
+
+
+def _priors(space: Space) -> Iterator[str]:
+    for path in space:
+        distribution = space[path]
+        if isinstance(distribution, ConstantDistribution) or distribution.prior is None:
+            continue
+        value = distribution.prior.value
+        if not contains(distribution, value):
+            yield f"space.{path}.prior.value={value!r}: {expected(distribution, value)}, as in the space"

@@ -1,0 +1,119 @@
+"""Check of import paths and local files that a config names."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweeps.compose import Composition
+from sweeps.config import SweepConfig
+from sweeps.config.samplers import CustomSampler
+from sweeps.errors import ConfigError
+from sweeps.space.distributions import Lookup, Space
+from sweeps.texts.suggestions import did_you_mean
+from sweeps.validate.estimator_checks import check_installed
+from sweeps.validate.source_checks import find_module
+from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
+
+SEARCHED = ("_target_", "model.path")
+"""Ends of the searched paths whose values name code or files."""
+
+
+def check_all_targets(composition: Composition, space: Space, lookup: Lookup) -> None:
+    """Check the import paths and local files of all trials: under each option of the searched groups, with each choice
+    of the space, and at each point that a person gave.
+
+    Raises:
+        ConfigError: With every one that does not exist, one a line.
+    """
+    points: list[Mapping[str, Any]] = [dict(variant) for variant in composition.variants]
+    points += [corner for path, _, corner in space.corners(lookup) if path.endswith(SEARCHED)]
+    points += [point for point in composition.config.search.points if any(path.endswith(SEARCHED) for path in point)]
+    mistakes: dict[str, None] = {}
+    for point in points:
+        try:
+            check_targets(composition.trial(point))
+        except ConfigError as error:
+            mistakes[str(error)] = None
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+
+
+def check_targets(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: An import path or a local file does not exist.
+    """
+    for key, section in (("task", config.task), ("model", config.model), ("data", config.data)):
+        if isinstance(section, FunctionTask) and section.framework == "script":
+            _check_script(section.target)
+        elif isinstance(section, FunctionTask | EstimatorTask | CustomModel | CustomData):
+            if isinstance(section, EstimatorTask):
+                check_installed(section)
+            if isinstance(section, FunctionTask) and section.framework == "lightning":
+                _check_lightning()
+            check_target(f"{key}._target_", section.target)
+            for name, each in section.datasets.items() if isinstance(section, FunctionTask) else ():
+                check_target(f"task.datasets.{name}._target_", each.target)
+        elif isinstance(section, CausalLM):
+            _check_path("model.path", section.path)
+    if config.train is not None and isinstance(config.train.optimizer, CustomOptimizer):
+        check_target("train.optimizer._target_", config.train.optimizer.target)
+    if isinstance(config.search.sampler, CustomSampler):
+        check_target("search.sampler._target_", config.search.sampler.target)
+
+
+def check_target(key: str, target: str) -> None:
+    """Check ``package.module.name`` without importing the module, which may take seconds (torch)."""
+    module_name, _, name = target.rpartition(".")
+    if not module_name:
+        raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
+    spec = find_module(module_name)
+    if spec is None:
+        raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return  # a compiled module shows its names only when it is imported
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if name not in names | imported | assigned and "*" not in imported:
+        raise ConfigError(
+            f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, names | imported)}"
+        )
+
+
+def _check_script(target: str) -> None:
+    """Check a file, or a module as after ``python -m``."""
+    if target.endswith(".py"):
+        if not Path(target).expanduser().is_file():
+            raise ConfigError(f"task._target_={target}: there is no such file; give a script that exists, or a module")
+    elif find_module(target) is None:
+        raise ConfigError(
+            f"task._target_={target}: there is no such module; give one as after `python -m`, or a .py file"
+        )
+
+
+def _check_lightning() -> None:
+    if importlib.util.find_spec("lightning") is None:
+        raise ConfigError(
+            "task.framework=lightning: Lightning is not installed; pip install 'ray-sweeps[lightning]', here and on "
+            "every machine that trains"
+        )
+
+
+def _check_path(key: str, path: str) -> None:
+    """Check a path that begins like a local one; any other may be a name on the hub (``owner/name``)."""
+    if path.startswith(("/", "./", "../", "~")) and not Path(path).expanduser().exists():
+        raise ConfigError(f"{key}={path}: there is no such folder; give one that exists, or a hub name")
