@@ -101,7 +101,7 @@ class TableEncoding:
     kinds: dict[str, ColumnKind]
     """Kind of each column to predict from."""
     texts: CsvTexts | None = None
-    """How texts in the place of other values are read; None if the training's files had typed columns."""
+    """Conversion of texts in the place of other values; None if the files of the training had typed columns."""
 
     @property
     def num_outputs(self) -> int:
