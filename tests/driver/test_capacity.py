@@ -51,8 +51,8 @@ class Cluster:
             announce=self.said.append,
         )
         self.checked: list[Any] = []
-        broker = SimpleNamespace(avoid=self._avoid)
-        session: Any = SimpleNamespace(state=self.state, broker=broker)
+        broker = SimpleNamespace(avoid=self._avoid, set_groups=lambda most: None)
+        session: Any = SimpleNamespace(state=self.state, broker=broker, recorder=None)
         self.capacity = Capacity(plan, session, self.limiter)
 
     def _avoid(self, nodes: dict[str | None, tuple[str, ...]], checked: tuple[str, ...] = ()) -> None:

@@ -15,7 +15,7 @@ from ray import cloudpickle
 
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import DECISION_PREFIX, NUMBER, PARAMETERS, TRIAL
-from sweeps.search import CurveSampler, OptunaSearcher, PredictedSampler
+from sweeps.search import CurveSampler, OptunaSearcher
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.unit_cube import UnitCube
@@ -274,24 +274,6 @@ def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:
         if trial.position == len(RUNGS) and search.outcome.seconds[trial.number][1] - trial.began > 27
     ]
     assert resumed
-
-
-def test_a_paused_trial_that_tells_nothing_does_not_keep_the_sampler_away() -> None:
-    """A running trial is shown to TPE as a bad one, so that simultaneous trials differ; a paused one waits for long."""
-    study = optuna.create_study()
-    for number in range(16):
-        values = {1: float(number % 5), 3: float(number * 7 % 11)} if number < 12 else {1: 4.0}
-        ended = optuna.trial.TrialState.COMPLETE if len(values) == 2 else optuna.trial.TrialState.PRUNED
-        study.add_trial(optuna.create_trial(state=ended, value=min(values.values()), intermediate_values=values))
-    waiting = study.ask()
-    waiting.report(3.0, 1)
-    sampler = PredictedSampler(optuna.samplers.RandomSampler(), 5, 0)
-    running = optuna.trial.TrialState.RUNNING
-    assert running in [trial.state for trial in sampler.trials(study)]
-    waiting.set_user_attr(f"{DECISION_PREFIX}0", {"event": "arrived", "pauses": True})
-    assert running not in [trial.state for trial in sampler.trials(study)]
-    waiting.set_user_attr(f"{DECISION_PREFIX}1", {"event": "resumed"})
-    assert running in [trial.state for trial in sampler.trials(study)]
 
 
 def test_tune_may_pickle_a_scheduler_that_asks_the_driver_for_the_budget() -> None:
