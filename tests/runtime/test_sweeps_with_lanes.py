@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import re
 import signal
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -169,3 +172,41 @@ def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path
     found = done.parent().data.tags["sweeps.trials_per_group"]
     assert re.fullmatch(r"\d+ trials? a worker group: 1 trains [\d,]+; 2 train .* tokens a second", found)
     assert f"scaling.trials_per_group=auto: {found}" in done.err
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("scheduler", ["asha", "freeze_thaw"])
+def test_drivers_killed_at_random_moments_lose_no_value_of_any_lane(
+    tmp_path: Path, alone: list[dict[int, float]], scheduler: str
+) -> None:
+    chance = random.Random(int(os.environ.get("SWEEPS_TEST_SEED", "0")))
+    process = start(
+        tmp_path,
+        "run",
+        *SWEEP,
+        f"search/scheduler={scheduler}",
+        *TRIED,
+        *IN_LANES,
+        "tracking.report=false",
+        "--name=killed",
+    )
+    reports = [tmp_path / "outputs" / "killed" / "trials" / f"{trial:04}" / "reports.jsonl" for trial in range(3)]
+    wait_until(lambda: all(path.exists() for path in reports), 200)  # each trial is in its lane
+    for _ in range(int(os.environ.get("SWEEPS_TEST_KILLS", "20"))):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0, 20))
+            break  # it has come to its end
+        process.kill()
+        process.communicate()
+        process = start(tmp_path, "resume", "killed")
+    outputs(process, 300)
+    shown = start(tmp_path, "show", "killed", "--json")
+    out, err = outputs(shown, 100)
+    done = Done(tmp_path, shown.returncode, err, json.loads(out))
+    counts = done.document["counts"]
+    assert counts["finished"] + counts["pruned"] == len(POINTS)
+    for trial, (found, expected) in enumerate(zip(losses(done), alone, strict=True)):
+        assert found == pytest.approx({step: expected[step] for step in found}, rel=1e-5), trial
+    for trial in done.document["trials"]:
+        assert trial["steps"] == max(losses(done)[int(trial["trial"])])
+        assert trial["value"] == pytest.approx(min(losses(done)[int(trial["trial"])].values()))
