@@ -130,6 +130,9 @@ class Broker(SharedSlots):
         attempt.request_report()
         while True:
             silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
+            if silent >= allowed and self._waits_for_lane(attempt):
+                attempt.waits_for_room()
+                silent, allowed = 0.0, hang_timeout_s
             if silent >= allowed:
                 end = await hang_end(attempt, self._slots[attempt.slot], silent)
                 silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)

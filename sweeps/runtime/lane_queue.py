@@ -64,6 +64,10 @@ class LaneQueue(SlotQueue):
         self.has_trained = self.has_trained or bool(taken)
         return taken
 
+    def is_waiting(self, trial: str, attempt: int) -> bool:
+        """Whether a trial waits for a lane."""
+        return any((each.trial, each.attempt) == (trial, attempt) for each in self._waiting)
+
     def withdraw(self, trial: str, attempt: int) -> bool:
         """Remove a trial that waits; returns whether it did."""
         left = [each for each in self._waiting if (each.trial, each.attempt) != (trial, attempt)]

@@ -207,6 +207,12 @@ class SharedSlots(ABC):
         queue = self._slots.get(slot)
         return queue if isinstance(queue, LaneQueue) else None
 
+    def _waits_for_lane(self, attempt: Attempt) -> bool:
+        """Whether an attempt waits until another trial leaves its lane: after the loss of a node, there may be more
+        trials than lanes."""
+        queue = self._lanes_of(attempt.slot)
+        return queue is not None and queue.has_trained and queue.is_waiting(attempt.trial, attempt.number)
+
     def _attempts_of(self, slot: str) -> list[Attempt]:
         """The attempts that a slot's workers have not ended yet."""
         return [each for each in self._attempts.values() if each.slot == slot and each.end is None]

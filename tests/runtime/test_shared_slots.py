@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import ray
 
-from sweeps.runtime import slot_queue
+from sweeps.runtime import attempt, slot_queue
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Report
@@ -74,8 +74,8 @@ class Groups:
         """Give trials to lanes."""
         await self.broker.set_groups(self._most)
         for trial in trials:
-            attempt = (await self.broker.begin(trial)).attempt
-            await self.broker.assign_lane(assignment(trial, attempt), SPEC)
+            begun = await self.broker.begin(trial)
+            await self.broker.assign_lane(assignment(trial, begun.attempt), SPEC)
 
     async def take(self, slot: str, most: int = 2) -> list[str]:
         """Trials that a slot's main worker takes into lanes."""
@@ -194,6 +194,26 @@ def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
         await groups.broker.leave_lane("2", 1, 60.0)
         assert (await groups.end("2")).error is None
         assert await groups.take(slot) == []
+
+    run(story())
+
+
+def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
+
+    async def story() -> None:
+        groups = Groups()
+        await groups.begin("0", "1", "2")
+        (slot,) = groups.owners
+        await groups.take(slot)
+        report = asyncio.create_task(groups.broker.next_report("2", 0.1))
+        assert not (await asyncio.wait([report], timeout=0.5))[0]
+        await groups.broker.lane_ended(slot, Ended("0", 1))
+        assert await groups.take(slot, 1) == ["2"]
+        await groups.broker.lane_ended(slot, Ended("2", 1))
+        ended = await report
+        assert isinstance(ended, Ended)
+        assert ended.error is None
 
     run(story())
 
