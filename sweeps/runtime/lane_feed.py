@@ -107,10 +107,14 @@ class LaneFeed:
         return request
 
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
-        """Tell the broker, if a step shows that another number of lanes trains more."""
+        """Tell the broker, if a step shows that another number of lanes trains more, and take the number that another
+        group has found before."""
         if self._number.add(lanes, tokens, seconds):
             number = self._number
             self._broker.set_lanes.remote(number.number, number.reason if number.is_found else None)
+            found, reason = ray.get(self._broker.lanes.remote())
+            if reason is not None:
+                number.take(found)
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
         """Tell the broker of a trial's end."""

@@ -50,6 +50,10 @@ class LaneNumber:
             self.number = min(2 * lanes, self._most)
         return True
 
+    def take(self, number: int) -> None:
+        """Take the number that another group has found, with which the sweep computes how many trials it starts."""
+        self.number, self.is_found = min(number, self._most), True
+
     @property
     def reason(self) -> str:
         """Measured rates in words: ``1 trains 100; 2 train 180 tokens a second``."""

@@ -168,8 +168,9 @@ class SharedSlots(ABC):
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:
-        """Set what ``lanes`` returns. Of several groups the first that finds the number tells the others."""
-        if self._lanes[1] is None:
+        """Set what ``lanes`` returns. Of several groups the first that finds the number tells the others; until then
+        the one that is furthest counts."""
+        if self._lanes[1] is None and (reason is not None or number > self._lanes[0]):
             self._lanes = number, reason
 
     async def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:

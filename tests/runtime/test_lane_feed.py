@@ -123,3 +123,23 @@ def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, t
     assert not feed.has_next()
     for each in requests:
         feed.ended(each, None)
+
+
+def test_a_group_takes_the_number_of_trials_that_another_one_has_found(broker: Any, tmp_path: Path) -> None:
+    begin(broker, tmp_path, "0", "1", "2")
+    feed = LaneFeed(SLOT, broker, 2, "/logs/of/the/group", LaneNumber(4))
+    requests = [*feed.next(4)]
+    LOCAL_RAY.get(broker.set_lanes.remote(2, "1 trains 2; 2 train 4; 4 train 4 tokens a second"))
+    for _ in range(SKIPPED + MEASURED):
+        feed.stepped(1, 2, 1.0)
+    assert feed.has_next()
+    requests += feed.next(3)
+    assert len(requests) == 2
+    for _ in range(SKIPPED + MEASURED):
+        feed.stepped(2, 2, 1.0)  # no gain here
+    assert not feed.has_next()  # it keeps to 2, for as many trials are started
+    feed.ended(requests.pop(0), None)
+    assert feed.has_next()
+    requests += feed.next(1)
+    for each in requests:
+        feed.ended(each, None)
