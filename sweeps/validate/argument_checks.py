@@ -159,7 +159,9 @@ def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collectio
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [each for each in found.parameters.values() if each.kind not in variable]
     required = [each.name for each in parameters if each.default is inspect.Parameter.empty]
-    one_by_one = [each.name for each in parameters if each.name in task.arguments and each.name != "config"]
+    keys = keys_read(task.target)
+    from_mapping = {"config", *(keys or ())}
+    one_by_one = [each.name for each in parameters if each.name in task.arguments and each.name not in from_mapping]
     if len(required) > 1 or one_by_one:
         names = required if len(required) > 1 else one_by_one
         yield (
@@ -173,7 +175,7 @@ def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collectio
             "remove the arguments (~task.arguments ~space)"
         )
         return
-    yield from _unused_arguments(task, keys_read(task.target), space)
+    yield from _unused_arguments(task, keys, space)
 
 
 def _unused_arguments(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -> Iterator[str]:

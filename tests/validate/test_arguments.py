@@ -68,6 +68,10 @@ def by_name(model, lr=0.1, epochs=3):
     pass
 
 
+def with_defaults(config, lr=0.1):
+    return config.get("lr", lr)
+
+
 def none():
     pass
 """
@@ -207,6 +211,12 @@ def test_an_argument_that_is_not_taken_is_refused_by_name(tokens: tuple[str, ...
     assert len(found) == len(expected)
     for line, pattern in zip(found, expected, strict=True):
         assert re.match(pattern, line), line
+
+
+def test_a_function_may_have_defaults_for_what_it_reads_from_its_mapping() -> None:
+    tokens = ("conf=ray_train_function", "~space", "~task.arguments", "task._target_=own_nets.with_defaults")
+    plan = make_plan([*tokens, "task.arguments.lr=interval(0, 1)"], [Path("groups")], None, "")
+    assert [*plan.space] == ["task.arguments.lr"]
 
 
 def test_the_parameters_of_an_inherited_example_that_a_function_does_not_read_are_refused() -> None:
