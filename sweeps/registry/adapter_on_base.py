@@ -10,7 +10,7 @@ import mlflow
 import torch
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
-from sweeps_train.checkpoints.checkpoint import load_model, read_training_config
+from sweeps_train import load_model, read_training_config
 
 
 class AdapterOnBase(PythonModel):

@@ -11,7 +11,7 @@ import mlflow
 import pandas as pd
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
-from sweeps_train.checkpoints.checkpoint import load_model
+from sweeps_train import load_model
 
 
 class RowPredictor(PythonModel):
