@@ -28,8 +28,10 @@ FRESH_S = 1.0
 STALE_S = 5.0
 """Age in seconds from which readers wait for a new snapshot."""
 ASK_AFTER_S = 2.2
-"""Seconds of waiting after which a reader takes an older snapshot, or, without one, asks whether the store answers at
-all, and goes on waiting if it does. Longer than a read needs to notice that it does not."""
+"""Seconds of waiting after which a reader takes a somewhat older snapshot, or, without one, asks whether the store
+answers at all, and goes on waiting if it does. Longer than a read needs to notice that it does not."""
+OLD_S = 60.0
+"""Age of a snapshot in seconds from which it is taken only if the store does not answer: a sweep may have ended."""
 MAX_LOAD = 0.2
 """Maximum share of time spent reading one entry: the record of a sweep of thousands of trials takes seconds."""
 MAX_SWEEPS = 100
@@ -81,9 +83,14 @@ class CacheEntry(Generic[Content]):
         if last is not None and age < fresh + STALE_S:
             return last
         while not wait([reading], ASK_AFTER_S).done:
-            if last is not None:
+            if last is not None and time.time() - last.taken < OLD_S:
                 return replace(last, trouble=f"MLflow takes longer than {ASK_AFTER_S:g} s to answer")
-            self._check_store()
+            try:
+                self._check_store()
+            except TrackingUnreachable as error:
+                if last is None:
+                    raise
+                return replace(last, trouble=str(error))
         return reading.result()
 
     def _read_now(self, reading: Future[Snapshot[Content]]) -> None:

@@ -205,6 +205,37 @@ def test_a_store_that_hangs_in_the_middle_of_a_read_is_noticed_and_one_that_is_s
         assert kept.get().content == 1
 
 
+def test_a_slow_store_is_waited_for_where_what_is_known_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ASK_AFTER_S", "FRESH_S", "STALE_S"):
+        monkeypatch.setattr(record_cache, name, 0.02)
+    contents, goes_on, hangs = iter(range(1, 9)), threading.Event(), threading.Event()
+    goes_on.set()
+
+    def read() -> int:
+        goes_on.wait(20)
+        return next(contents)
+
+    def check_store() -> None:
+        if hangs.is_set():
+            raise TrackingUnreachable("MLflow does not answer")
+
+    kept = CacheEntry(read, check_store)
+    assert kept.get().content == 1
+    goes_on.clear()
+    time.sleep(0.1)
+    recent = kept.get()
+    assert (recent.content, recent.trouble) == (1, "MLflow takes longer than 0.02 s to answer")
+    monkeypatch.setattr(record_cache, "OLD_S", 0.05)
+    hangs.set()
+    assert (kept.get().content, kept.get().trouble) == (1, "MLflow does not answer")
+    hangs.clear()
+    with ThreadPoolExecutor(1) as people:
+        waiting = people.submit(kept.get)
+        time.sleep(0.2)
+        goes_on.set()
+        assert waiting.result(5).content == 2
+
+
 def test_the_document_of_the_api_names_every_route(api: Api) -> None:
     document = api.client().get(f"{API}/openapi.json").json()
     assert {"/api/v1/sweeps", "/api/v1/jobs/{number}", "/api/v1/clean", "/api/v1/tokens"} <= set(document["paths"])
