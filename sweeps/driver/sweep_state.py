@@ -58,6 +58,8 @@ class SweepState:
     """Resources of a trial, in each pool, as the session began."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes that a check has found to be bad."""
+    lanes_found: int = 1
+    """Trials that one worker group trains at a time, where that is found while they train."""
     awaits: str | None = None
     """Resources of one trial in words, if the cluster may have to grow before it has them."""
     earlier: SweepRecord | None = None
@@ -151,7 +153,8 @@ class SweepState:
         else:
             held = [self.fit.of(each.pool).num_workers for each in running]
             empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
-        self._usage.count(self.all_trials, sum(held) + empty, 0 if self._more_to_come() else empty)
+        idle = 0 if self._more_to_come() else empty
+        self._usage.count(self.all_trials, sum(held) + empty, idle, self.lanes_found)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)

@@ -86,7 +86,7 @@ class Capacity:
         now = current_fit(self._plan, state.fit, state.excluded_nodes, self._lanes[0])
         with state.lock:
             state.concurrent = self._limiter.max_concurrent = now.concurrent
-            state.places = now.places
+            state.places, state.lanes_found = now.places, self._lanes[0]
             self._broker.set_groups(now.groups)
             if state.pools is not None:
                 state.pools.refit(now.pools)

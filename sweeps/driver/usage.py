@@ -30,13 +30,14 @@ class UsageMeter:
             self._sessions = before.sessions or ((earlier.started, earlier.started + before.wall_s),)
         self._counted_at = time.monotonic()
 
-    def count(self, trials: Collection[TrialStatus], workers: int, idle_workers: int) -> None:
+    def count(self, trials: Collection[TrialStatus], workers: int, idle_workers: int, shared_by: int = 1) -> None:
         """Add what has been used since the last call.
 
         Args:
             trials: All trials of the sweep.
             workers: Number of workers of all places, with and without a trial.
             idle_workers: Number of workers in places that will have no trial any more.
+            shared_by: Number of trials that share what each of them holds.
         """
         now = time.monotonic()
         passed, self._counted_at = now - self._counted_at, now
@@ -44,9 +45,10 @@ class UsageMeter:
         self._ledger.pay(passed, workers, idle_workers)
         for status in trials:
             if status.state == "running":
-                self.used.cpu_s += passed * status.holds.get("CPU", 0.0)
-                self.used.gpu_s += passed * status.holds.get("GPU", 0.0)
-                self.used.cost += passed * status.hourly_cost / 3600 if status.holds else 0.0
+                part = passed / shared_by
+                self.used.cpu_s += part * status.holds.get("CPU", 0.0)
+                self.used.gpu_s += part * status.holds.get("GPU", 0.0)
+                self.used.cost += part * status.hourly_cost / 3600 if status.holds else 0.0
 
     def summary(self, trials: Collection[TrialStatus], session_began: float) -> dict[str, Any]:
         """Totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``account``, ``cpu_s``, ``gpu_s``, ``cost``,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -44,6 +45,7 @@ class Cluster:
             fit=fit(plan.config, plan.scalings, self.nodes),
             excluded_nodes=(),
             concurrent=2,
+            lanes_found=1,
             pools=None,
             lock=threading.RLock(),
             shutdown=SimpleNamespace(has_cluster=True),
@@ -137,3 +139,11 @@ def test_a_check_that_fails_itself_lets_the_trial_go_on(cluster: Cluster, monkey
         cluster.state.suspected.put(("b",))
         cluster.hears("could not be checked", "Read-only file system")
         wait_until(lambda: cluster.checked == [("b",)], "the waiting trial is let go")
+
+
+def test_the_sweep_knows_how_many_trials_share_their_workers(cluster: Cluster) -> None:
+    broker: Any = cluster.capacity._broker
+    broker.lanes = lambda: (4, None)
+    cluster.state.fit = replace(cluster.state.fit, finds_lanes=True)
+    with cluster.capacity:
+        wait_until(lambda: cluster.state.lanes_found == 4, "what the broker tells")

@@ -26,3 +26,15 @@ def test_paused_trials_take_no_place_in_the_account_of_time() -> None:
     state.count_usage()
     workers = state.concurrent * state.fit.num_workers
     assert state.ledger.account().total == pytest.approx(workers * state.wall_s)
+
+
+def test_trials_that_share_their_workers_are_charged_once_for_them_where_their_number_is_found() -> None:
+    nothing: Any = MagicMock()
+    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 4, Shutdown(nothing), lanes_found=4)
+    for number in range(4):
+        state.trials[f"{number}"] = TrialStatus(f"{number}", {}, "running", attempt=1, holds={"CPU": 2.0, "GPU": 1.0})
+        state.trials[f"{number}"].hourly_cost = 3600.0
+    time.sleep(0.05)
+    state.count_usage()
+    used = state.time()
+    assert (used["cpu_s"], used["gpu_s"], used["cost"]) == pytest.approx((2 * state.wall_s, state.wall_s, state.wall_s))
