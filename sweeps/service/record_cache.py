@@ -79,7 +79,11 @@ class CacheEntry(Generic[Content]):
                 reading = self._reading = Future()
                 # It ends with the process, whatever it waits for.
                 run = partial(copy_context().run, self._read_now, reading)
-                threading.Thread(target=run, name="records", daemon=True).start()
+                try:
+                    threading.Thread(target=run, name="records", daemon=True).start()
+                except RuntimeError:  # no room for another thread
+                    self._reading = None
+                    raise
         if last is not None and age < fresh + STALE_S:
             return last
         while not wait([reading], ASK_AFTER_S).done:
