@@ -12,7 +12,7 @@ READ_EVERY_S = 0.05
 
 
 class _Read:
-    """What was in the file when it was read last."""
+    """The last reading of the file."""
 
     at, seconds = -1.0, 0.0
 
