@@ -53,8 +53,12 @@ def let_actors_live(error: type[Exception], *, ends_within_s: float) -> None:
                 self._resetting_trials.discard(trial)
                 if trial in self._staged_trials:
                     self._unstage_trial_with_resources(trial)
-                    self._set_trial_status(trial, trial.RUNNING)  # else Tune would not retry it
             super()._trial_task_failure(trial, exception)
+
+        def _process_trial_failure(self, trial: Any, exception: Any) -> None:
+            if trial.status == trial.PENDING:  # its actor has died before it began: else Tune would not retry it
+                self._set_trial_status(trial, trial.RUNNING)
+            super()._process_trial_failure(trial, exception)
 
     ray.tune.tune.TuneController = Controller  # type: ignore[attr-defined]
 

@@ -155,3 +155,54 @@ def test_only_the_known_error_is_retried_in_its_actor_and_the_last_actor_ends_by
     assert first == second, "the trainable had raised the known error"
     assert len({second, third, fourth}) == 3, "it had raised another error, and its process had died"
     assert (tmp_path / "ended").exists(), "_actor_force_cleanup_timeout"
+
+
+DIES = """
+import json, os, time
+import ray
+from ray import tune
+from sweeps.compat.ray_tune import let_actors_live
+
+class Trainable(tune.Trainable):
+    def setup(self, config):
+        pass
+
+    def reset_config(self, config):
+        with open("{folder}/resets", "a") as file:
+            file.write(".")
+        if os.path.getsize("{folder}/resets") in (1, 2, 4):
+            os._exit(1)
+        return True
+
+    def step(self):
+        time.sleep(0.3)
+        return {"value": 1, "done": True}
+
+    def save_checkpoint(self, folder):
+        return {}
+
+    def load_checkpoint(self, checkpoint):
+        pass
+
+let_actors_live(ValueError, ends_within_s=60)
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+results = tune.Tuner(
+    tune.with_resources(Trainable, {"cpu": 0.5}),
+    param_space={"x": tune.uniform(0, 1)},
+    tune_config=tune.TuneConfig(reuse_actors=True, num_samples=8, max_concurrent_trials=2),
+    run_config=tune.RunConfig(
+        storage_path="{folder}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
+    ),
+).fit()
+print(json.dumps([None if each.error else each.metrics["value"] for each in results]))
+"""
+
+
+@pytest.mark.slow
+def test_a_trial_whose_actor_dies_as_it_takes_it_is_retried(tmp_path: Path) -> None:
+    script = tmp_path / "dies.py"
+    script.write_text(DIES.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(next(line for line in done.stdout.splitlines() if line.startswith("["))) == [1] * 8
+    assert (tmp_path / "resets").stat().st_size >= 4, "no actor has died"
