@@ -59,6 +59,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Done:
         "search.num_trials=2",
         "search.max_concurrent=1",
         "search.default_first=false",
+        "search/scheduler=asha",  # which decides at rungs that are known
         "search.scheduler.grace=1",
         "search.scheduler.eta=2",
         "cluster.num_cpus=2",
