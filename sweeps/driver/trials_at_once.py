@@ -55,8 +55,7 @@ class Capacity:
         self._plan, self._state, self._limiter, self._broker = plan, session.state, limiter, session.broker
         self._known = _by_id(alive_nodes())
         self._leaving: set[str] = set()
-        self._recorder, self._lanes = session.recorder, (1, "")
-        """Trials that one worker group trains at a time, where that is found while they train, and why so many."""
+        self._recorder = session.recorder
         self._avoided = session.state.fit.avoided()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="capacity", daemon=True)
@@ -83,10 +82,10 @@ class Capacity:
         """
         self._plan = plan or self._plan
         state = self._state
-        now = current_fit(self._plan, state.fit, state.excluded_nodes, self._lanes[0])
+        now = current_fit(self._plan, state.fit, state.excluded_nodes, state.lanes_found)
         with state.lock:
             state.concurrent = self._limiter.max_concurrent = now.concurrent
-            state.places, state.lanes_found = now.places, self._lanes[0]
+            state.places = now.places
             self._broker.set_groups(now.groups)
             if state.pools is not None:
                 state.pools.refit(now.pools)
@@ -118,7 +117,7 @@ class Capacity:
         leaving = {node: at for node, at in draining_nodes().items() if node not in self._leaving}
         if leaving:
             self._leave(leaving)
-        if self._state.fit.finds_lanes and not self._lanes[1]:
+        if self._state.fit.finds_lanes and not self._state.has_found_lanes:
             self._find_lanes()
         nodes = _by_id(alive_nodes())
         if nodes.keys() != self._known.keys():
@@ -127,14 +126,15 @@ class Capacity:
 
     def _find_lanes(self) -> None:
         """Let as many trials train at a time as the workers have found to train most together."""
-        number, reason = self._broker.lanes()
-        if number == self._lanes[0] and reason is None:
+        state, (number, reason) = self._state, self._broker.lanes()
+        if number == state.lanes_found and reason is None:
             return
-        self._lanes = number, reason or ""
+        with state.lock:
+            state.lanes_found, state.has_found_lanes = number, reason is not None
         self.refit()
         if reason is not None:
             found = f"{number} trial{'s'[: number > 1]} a worker group: {reason}"
-            self._state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")
+            state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")
             self._recorder.attach({}, {TAG_LANES: found})
 
     def _leave(self, leaving: Mapping[str, float | None]) -> None:

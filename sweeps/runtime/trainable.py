@@ -119,17 +119,27 @@ class Trial(tune.Trainable):
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
-        """Note a trial, which begins with its first step: Tune may give a trial to two actors, of which one is asked to
-        train, and it retries a trial that fails in a step, and none that fails before."""
+        """Note a trial. In a new actor it begins with its first step: Tune may take it back, and give it to an actor
+        that has become idle."""
         if self._has_failed:  # the next attempt, which gets new workers
             self._slot.close()
         self._config, self._has_begun, self._has_failed = config, False, False
+        self._failure: str | None = None
         self._previous, self._trial = self._trial, config[TRIAL]
         origin: Origin | None = config.get(ORIGIN)
         self._num_exploits = origin.num_exploits if origin is not None else 0
         self._largest_micro_batch: int | None = None
         self._last: dict[str, Any] = {}
         self._returned_step = 0
+
+    def _begin_or_fail(self) -> None:
+        """Begin the trial, and keep an error for ``step()``: Tune retries a trial that fails there, and none that fails
+        before."""
+        self._has_begun = True
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - any error is this trial's failure
+            self._failure = f"{type(error).__name__}: {error}"
 
     def _begin(self, lost: Ended | None = None) -> None:
         """Begin the trial, and once more whenever the broker's process dies meanwhile.
@@ -168,13 +178,12 @@ class Trial(tune.Trainable):
         if fit.finds_lanes:  # what its part of the workers costs depends on it
             number, _ = ray.get(context.broker.lanes.remote())
             sweep = replace(sweep, scaling=replace(scaling, trials_per_group=number))
-        share = memory_share(
-            {"CPU": reserved["CPU"], **scaling.resources_per_worker}, fit.workers_per_node, use_gpu=use_gpu
-        )
+        resources = {"CPU": reserved["CPU"], **scaling.resources_per_worker}
+        share = memory_share(resources, fit.workers_per_node, use_gpu=use_gpu)
         spec = WorkerGroupSpec(
             num_workers=scaling.min_workers,
             use_gpu=use_gpu,
-            resources_per_worker={"CPU": reserved["CPU"], **scaling.resources_per_worker},
+            resources_per_worker=resources,
             placement=scaling.placement,
             accelerator_type=scaling.accelerator_type,
             labels=scaling.labels,
@@ -253,11 +262,9 @@ class Trial(tune.Trainable):
 
     def _step(self) -> dict[str, Any]:
         if not self._has_begun:
-            try:
-                self._begin()
-            except Exception as error:  # any error is this trial's failure
-                raise TrialFailed(f"{type(error).__name__}: {error}") from error
-            self._has_begun = True
+            self._begin_or_fail()
+        if self._failure is not None:
+            raise TrialFailed(self._failure)
         event = self._next_report()
         while self._is_no_news(event) or self._begins_again(event):
             event = self._next_report()
@@ -355,8 +362,10 @@ class Trial(tune.Trainable):
             self._returned_step = checkpoint[STEP]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial in the same actor."""
+        """Take the next trial in the same actor, which keeps it. It begins before Tune tells of its start: the workers
+        have left the trial before by then."""
         self._take(new_config)
+        self._begin_or_fail()
         return True
 
     def cleanup(self) -> None:

@@ -46,6 +46,7 @@ class Cluster:
             excluded_nodes=(),
             concurrent=2,
             lanes_found=1,
+            has_found_lanes=False,
             pools=None,
             lock=threading.RLock(),
             shutdown=SimpleNamespace(has_cluster=True),
