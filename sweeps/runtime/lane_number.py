@@ -7,7 +7,7 @@ from statistics import median
 GAIN = 1.05
 """Factor by which twice the lanes must train more."""
 SKIPPED, MEASURED = 6, 14
-"""Steps after a change of the number of lanes that do not count, since passes are recorded anew, and that count."""
+"""Steps after a change of the lanes that do not count, since passes are recorded anew, and steps that count."""
 
 
 class LaneNumber:
@@ -24,6 +24,7 @@ class LaneNumber:
         self._most = most
         self._rates: dict[int, float] = {}
         self._measured: list[float] = []
+        self._to_skip = SKIPPED
 
     def add(self, lanes: int, tokens: int, seconds: float) -> bool:
         """Take a step of the group; returns whether the number has changed or is found now.
@@ -33,14 +34,19 @@ class LaneNumber:
             tokens: Tokens of all of them.
             seconds: How long it took.
         """
-        if self.is_found or lanes != self.number:
-            self._measured.clear()
+        if self.is_found:
+            return False
+        if lanes != self.number:  # a lane is empty for a moment; what was measured with all of them stays
+            self._to_skip = SKIPPED
+            return False
+        if self._to_skip:
+            self._to_skip -= 1
             return False
         self._measured.append(tokens / seconds)
-        if len(self._measured) < SKIPPED + MEASURED:
+        if len(self._measured) < MEASURED:
             return False
-        rate = self._rates[lanes] = median(self._measured[SKIPPED:])
-        self._measured.clear()
+        rate = self._rates[lanes] = median(self._measured)
+        self._measured, self._to_skip = [], SKIPPED
         before = max((each for each in self._rates if each < lanes), default=None)
         if before is not None and rate < GAIN * self._rates[before]:
             self.number, self.is_found = before, True

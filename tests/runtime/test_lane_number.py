@@ -42,12 +42,15 @@ def test_steps_of_fewer_lanes_and_those_that_record_passes_do_not_count() -> Non
     for _ in range(steps):
         number.add(1, 2, 1.0)
     assert number.number == 2
-    for _ in range(steps - 1):
+    for _ in range(SKIPPED):
+        number.add(2, 4, 100.0)
+    for _ in range(MEASURED - 1):
         number.add(2, 4, 1.0)
     number.add(1, 2, 1.0)  # a trial has ended
-    for step in range(steps):
-        assert not number.is_found
-        number.add(2, 4, 100.0 if step < SKIPPED else 1.0)
+    for _ in range(SKIPPED):
+        number.add(2, 4, 100.0)
+    assert not number.is_found
+    number.add(2, 4, 1.0)
     assert (number.number, number.is_found) == (2, True)
     assert number.reason == "1 trains 2; 2 train 4 tokens a second"
 
@@ -56,3 +59,14 @@ def test_what_another_group_has_found_is_not_measured_again() -> None:
     number = LaneNumber(16, 4, is_found=True)
     assert not any(number.add(4, 8, 1.0) for _ in range(100))
     assert number.number == 4
+
+
+def test_it_is_found_also_where_trials_are_too_short_for_all_steps_in_a_row() -> None:
+    number = LaneNumber(2)
+    for _ in range(SKIPPED + MEASURED):
+        number.add(1, 2, 1.0)
+    while not number.is_found:  # short trials, one after another
+        number.add(1, 2, 1.0)
+        for _ in range(SKIPPED + 2):
+            number.add(2, 4, 2.0)
+    assert number.number == 1

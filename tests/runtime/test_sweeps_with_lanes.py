@@ -164,7 +164,7 @@ def test_an_interrupted_sweep_goes_on_where_its_lanes_were_also_alone(
 
 def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path) -> None:
     tried = ("search=random", "search.default_first=false", "search.num_trials=24", "train.global_batch_size=2")
-    length = ("train.max_steps=48", "train.eval_every=24", "train.log_every=24", "tracking.report=false")
+    length = ("train.max_steps=150", "train.eval_every=75", "train.log_every=75", "tracking.report=false")
     done = run(
         tmp_path, "conf=llm_lora", *tried, *length, "scaling.trials_per_group=auto", "cluster.num_cpus=2", NO_PREFLIGHT
     )
