@@ -28,6 +28,13 @@ class StepSet:
         if last in self._blocks:
             self._blocks[last] &= (2 << bit) - 1
 
+    def forget_until(self, step: int) -> None:
+        """Remove all steps up to one."""
+        first, bit = divmod(step, BLOCK)
+        self._blocks = {block: bits for block, bits in self._blocks.items() if block >= first}
+        if first in self._blocks:
+            self._blocks[first] &= -(2 << bit)
+
 
 class LoggedSteps:
     """The recorded steps of one run, by metric."""
@@ -45,6 +52,11 @@ class LoggedSteps:
         """Allow all steps after one to be recorded again."""
         for steps in (self._steps or {}).values():
             steps.forget_after(step)
+
+    def begin_anew(self, step: int) -> None:
+        """Allow all steps up to one to be recorded again."""
+        for steps in (self._steps or {}).values():
+            steps.forget_until(step)
 
     def close(self) -> None:
         """Take everything as recorded from now on: the run has ended and will not be resumed."""

@@ -44,6 +44,8 @@ class TrialProgress:
     """Values of the objectives at each step, as they were measured first."""
     exploits: int = 0
     """Number of times that it has continued from another trial's state."""
+    continued_at: int = -1
+    """Step of the state of another trial from which it has continued last; -1 if it has begun by itself."""
 
     @classmethod
     def of(cls, trial: TrialRecord) -> TrialProgress:
@@ -66,9 +68,20 @@ class TrialProgress:
     def go_back(self, step: int) -> None:
         """Continue from another trial's state at a step; later steps may be logged again."""
         self.exploits += 1
-        self.saved_step = step
+        self.saved_step = self.continued_at = step
         self.logged.go_back(step)
         self.measured = {each: values for each, values in self.measured.items() if each <= step}
+
+    def notice_beginning(self, step: int) -> None:
+        """Take note of a step at which the trial measures something, before anything else is done with it.
+
+        At a step that another trial's state had passed already, the trial has lost that state and begun anew: what it
+        recorded at such steps earlier, with other weights, does not stand for what it measures there now.
+        """
+        if step <= self.continued_at:
+            self.logged.begin_anew(self.continued_at)
+            self.measured = {each: values for each, values in self.measured.items() if each > self.continued_at}
+            self.continued_at, self.saved_step = -1, None
 
     @property
     def kept(self) -> str:

@@ -77,6 +77,7 @@ class TrialRecorder:
         if trial is None:
             return
         if isinstance(entry, Points):
+            trial.notice_beginning(entry.step)
             trial.logged.take(entry.step, entry.metrics)
             if trial.state not in CLOSED:
                 trial.take_measured(self._sweep.objectives, entry.step, entry.metrics)
@@ -167,6 +168,7 @@ class TrialRecorder:
         objectives = self._sweep.objectives
         with self._lock:
             trial = self._trials[trial_id]
+            trial.notice_beginning(step)
             values = trial.take_measured(objectives, step, metrics) if competes else None
             best: dict[str, float] = {}
             tags: dict[str, str | None] = {}

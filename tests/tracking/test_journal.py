@@ -232,6 +232,29 @@ def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri:
     assert loss == [(1, 1.0), (2, 1.0), (3, 1.0), (3, 2.0), (4, 1.0), (4, 3.0), (5, 1.0), (6, 0.5)]
 
 
+def test_what_a_trial_measures_that_has_lost_the_state_it_took_over_is_recorded_beside_what_it_measured_before(
+    uri: str,
+) -> None:
+    killed_driver(
+        uri,
+        """
+        recorder.trials.start("0", POINT, CONFIG, 1)
+        for step in (1, 2, 3):
+            recorder.trials.log("0", step, {"eval/loss": 1.0}, step)
+        recorder.trials.record_exploit("0", 1, 3, {"train.lr": 0.5})
+        recorder.trials.log("0", 4, {"eval/loss": 2.0}, 10)
+        recorder.trials.log("0", 1, {"eval/loss": 3.0}, 11)
+        import time; time.sleep(1.5)
+        """,
+    )
+    recorder = open_recorder(uri, resume=True)
+    for step in range(1, 6):
+        recorder.trials.log("0", step, {"eval/loss": 4.0}, 12)
+    assert not recorder.close("finished")
+    loss = everything(uri)["0"]["metrics"]["eval/loss"]
+    assert loss == [(1, 1.0), (1, 3.0), (2, 1.0), (2, 4.0), (3, 1.0), (3, 4.0), (4, 2.0), (5, 4.0)]
+
+
 @pytest.mark.slow
 def test_drivers_killed_while_they_write_leave_no_gap_and_no_double(uri: str) -> None:
     chance = random.Random(0)

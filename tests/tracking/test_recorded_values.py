@@ -79,6 +79,17 @@ def test_a_step_is_new_once() -> None:
     ]
 
 
+def test_steps_are_new_again_after_one_and_until_one() -> None:
+    after, until = StepSet(), StepSet()
+    for step in (0, 5, 6, 1023, 1024, 3000):
+        after.add(step)
+        until.add(step)
+    after.forget_after(5)
+    assert [after.add(step) for step in (0, 5, 6, 1023, 1024, 3000)] == [False, False, True, True, True, True]
+    until.forget_until(1023)
+    assert [until.add(step) for step in (0, 5, 6, 1023, 1024, 3000)] == [True, True, True, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("uri", "path"),
     [
