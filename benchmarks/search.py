@@ -148,9 +148,9 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
             point = super().suggest(trial_id)
             if own:
                 suggesting.append(time.process_time() - begin)
-            if isinstance(point, dict) and len(simulation.get_trials()) % every == every - 1:
+            if isinstance(point, dict) and len(simulation.trials) % every == every - 1:
                 memory = psutil.Process().memory_info().rss / 2**20
-                started = len(simulation.get_trials()) + 1
+                started = len(simulation.trials) + 1
                 rows.append((started, statistics.mean(suggesting), sum(deciding) / every, memory))
                 suggesting.clear()
                 deciding.clear()
@@ -158,11 +158,11 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
             return point
 
     class TimedScheduler(Automatic):
-        def on_trial_result(self, *given: Any) -> str:
+        def report(self, *given: Any) -> Any:
             begin = time.process_time()
-            decision = super().on_trial_result(*given)
+            verdict = super().report(*given)
             deciding.append(time.process_time() - begin)
-            return decision
+            return verdict
 
     class Curves:
         def curve(self, point: Any) -> list[Report]:
@@ -171,9 +171,8 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         storage = JournalStorage(StudyFile(Path(folder) / STUDY_FILE))
         searcher = Timed(space, metric="loss", mode="min", storage=storage, study_name="study", num_trials=trials)
-        decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
-        scheduler = TimedScheduler("evaluations", 1, REPORTS, 3, space, decisions)
-        scheduler.set_search_properties("loss", "min")
+        decisions = DecisionLog(searcher.study)
+        scheduler = TimedScheduler("evaluations", 1, REPORTS, 3, space, searcher.objectives, decisions)
         simulation = Simulation(searcher, scheduler, Curves(), CONCURRENT)
         simulation.run()
     return rows

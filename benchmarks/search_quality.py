@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from curve_files import TUNING
@@ -52,7 +53,7 @@ from searched.regrets import (
     settings_table,
 )
 
-from sweeps.constants import PARAMETERS, STEPS
+from sweeps.constants import STEPS
 from sweeps.search.budget import Usage
 from sweeps.simulate.curve_source import CurveSource
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
@@ -78,7 +79,6 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
 
     def run(problem: Problem, seed: int, workers: int, limit_s: float) -> tuple[Outcome, dict[int, Any]]:
         from pydantic import TypeAdapter
-        from ray.tune.schedulers import FIFOScheduler
 
         from sweeps.config.samplers import Sampler
         from sweeps.search import OptunaSearcher, build_sampler
@@ -86,20 +86,21 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         from sweeps.search.schedulers.decisions import DecisionLog
         from sweeps.search.schedulers.freeze_thaw import FreezeThaw
         from sweeps.search.schedulers.hyperband import Hyperband
+        from sweeps.search.schedulers.scheduler import Scheduler
 
         config, source = TypeAdapter[Any](Sampler).validate_python(sampler), problem.source(seed)
         made_sampler = in_pool(build_sampler(config, seed, problem.space), problem, source)
         searcher = OptunaSearcher(problem.space, metric=METRIC, mode="min", sampler=made_sampler)
-        decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+        known = searcher.objectives, DecisionLog(searcher.study)
         grace, longest = rungs_of(problem)
         budget = Budget(limit_s)
         made = {
-            "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, decisions),
-            "hyperband": lambda: Hyperband(STEPS, grace, longest, ETA, decisions),
+            "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, *known),
+            "hyperband": lambda: Hyperband(STEPS, grace, longest, ETA, *known),
             "freeze_thaw": lambda: FreezeThaw(
-                STEPS, grace, longest, ETA, problem.space, decisions, remaining_s=budget.remaining_s
+                STEPS, grace, longest, ETA, problem.space, *known, remaining_s=budget.remaining_s
             ),
-            "none": FIFOScheduler,
+            "none": lambda: Scheduler(*known),
         }[scheduler]()
         return simulated(searcher, made, source, workers, budget)
 
@@ -150,7 +151,6 @@ def simulated(
     searcher: Any, scheduler: Any, source: CurveSource, workers: int, budget: Budget
 ) -> tuple[Outcome, dict[int, Any]]:
     """Search in simulated time."""
-    scheduler.set_search_properties(METRIC, "min")
     simulation = Simulation(
         searcher,
         scheduler,
@@ -159,7 +159,7 @@ def simulated(
         exhausted=budget.exhausted,
     )
     outcome = simulation.run()
-    return outcome, {trial.number: trial.config[PARAMETERS] for trial in simulation.get_trials()}
+    return outcome, {trial.number: trial.parameters for trial in simulation.trials}
 
 
 # --- peers -----------------------------------------------------------------------------------------------------
@@ -169,6 +169,9 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     """Stock Ray Tune: ``OptunaSearch`` and ``ASHAScheduler``."""
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search.optuna import OptunaSearch
+
+    from sweeps.config.objectives import Objectives
+    from sweeps.search.schedulers.scheduler import Scheduler, Verdict
 
     class Numbered(OptunaSearch):
         """Ray's searcher with what ``Simulation`` asks of one; it gives points as ``Space.sample`` makes them, and not
@@ -182,6 +185,23 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
         def number(self, trial_id: str) -> int:
             return int(trial_id)
 
+    class OfTune(Scheduler):
+        """A scheduler of Tune, which knows trials by Tune's ids."""
+
+        def __init__(self, scheduler: Any):
+            super().__init__(Objectives((METRIC,), ("min",)))
+            self._scheduler = scheduler
+
+        def add(self, trial: Any, places: Any) -> bool:
+            self._scheduler.on_trial_add(None, SimpleNamespace(trial_id=trial.id))
+            return False
+
+        def report(self, trial: Any, result: Any, places: Any) -> Verdict:
+            return Verdict(self._scheduler.on_trial_result(None, SimpleNamespace(trial_id=trial.id), dict(result)))
+
+        def complete(self, trial: Any, result: Any, places: Any) -> None:
+            self._scheduler.on_trial_complete(None, SimpleNamespace(trial_id=trial.id), dict(result))
+
     def define(trial: Any) -> None:
         points.append(problem.space.sample(trial, lambda path: None))
 
@@ -192,8 +212,9 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     sampler = in_pool(optuna.samplers.TPESampler(seed=seed), problem, source)  # Ray's own default
     searcher = Numbered(define, metric=METRIC, mode="min", sampler=sampler)
     grace, _ = rungs_of(problem)
-    scheduler = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
-    return simulated(searcher, scheduler, source, workers, Budget(limit_s))
+    asha = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
+    asha.set_search_properties(METRIC, "min")
+    return simulated(searcher, OfTune(asha), source, workers, Budget(limit_s))
 
 
 def optuna_native(pruner: str) -> Method:

@@ -200,7 +200,8 @@ def ray_optuna(problem: Problem, seed: int, limit_s: float) -> list[Values]:
 
 def simulated(searcher: Any, problem: Problem, limit_s: float) -> list[Values]:
     """Search in simulated time with a searcher of Tune."""
-    from ray.tune.schedulers import FIFOScheduler
+    from sweeps.config.objectives import Objectives
+    from sweeps.search.schedulers.scheduler import Scheduler
 
     class Source:
         def curve(self, point: Point) -> list[Report]:
@@ -208,7 +209,7 @@ def simulated(searcher: Any, problem: Problem, limit_s: float) -> list[Values]:
 
     simulation = Simulation(
         searcher,
-        FIFOScheduler(),
+        Scheduler(Objectives(NAMES, ("min", "min"))),
         Source(),
         WORKERS,
         exhausted=lambda usage: "budget" if usage.wall_s > limit_s else None,

@@ -1,5 +1,4 @@
-"""Simulation of a search whose driver dies: of Tune and the workers what searcher and scheduler use, with a real study
-and real checkpoint folders, which are all that outlives a driver."""
+"""Simulation of a search whose driver dies, with a real study and real checkpoint folders: they outlive a driver."""
 
 from __future__ import annotations
 
@@ -8,21 +7,21 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, cast
 
 import optuna
 from optuna.storages import InMemoryStorage
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
 
+from sweeps.config.objectives import Objectives
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, LINEAGE, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.driver.pinned_states import PinnedStates
 from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
 from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
-from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.schedulers.pausing import PausingScheduler
-from sweeps.search.schedulers.pbt import Exploit
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Exploit, Result, Scheduler, Verdict
 from sweeps.space.distributions import Space
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.checkpoints.integrity import SEAL_FILE, with_checksum_of
@@ -37,6 +36,9 @@ WRITES = (
     *("create_new_trial", "set_trial_param", "set_trial_state_values", "set_trial_intermediate_value"),
     *("set_trial_user_attr", "set_trial_system_attr", "set_study_user_attr", "set_study_system_attr"),
 )
+
+
+LOSS = Objectives(("loss",), ("min",))
 
 
 class DriverDied(BaseException):
@@ -110,27 +112,39 @@ class Worker:
         (self.checkpoint / SEAL_FILE).write_bytes(with_checksum_of(b"{}", "metrics.json", metrics))
 
 
-class SimulatedTrial(Trial):
-    """Tune's trial, without an actor."""
+class SimulatedTrial:
+    """A trial, without a process."""
 
     def __init__(self, trial_id: str, config: dict[str, Any]):
-        super().__init__("trial", config=config, trial_id=trial_id, stub=True)
+        self.trial_id, self.config, self.id = trial_id, config, str(config[TRIAL])
+        self.status: Literal["waiting", "running", "paused", "ended"] = "waiting"
         self.worker: Worker | None = None
         self.known = 0
-        """Last step that Tune has received in this session."""
+        """Last step that the driver has received in this session."""
         self.last: dict[str, Any] = {}
+        self.is_saving = False
 
-    def init_local_path(self) -> None:
-        """Do nothing: the simulation needs no folder."""
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", self.config[PARAMETERS])
+
+    @property
+    def num_exploits(self) -> int:
+        return self.config[ORIGIN].num_exploits if ORIGIN in self.config else 0
+
+    def save(self, result: Result) -> Callable[[], int]:
+        self.is_saving = True
+        step = int(result[STEP])
+        return lambda: step
 
 
 class Driver:
-    """One session of a search: the relevant part of Tune's controller, in the order of its steps."""
+    """One session of a search, in the order of Tune's steps."""
 
     def __init__(
         self,
         disk: Disk,
-        build: Callable[[DecisionLog, Callable[[Exploit], None], Path], TrialScheduler],
+        build: Callable[[DecisionLog, PinnedStates], Scheduler],
         *,
         trials: int,
         length: int,
@@ -162,49 +176,29 @@ class Driver:
             points=points,
         )
         self.searcher.prune_unfinished(was_stopped)
-        decisions = DecisionLog(
-            self.searcher.study, on_report=self.searcher.on_trial_result, interrupted=lambda: self.interrupted
-        )
-        self.scheduler = build(decisions, self.searcher.exploited, disk.folder)
+        self.scheduler = build(DecisionLog(self.searcher.study), PinnedStates(disk.folder, LOSS))
         self._pauses = isinstance(self.scheduler, PausingScheduler)
-        self._places = PauseAwareLimiter(self.searcher, places, restart_together=self._pauses)
-        self.scheduler.set_search_properties("loss", "min")
-        self.search_alg = SimpleNamespace(searcher=self._places)
-        self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)
-        self._trials: list[SimulatedTrial] = []
-        self._saving: set[str] = set()
+        self._places = Places(places)
+        self._trials: dict[str, SimulatedTrial] = {}
 
-    # --- what schedulers ask -------------------------------------------------------------------------------------
+    def _live(self) -> set[SimulatedTrial]:
+        return {trial for trial in self._trials.values() if trial.status != "ended"}  # in any order, as Tune's
 
-    def get_trials(self) -> list[SimulatedTrial]:
-        return self._trials
+    def _running(self) -> list[SimulatedTrial]:
+        return [trial for trial in self._trials.values() if trial.status == "running"]
 
-    def get_live_trials(self) -> set[SimulatedTrial]:
-        return {trial for trial in self._trials if not trial.is_finished()}  # in any order, as Tune's
-
-    def _schedule_trial_save(self, trial: SimulatedTrial, result: dict[str, Any]) -> object:
-        self._saving.add(trial.trial_id)
-        saved = SimpleNamespace(metrics=result)
-        return SimpleNamespace(resolve=lambda: saved)
-
-    def pause_trial(self, trial: SimulatedTrial, should_checkpoint: bool = True) -> None:
-        trial.status, trial.worker = Trial.PAUSED, None
-
-    def stop_trial(self, trial: SimulatedTrial) -> None:
-        if trial.status == Trial.PAUSED:
-            self.scheduler.on_trial_remove(self, trial)  # type: ignore[arg-type]
-            self.disk.point()
-            self.searcher_ends(trial)
+    def _end(self, trial: SimulatedTrial) -> None:
+        was_paused, trial.worker = trial.status == "paused", None
+        if self._pauses and self.interrupted and not (trial.last.get(COMPLETED) and not was_paused):
+            pass  # it stays as it is
+        elif was_paused:
+            self.scheduler.leave(trial, self._places)
         else:
-            self.scheduler.on_trial_complete(self, trial, trial.last)  # type: ignore[arg-type]
-            self.disk.point()
-            self.searcher_ends(trial, trial.last)
-        trial.status, trial.worker = Trial.TERMINATED, None
-
-    def searcher_ends(self, trial: SimulatedTrial, result: dict[str, Any] | None = None) -> None:
-        self._places.on_trial_complete(trial.trial_id, result)
-
-    # --- what Tune does ------------------------------------------------------------------------------------------
+            self.scheduler.complete(trial, trial.last, self._places)
+        self.disk.point()
+        self._places.end(trial.id)
+        self.searcher.on_trial_complete(trial.trial_id, None if was_paused else trial.last)
+        trial.status = "ended"
 
     def run(self, stop_after: int | None = None) -> None:
         """Run to the end of the search, or until it is interrupted.
@@ -215,8 +209,8 @@ class Driver:
         events = 0
         while True:
             self._settle()
-            running = [trial for trial in self._trials if trial.status == Trial.RUNNING]
-            if not running and not self.get_live_trials() and self.searcher.ended_because is not None:
+            running = self._running()
+            if not running and not self._live() and self.searcher.ended_because is not None:
                 return
             if events == stop_after:
                 self._interrupt(running)
@@ -232,48 +226,63 @@ class Driver:
             quiet = 0 if any([self._take_suggestions(), self._resume()]) else quiet + 1
 
     def _resume(self) -> bool:
-        trial: Any = self.scheduler.choose_trial_to_run(self)  # type: ignore[arg-type]
-        if trial is None or trial.status != Trial.PAUSED:
+        if not isinstance(self.scheduler, PausingScheduler):
             return False
-        self._start(trial)
+        if self.interrupted:
+            for trial in [each for each in self._live() if each.status == "paused"]:
+                self._end(trial)
+            return False
+        is_over = self.searcher.ended_because is not None
+        turn = self.scheduler.next([*self._live()], self._places, is_over=is_over)
+        for stopped in turn.stopped:
+            self._end(self._trials[stopped.id])
+        if turn.resumed is None:
+            return False
+        self._start(self._trials[turn.resumed.id])
         return True
 
     def _take_suggestions(self) -> bool:
         before = len(self._trials)
-        while isinstance(config := self._places.suggest(trial_id := Trial.generate_id()), dict):
+        while (self._pauses and self.searcher.unfinished) or self._places.may_begin():
+            trial_id = str(len(self._trials))
+            config = self.searcher.suggest(trial_id)
+            self._places.is_empty = not isinstance(config, dict)
+            if not isinstance(config, dict):
+                break
             trial = SimulatedTrial(trial_id, config)
-            self._trials.append(trial)
-            self.scheduler.on_trial_add(self, trial)  # type: ignore[arg-type]
-            if trial.status == Trial.PENDING:
+            self._trials[trial.id] = trial
+            self._places.begin(trial.id)
+            if self.scheduler.add(trial, self._places):
+                trial.status = "paused"
+            else:
                 self._start(trial)
         return len(self._trials) > before
 
     def _start(self, trial: SimulatedTrial) -> None:
-        trial.status = Trial.RUNNING
+        trial.status = "running"
         trial.worker = Worker(trial.config, self.disk.folder, self.length, trial.known)
 
     def _hear(self, trial: SimulatedTrial) -> None:
         assert trial.worker is not None
         worker, result = trial.worker, trial.worker.report()
-        if result["done"]:
-            trial.last = result
-            self.stop_trial(trial)
-            return
-        decision = self.scheduler.on_trial_result(self, trial, result)  # type: ignore[arg-type]
-        if decision != TrialScheduler.STOP:
-            self._places.searcher.on_trial_result(trial.trial_id, result)
         trial.last = result
-        if trial.trial_id in self._saving:
-            self._saving.remove(trial.trial_id)
+        if result["done"]:
+            self._end(trial)
+            return
+        self.searcher.on_trial_result(trial.trial_id, result)
+        decided = self.scheduler.report(trial, result, self._places)
+        if isinstance(decided, Exploit):
+            trial.status, trial.worker, trial.known = "paused", None, 0  # what was saved is of another trial
+            trial.config = {TRIAL: trial.id, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
+            self.searcher.exploited(decided)
+        if trial.is_saving:
+            trial.is_saving = False
             self.disk.point()
-            pin(self.disk.folder, trial.config[TRIAL], worker.num_exploits, worker.step)
-        if decision == TrialScheduler.STOP:
-            self.stop_trial(trial)
-        elif decision == TrialScheduler.PAUSE:
-            trial.known = worker.step
-            self.pause_trial(trial)
-        elif decision == TrialScheduler.NOOP:
-            trial.known = 0  # what was saved is of another trial
+            pin(self.disk.folder, trial.id, worker.num_exploits, worker.step)
+        if decided is Verdict.STOP:
+            self._end(trial)
+        elif decided is Verdict.PAUSE:
+            trial.status, trial.worker, trial.known = "paused", None, worker.step
 
     def _interrupt(self, running: list[SimulatedTrial]) -> None:
         """Interrupt the search: Tune learns of some trials that they have stopped, and not of the others.
@@ -284,13 +293,12 @@ class Driver:
         for trial in [_next(running)] if running and self._pauses else []:
             assert trial.worker is not None
             if trial.worker.step + 1 < self.length:
-                result = trial.worker.report()
-                assert self.scheduler.on_trial_result(self, trial, result) == TrialScheduler.CONTINUE  # type: ignore[arg-type]
-                trial.last = result
+                trial.last = trial.worker.report()
+                self.searcher.on_trial_result(trial.trial_id, trial.last)
         for trial in running[::2]:
             ended = {STOPPED: True, COMPLETED: False, "done": True}
             trial.last = {"training_iteration": 0, **trial.last, **ended}
-            self.stop_trial(trial)
+            self._end(trial)
             self._resume()
 
 
@@ -299,10 +307,8 @@ def _next(running: list[SimulatedTrial]) -> SimulatedTrial:
     for trial in running:
         if trial.worker is not None and trial.worker.repeats and trial.worker.step:
             return trial
-    ordered = sorted(running, key=lambda trial: str(trial.config[TRIAL]))
-    where = [
-        (trial.config[TRIAL], trial.worker and (trial.worker.num_exploits, trial.worker.step)) for trial in ordered
-    ]
+    ordered = sorted(running, key=lambda trial: trial.id)
+    where = [(trial.id, trial.worker and (trial.worker.num_exploits, trial.worker.step)) for trial in ordered]
     return random.Random(str(where)).choice(ordered)
 
 

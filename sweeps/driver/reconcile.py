@@ -14,7 +14,7 @@ from sweeps.plan.stage import PlannedStage, study_file
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import was_stopped
-from sweeps.search.schedulers.pbt import Exploit
+from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.searcher import STOPPED_BY_USER, OptunaSearcher
 from sweeps.search.study import rebuild_trial
 from sweeps.search.trial_ids import trial_id, trial_number

@@ -52,9 +52,9 @@ from sweeps.tracking.sqlite_file import queryable_file
 if TYPE_CHECKING:
     from ray.tune import Tuner
 
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.runtime.trainable import TrialContext
     from sweeps.search.advisors.memory import MemoryEstimate
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
     from sweeps.tracking.recorder import Recorder
 
 PROVENANCE_WITHIN_S = 30.0
@@ -229,12 +229,12 @@ def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
     from sweeps.driver.cluster_watch import ClusterWatch
     from sweeps.driver.confirmer import begin_confirmation, begin_unconfirmed, end_confirmation
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.reconcile import reconcile
     from sweeps.driver.repeats import RepeatSearcher
     from sweeps.driver.stage_searches import record_stages
     from sweeps.driver.tuner import build_repeats_tuner, build_searcher, build_tuner
     from sweeps.runtime.trainable import TrialContext
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
     state, shutdown = session.state, session.state.shutdown
     # Trials do not use the tracking store, whose address may hold a password.
@@ -310,10 +310,10 @@ def _train_stages(
         The plan, as it was extended meanwhile, and the reason for which the search ends before its last stage; None
         if it goes on.
     """
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.reconcile import reconcile
     from sweeps.driver.stage_searches import begin_stage, end_stage, is_over
     from sweeps.driver.tuner import build_searcher, build_tuner
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
     for stage in plan.stages:
         if is_over(plan, stage):

@@ -16,7 +16,7 @@ from sweeps.plan.stage import PlannedStage
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.not_pickled import NotPickled
 from sweeps.search.reported_values import reported_values
-from sweeps.search.schedulers.pbt import Exploit
+from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.trial_ids import trial_id as name_of
 

@@ -97,8 +97,7 @@ def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tup
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search, used = plan.config.search, Usage()
     searcher = OptunaSearcher(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=searcher.objectives.violation)
-    scheduler = plan_scheduler(plan, decisions, lambda: remaining_s(search.stop, used))
+    scheduler = plan_scheduler(plan, DecisionLog(searcher.study), lambda: remaining_s(search.stop, used))
     needs = reserved_per_trial(plan.config, use_gpu=plan.config.scaling.use_gpu is True)
     holds = {**needs, "cost": plan.config.hourly_cost(needs)}
     simulation = Simulation(

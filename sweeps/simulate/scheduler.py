@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ray.tune.schedulers import TrialScheduler
-
 from sweeps.plan.plan import Plan
 from sweeps.search.schedulers.build_scheduler import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.scheduler import Scheduler
 
 
 def plan_scheduler(
     plan: Plan, decisions: DecisionLog, remaining_s: Callable[[], float] = lambda: math.inf
-) -> TrialScheduler:
+) -> Scheduler:
     """Build a plan's scheduler in its state after recorded decisions, for schedulers that copy no trials.
 
     Args:
@@ -23,16 +22,12 @@ def plan_scheduler(
         remaining_s: Returns the seconds that are left of the sweep's budgets.
     """
     search = plan.config.search
-    scheduler = build_scheduler(
+    return build_scheduler(
         plan.composition,
         plan.space,
         lookup=plan.points.lookup,
         validate=plan.check_point,
-        trials=plan.folder,
-        exploited=lambda exploit: None,
         decisions=decisions,
         num_trials=lambda: search.num_trials,
         remaining_s=remaining_s,
     )
-    scheduler.set_search_properties(search.metrics[0], search.modes[0])
-    return scheduler

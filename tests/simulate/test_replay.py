@@ -49,13 +49,10 @@ def searched(*overrides: str, trials: int = 14, workers: int = 3, limit_s: float
         plan.space,
         lookup=plan.points.lookup,
         validate=plan.check_point,
-        trials=plan.folder,
-        exploited=lambda exploit: None,
-        decisions=DecisionLog(searcher.study, on_report=searcher.on_trial_result),
+        decisions=DecisionLog(searcher.study),
         num_trials=lambda: trials,
         remaining_s=lambda: limit_s - simulation.usage.wall_s,
     )
-    scheduler.set_search_properties("eval/accuracy", "max")
     simulation = Simulation(searcher, scheduler, Curves(), workers)
     simulation.run()
     return plan
