@@ -175,15 +175,16 @@ def run(search: Search) -> tuple[Outcome, dict[int, int]]:
 
     from sweeps.config.samplers import Sampler
     from sweeps.constants import STEPS
-    from sweeps.search import OptunaSearcher, build_sampler
+    from sweeps.search import build_sampler
     from sweeps.search.schedulers.asha import Asha
     from sweeps.search.schedulers.decisions import DecisionLog
     from sweeps.search.schedulers.scheduler import Scheduler
+    from sweeps.search.study_search import StudySearch
 
     problem = problems()[search.problem]
     config = TypeAdapter[Any](Sampler).validate_python({"kind": search.sampler})
     sampler = build_sampler(config, search.seed, problem.space)
-    searcher = OptunaSearcher(problem.space, metric=METRIC, mode="min", sampler=sampler, num_trials=search.trials)
+    searcher = StudySearch(problem.space, metric=METRIC, mode="min", sampler=sampler, num_trials=search.trials)
     known = searcher.objectives, DecisionLog(searcher.study)
     scheduler: Any = {
         "asha": lambda: Asha(STEPS, 1, ETA, 1, search.seed, *known),

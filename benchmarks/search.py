@@ -118,11 +118,11 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
 
     from sweeps.config.samplers import RandomSampler, Sampler
     from sweeps.config.space import Distribution
-    from sweeps.search import OptunaSearcher
     from sweeps.search.samplers.build_sampler import build_sampler
     from sweeps.search.schedulers.automatic import Automatic
     from sweeps.search.schedulers.decisions import DecisionLog
     from sweeps.search.study_file import StudyFile
+    from sweeps.search.study_search import StudySearch, Suggested
     from sweeps.search.study_version import STUDY_FILE
     from sweeps.simulate.curve_source import Report
     from sweeps.simulate.simulation import Simulation
@@ -137,25 +137,25 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
     deciding: list[float] = []
     every = max(1, trials // 20)
 
-    class Timed(OptunaSearcher):
+    class Timed(StudySearch):
         count = 0
 
-        def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        def next_trial(self) -> Suggested | None:
             self.count += 1
             own = self.count % min(SELDOM["auto"], every) == 0
             self.study.sampler = sampler if own else others
             begin = time.process_time()
-            point = super().suggest(trial_id)
+            suggested = super().next_trial()
             if own:
                 suggesting.append(time.process_time() - begin)
-            if isinstance(point, dict) and len(simulation.trials) % every == every - 1:
+            if suggested is not None and len(simulation.trials) % every == every - 1:
                 memory = psutil.Process().memory_info().rss / 2**20
                 started = len(simulation.trials) + 1
                 rows.append((started, statistics.mean(suggesting), sum(deciding) / every, memory))
                 suggesting.clear()
                 deciding.clear()
                 print("auto", rows[-1], file=sys.stderr)
-            return point
+            return suggested
 
     class TimedScheduler(Automatic):
         def report(self, *given: Any) -> Any:

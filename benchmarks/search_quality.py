@@ -32,10 +32,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from curve_files import TUNING
+from of_tune import SchedulerOfTune, SearchOfTune
 from optuna.samplers import BaseSampler
 from pool import Pool, PoolCandidates, PoolSampler, pool_problem
 from results_document import write_between_marks
@@ -81,16 +81,17 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
         from pydantic import TypeAdapter
 
         from sweeps.config.samplers import Sampler
-        from sweeps.search import OptunaSearcher, build_sampler
+        from sweeps.search import build_sampler
         from sweeps.search.schedulers.asha import Asha
         from sweeps.search.schedulers.decisions import DecisionLog
         from sweeps.search.schedulers.freeze_thaw import FreezeThaw
         from sweeps.search.schedulers.hyperband import Hyperband
         from sweeps.search.schedulers.scheduler import Scheduler
+        from sweeps.search.study_search import StudySearch
 
         config, source = TypeAdapter[Any](Sampler).validate_python(sampler), problem.source(seed)
         made_sampler = in_pool(build_sampler(config, seed, problem.space), problem, source)
-        searcher = OptunaSearcher(problem.space, metric=METRIC, mode="min", sampler=made_sampler)
+        searcher = StudySearch(problem.space, metric=METRIC, mode="min", sampler=made_sampler)
         known = searcher.objectives, DecisionLog(searcher.study)
         grace, longest = rungs_of(problem)
         budget = Budget(limit_s)
@@ -171,36 +172,6 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     from ray.tune.search.optuna import OptunaSearch
 
     from sweeps.config.objectives import Objectives
-    from sweeps.search.schedulers.scheduler import Scheduler, Verdict
-
-    class Numbered(OptunaSearch):
-        """Ray's searcher with what ``Simulation`` asks of one; it gives points as ``Space.sample`` makes them, and not
-        Optuna's parameters, in which an ordinal value is its index."""
-
-        ended_because = None
-
-        def suggest(self, trial_id: str) -> dict[str, Any] | None:
-            return None if super().suggest(trial_id) is None else dict(points[-1])
-
-        def number(self, trial_id: str) -> int:
-            return int(trial_id)
-
-    class OfTune(Scheduler):
-        """A scheduler of Tune, which knows trials by Tune's ids."""
-
-        def __init__(self, scheduler: Any):
-            super().__init__(Objectives((METRIC,), ("min",)))
-            self._scheduler = scheduler
-
-        def add(self, trial: Any, places: Any) -> bool:
-            self._scheduler.on_trial_add(None, SimpleNamespace(trial_id=trial.id))
-            return False
-
-        def report(self, trial: Any, result: Any, places: Any) -> Verdict:
-            return Verdict(self._scheduler.on_trial_result(None, SimpleNamespace(trial_id=trial.id), dict(result)))
-
-        def complete(self, trial: Any, result: Any, places: Any) -> None:
-            self._scheduler.on_trial_complete(None, SimpleNamespace(trial_id=trial.id), dict(result))
 
     def define(trial: Any) -> None:
         points.append(problem.space.sample(trial, lambda path: None))
@@ -210,11 +181,11 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     points: list[dict[str, Any]] = []
     source = problem.source(seed)
     sampler = in_pool(optuna.samplers.TPESampler(seed=seed), problem, source)  # Ray's own default
-    searcher = Numbered(define, metric=METRIC, mode="min", sampler=sampler)
+    searcher = SearchOfTune(OptunaSearch(define, metric=METRIC, mode="min", sampler=sampler), points)
     grace, _ = rungs_of(problem)
     asha = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
-    asha.set_search_properties(METRIC, "min")
-    return simulated(searcher, OfTune(asha), source, workers, Budget(limit_s))
+    scheduler = SchedulerOfTune(asha, Objectives((METRIC,), ("min",)))
+    return simulated(searcher, scheduler, source, workers, Budget(limit_s))
 
 
 def optuna_native(pruner: str) -> Method:

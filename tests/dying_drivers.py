@@ -6,22 +6,22 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import optuna
 from optuna.storages import InMemoryStorage
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import COMPLETED, LINEAGE, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, LINEAGE, NUMBER, STEP, STOPPED
 from sweeps.driver.pinned_states import PinnedStates
-from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
 from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Exploit, Result, Scheduler, Verdict
+from sweeps.search.study_search import StudySearch, Suggested
+from sweeps.search.trial_ids import trial_id
 from sweeps.space.distributions import Space
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.checkpoints.integrity import SEAL_FILE, with_checksum_of
@@ -75,16 +75,15 @@ class Worker:
     """Trains a trial from its newest checkpoint: each step changes a state and reports a loss. Like a real worker it
     repeats the report of the checkpoint that it starts from, unless that is another trial's."""
 
-    def __init__(self, config: dict[str, Any], trials: Path, length: int, known: int):
-        self._config, self._length = config, length
-        origin = config.get(ORIGIN)
-        self.num_exploits = origin.num_exploits if origin is not None else 0
-        self._folder = checkpoint_folder(trials, config[TRIAL], self.num_exploits)
+    def __init__(self, trial: SimulatedTrial, trials: Path, length: int):
+        self._trial, self._point, self._length = trial.id, trial.parameters, length
+        self.num_exploits = trial.num_exploits
+        self._folder = checkpoint_folder(trials, trial.id, self.num_exploits)
         found = sorted(self._folder.glob("step-*"))
         self.step = int(found[-1].name.removeprefix("step-")) if found else 0
         self._state = float((found[-1] / "state").read_text()) if found else 0.0
         self._metrics = (read_metrics(found[-1]) if found else None) or {}
-        self.repeats = self.step > known and bool(self._metrics)
+        self.repeats = self.step > trial.known and bool(self._metrics)
 
     @property
     def checkpoint(self) -> Path:
@@ -100,9 +99,8 @@ class Worker:
 
     def _train(self) -> None:
         self.step += 1
-        chance = random.Random(f"{self._config[TRIAL]}/{self.num_exploits}/{self.step}")
-        point = self._config[PARAMETERS]
-        self._state += point["lr"] * (1 - point["decay"]) + chance.gauss(0, 0.2)
+        chance = random.Random(f"{self._trial}/{self.num_exploits}/{self.step}")
+        self._state += self._point["lr"] * (1 - self._point["decay"]) + chance.gauss(0, 0.2)
         self._metrics = {"loss": round(1 / (1 + abs(self._state)), 2)}  # so that ties occur
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metrics.json").write_text(json.dumps(self._metrics))
@@ -115,8 +113,9 @@ class Worker:
 class SimulatedTrial:
     """A trial, without a process."""
 
-    def __init__(self, trial_id: str, config: dict[str, Any]):
-        self.trial_id, self.config, self.id = trial_id, config, str(config[TRIAL])
+    def __init__(self, suggested: Suggested):
+        self.number, self.id, self.parameters = suggested.number, trial_id(suggested.number), suggested.point
+        self.origin = suggested.origin
         self.status: Literal["waiting", "running", "paused", "ended"] = "waiting"
         self.worker: Worker | None = None
         self.known = 0
@@ -125,12 +124,8 @@ class SimulatedTrial:
         self.is_saving = False
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        return cast("dict[str, Any]", self.config[PARAMETERS])
-
-    @property
     def num_exploits(self) -> int:
-        return self.config[ORIGIN].num_exploits if ORIGIN in self.config else 0
+        return 0 if self.origin is None else self.origin.num_exploits
 
     def save(self, result: Result) -> Callable[[], int]:
         self.is_saving = True
@@ -152,20 +147,9 @@ class Driver:
         num_trials: int | None = None,
     ):
         self.disk, self.length = disk, length
-        self.interrupted = False
-        self.exploits: list[Exploit] = []
-        session: Any = SimpleNamespace(
-            state=SimpleNamespace(
-                shutdown=SimpleNamespace(interrupts_trials=lambda: self.interrupted, status=None),
-                folder=disk.folder,
-                pools=None,
-            ),
-            worker_events=SimpleNamespace(exploited=self.exploits.append),
-        )
         chance = random.Random(0)
         points = [{"lr": 10 ** chance.uniform(-4, 0), "decay": chance.random()} for _ in range(trials)]
-        self.searcher = SweepSearcher(
-            session,
+        self.search = StudySearch(
             SPACE,
             metric="loss",
             mode="min",
@@ -175,8 +159,8 @@ class Driver:
             num_trials=num_trials or trials,
             points=points,
         )
-        self.searcher.prune_unfinished(was_stopped)
-        self.scheduler = build(DecisionLog(self.searcher.study), PinnedStates(disk.folder, LOSS))
+        self.search.prune_unfinished(was_stopped)
+        self.scheduler = build(DecisionLog(self.search.study), PinnedStates(disk.folder, LOSS))
         self._pauses = isinstance(self.scheduler, PausingScheduler)
         self._places = Places(places)
         self._trials: dict[str, SimulatedTrial] = {}
@@ -189,7 +173,7 @@ class Driver:
 
     def _end(self, trial: SimulatedTrial) -> None:
         was_paused, trial.worker = trial.status == "paused", None
-        if self._pauses and self.interrupted and not (trial.last.get(COMPLETED) and not was_paused):
+        if self._pauses and self.search.interrupted and not (trial.last.get(COMPLETED) and not was_paused):
             pass  # it stays as it is
         elif was_paused:
             self.scheduler.leave(trial, self._places)
@@ -197,7 +181,7 @@ class Driver:
             self.scheduler.complete(trial, trial.last, self._places)
         self.disk.point()
         self._places.end(trial.id)
-        self.searcher.on_trial_complete(trial.trial_id, None if was_paused else trial.last)
+        self.search.end(trial.number, None if was_paused else trial.last)
         trial.status = "ended"
 
     def run(self, stop_after: int | None = None) -> None:
@@ -210,7 +194,7 @@ class Driver:
         while True:
             self._settle()
             running = self._running()
-            if not running and not self._live() and self.searcher.ended_because is not None:
+            if not running and not self._live() and self.search.ended_because is not None:
                 return
             if events == stop_after:
                 self._interrupt(running)
@@ -228,11 +212,11 @@ class Driver:
     def _resume(self) -> bool:
         if not isinstance(self.scheduler, PausingScheduler):
             return False
-        if self.interrupted:
+        if self.search.interrupted:
             for trial in [each for each in self._live() if each.status == "paused"]:
                 self._end(trial)
             return False
-        is_over = self.searcher.ended_because is not None
+        is_over = self.search.ended_because is not None
         turn = self.scheduler.next([*self._live()], self._places, is_over=is_over)
         for stopped in turn.stopped:
             self._end(self._trials[stopped.id])
@@ -243,13 +227,12 @@ class Driver:
 
     def _take_suggestions(self) -> bool:
         before = len(self._trials)
-        while (self._pauses and self.searcher.unfinished) or self._places.may_begin():
-            trial_id = str(len(self._trials))
-            config = self.searcher.suggest(trial_id)
-            self._places.is_empty = not isinstance(config, dict)
-            if not isinstance(config, dict):
+        while (self._pauses and self.search.unfinished) or self._places.may_begin():
+            suggested = self.search.next_trial()
+            self._places.is_empty = suggested is None
+            if suggested is None:
                 break
-            trial = SimulatedTrial(trial_id, config)
+            trial = SimulatedTrial(suggested)
             self._trials[trial.id] = trial
             self._places.begin(trial.id)
             if self.scheduler.add(trial, self._places):
@@ -260,7 +243,7 @@ class Driver:
 
     def _start(self, trial: SimulatedTrial) -> None:
         trial.status = "running"
-        trial.worker = Worker(trial.config, self.disk.folder, self.length, trial.known)
+        trial.worker = Worker(trial, self.disk.folder, self.length)
 
     def _hear(self, trial: SimulatedTrial) -> None:
         assert trial.worker is not None
@@ -269,12 +252,12 @@ class Driver:
         if result["done"]:
             self._end(trial)
             return
-        self.searcher.on_trial_result(trial.trial_id, result)
+        self.search.report(trial.number, result)
         decided = self.scheduler.report(trial, result, self._places)
         if isinstance(decided, Exploit):
             trial.status, trial.worker, trial.known = "paused", None, 0  # what was saved is of another trial
-            trial.config = {TRIAL: trial.id, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
-            self.searcher.exploited(decided)
+            trial.parameters, trial.origin = dict(decided.parameters), decided.origin
+            self.search.exploited(decided)
         if trial.is_saving:
             trial.is_saving = False
             self.disk.point()
@@ -289,12 +272,12 @@ class Driver:
 
         A scheduler that pauses trials decides nothing on a report after the interruption.
         """
-        self.interrupted = True
+        self.search.interrupted = True
         for trial in [_next(running)] if running and self._pauses else []:
             assert trial.worker is not None
             if trial.worker.step + 1 < self.length:
                 trial.last = trial.worker.report()
-                self.searcher.on_trial_result(trial.trial_id, trial.last)
+                self.search.report(trial.number, trial.last)
         for trial in running[::2]:
             ended = {STOPPED: True, COMPLETED: False, "done": True}
             trial.last = {"training_iteration": 0, **trial.last, **ended}

@@ -10,8 +10,8 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from sweeps.compat import ray_tune
 from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, ORIGIN, PARAMETERS, STEP, TRIAL
+from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
-from sweeps.search.not_pickled import NotPickled
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.scheduler import Exploit, Result, Scheduler, Verdict
 

@@ -23,12 +23,12 @@ from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.driver.tune_scheduler import TuneScheduler
 from sweeps.errors import TrialFailed
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
 from sweeps.runtime.worker_group import CLOSED_WITHIN_S
-from sweeps.search.schedulers.build_scheduler import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.study import clear_half_sampled, open_study_storage
 from sweeps.search.study_version import migrate_study
@@ -43,11 +43,8 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
     config, searcher = plan.config, cast("SweepSearcher", limiter.searcher)
     stage = None if plan.stage is None else plan.stage.number
     scheduler = build_scheduler(
-        plan.composition,
-        plan.space,
-        lookup=plan.points.lookup,
-        validate=plan.check_point,
-        decisions=DecisionLog(searcher.study, named=lambda number: trial_id(number, stage)),
+        plan,
+        DecisionLog(searcher.study, named=lambda number: trial_id(number, stage)),
         num_trials=lambda: searcher.num_trials or config.search.num_trials,
         remaining_s=session.state.budget_left_s,
         announce=session.state.announce,

@@ -7,6 +7,7 @@ from sweeps.config.space import OrdinalDistribution as OrdinalDistribution
 from sweeps.config.warm_start import MLflowExperiment as MLflowExperiment
 from sweeps.config.warm_start import OptunaStudy as OptunaStudy
 from sweeps.config.warm_start import TrialTable as TrialTable
+from sweeps.driver.optuna_searcher import OptunaSearcher as OptunaSearcher
 from sweeps.search.advisors.advisor import Advisor as Advisor
 from sweeps.search.advisors.failures import FailureAdvisor as FailureAdvisor
 from sweeps.search.advisors.memory import MemoryEstimate as MemoryEstimate
@@ -23,6 +24,5 @@ from sweeps.search.samplers.earlier_sweep import EarlierSweep as EarlierSweep
 from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
 from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
 from sweeps.search.samplers.transfer import points_to_retry as points_to_retry
-from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
 from sweeps.space.distributions import Space as Space
 from sweeps.warm_start.earlier_trials import load_earlier as load_earlier

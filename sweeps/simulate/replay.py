@@ -13,11 +13,11 @@ from sweeps.compat.optuna import PlayedJournal, enqueued_values, running_trial, 
 from sweeps.constants import NUMBER
 from sweeps.errors import UserError
 from sweeps.files.checksums import parsed
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
-from sweeps.simulate.scheduler import plan_scheduler
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
 
 def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
     """Number of decisions made again, of those that cannot be, and what was different."""
-    scheduler, count, unknown, different = plan_scheduler(plan, DecisionLog()), 0, 0, list[str]()
+    scheduler, count, unknown, different = build_scheduler(plan, DecisionLog()), 0, 0, list[str]()
     for number, event in DecisionLog(study).events:
         again = scheduler.repeat(number, event)
         if again is None:

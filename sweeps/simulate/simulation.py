@@ -1,6 +1,6 @@
 """Discrete-event simulation of a search: as in a sweep, without workers and in no time.
 
-The searcher, its sampler and the scheduler are those of a sweep. Only training is replaced: a trial's reports come from
+Sampler and scheduler are those of a sweep. Only training is replaced: a trial's reports come from
 a ``CurveSource``, at the simulated times at which they would be made.
 """
 
@@ -18,7 +18,7 @@ from sweeps.search.budget import Usage
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Result, Scheduler, Verdict
-from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id
 from sweeps.simulate.curve_source import CurveSource, Report
 
@@ -54,8 +54,8 @@ class SimulatedTrial:
 
     num_exploits = 0
 
-    def __init__(self, asked: str, number: int, point: dict[str, Any], curve: list[Report], now: float):
-        self.asked, self.number, self.id, self.parameters = asked, number, trial_id(number), point
+    def __init__(self, number: int, point: dict[str, Any], curve: list[Report], now: float):
+        self.number, self.id, self.parameters = number, trial_id(number), point
         self.curve, self.began, self.ended = curve, now, now
         self.status: Literal["running", "paused", "ended"] = "running"
         self.position = 0
@@ -89,7 +89,7 @@ class SimulatedTrial:
 class Simulation:
     """A search on simulated workers; each runs one trial at a time."""
 
-    searcher: OptunaSearcher
+    search: StudySearch
     """Suggests the points; a new one."""
     scheduler: Scheduler
     """Decides which trials continue; a new one."""
@@ -138,7 +138,7 @@ class Simulation:
             self._now,
             self._train_s,
             {trial.number: (trial.began, trial.ended) for trial in self.trials},
-            ended or self.searcher.ended_because,
+            ended or self.search.ended_because,
         )
 
     def _use(self, now: float) -> None:
@@ -162,12 +162,11 @@ class Simulation:
     def _start(self) -> bool:
         if not self.places.may_begin():
             return False
-        asked = str(len(self.trials))
-        point = self.searcher.suggest(asked)
-        self.places.is_empty = not isinstance(point, dict)
-        if not isinstance(point, dict):
+        suggested = self.search.next_trial()
+        self.places.is_empty = suggested is None
+        if suggested is None:
             return False
-        trial = SimulatedTrial(asked, self.searcher.number(asked), point, self.source.curve(point), self._now)
+        trial = SimulatedTrial(suggested.number, suggested.point, self.source.curve(suggested.point), self._now)
         self.places.begin(trial.id)
         self.trials.append(trial)
         self._live[trial.id] = trial
@@ -178,7 +177,7 @@ class Simulation:
     def _resume(self) -> bool:
         if not isinstance(self.scheduler, PausingScheduler):
             return False
-        turn = self.scheduler.next([*self._live.values()], self.places, is_over=self.searcher.ended_because is not None)
+        turn = self.scheduler.next([*self._live.values()], self.places, is_over=self.search.ended_because is not None)
         for stopped in turn.stopped:
             self._end(self._live[stopped.id])
         if turn.resumed is None:
@@ -199,7 +198,7 @@ class Simulation:
         if result[COMPLETED]:
             self._end(trial)
             return
-        self.searcher.on_trial_result(trial.asked, dict(result))
+        self.search.report(trial.number, result)
         verdict = self.scheduler.report(trial, result, self.places)
         if verdict is Verdict.STOP:
             self._end(trial)
@@ -212,10 +211,10 @@ class Simulation:
     def _end(self, trial: SimulatedTrial) -> None:
         if trial.status == "paused":
             self.scheduler.leave(trial, self.places)
-            self.searcher.on_trial_complete(trial.asked)
+            self.search.end(trial.number)
         else:
             self.scheduler.complete(trial, trial.last_result, self.places)
-            self.searcher.on_trial_complete(trial.asked, dict(trial.last_result))
+            self.search.end(trial.number, trial.last_result)
             trial.ended = self._now
         trial.status = "ended"
         self.places.end(trial.id)

@@ -14,12 +14,12 @@ import pytest
 from optuna.trial import TrialState
 
 from sweeps.constants import CHECKPOINT_TIME, SAVED, TIME_OF_REPORT
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
-from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.distributions import Point
 
@@ -64,8 +64,8 @@ class Search:
 
 
 def searched(plan: Plan, extra: Extra = lambda count: {}, workers: int = 3) -> Search:
-    searcher = OptunaSearcher(plan.space, **searcher_options(plan))
-    simulation = Simulation(searcher, plan_scheduler(plan, DecisionLog(searcher.study)), Curves(extra), workers)
+    searcher = StudySearch(plan.space, **searcher_options(plan))
+    simulation = Simulation(searcher, build_scheduler(plan, DecisionLog(searcher.study)), Curves(extra), workers)
     simulation.run()
     events = [event for _, event in DecisionLog(searcher.study).events]
     return Search(searcher.study, simulation, events)
@@ -139,8 +139,8 @@ def test_a_given_length_is_that_by_which_a_pause_is_judged() -> None:
 def test_a_choice_holds_for_the_sessions_that_follow() -> None:
     plan = planned("search.num_trials=24", *ONE_LR)
     search = searched(plan, timed(saved=False))
-    later = plan_scheduler(plan, DecisionLog(search.study))
-    again = plan_scheduler(plan, DecisionLog())
+    later = build_scheduler(plan, DecisionLog(search.study))
+    again = build_scheduler(plan, DecisionLog())
     trial = search.simulation.trials[0]
     assert [later.may_pause, again.may_pause] == [False, True]
     recorded = [event.get("stops", event.get("pauses", False)) for _, event in DecisionLog(search.study).events]
@@ -204,7 +204,7 @@ def test_stages() -> None:
 
 def test_hundreds_of_trials_after_a_thousand() -> None:
     plan = planned("search.num_trials=1040", *ONE_LR)
-    searcher = OptunaSearcher(plan.space, **searcher_options(plan))
+    searcher = StudySearch(plan.space, **searcher_options(plan))
     distributions = {"train.lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True)}
     for number in range(1000):
         lr = 10 ** -(1 + 3 * (number * 0.618 % 1))
@@ -212,9 +212,9 @@ def test_hundreds_of_trials_after_a_thousand() -> None:
         values = {step * 22: abs(math.log10(lr) + 2) + 1 / step for step in (1, 3)}
         trial = optuna.trial.create_trial(state=TrialState.PRUNED, intermediate_values=values, **known)
         searcher.study.add_trial(trial)
-    searcher = OptunaSearcher(plan.space, storage=searcher.study._storage, study_name=searcher.study.study_name,
+    searcher = StudySearch(plan.space, storage=searcher.study._storage, study_name=searcher.study.study_name,
                               **searcher_options(plan))  # fmt: skip
-    simulation = Simulation(searcher, plan_scheduler(plan, DecisionLog(searcher.study)), Curves(lambda count: {}), 4)
+    simulation = Simulation(searcher, build_scheduler(plan, DecisionLog(searcher.study)), Curves(lambda count: {}), 4)
     simulation.run()
     assert len(simulation.trials) == 40
     near = [abs(math.log10(trial.parameters["train.lr"]) + 2) for trial in simulation.trials]

@@ -15,9 +15,10 @@ from scheduling import LOSS
 from sweeps.config.objectives import Objectives
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
 from sweeps.constants import DECISION_PREFIX, NUMBER
-from sweeps.search import CurveSampler, OptunaSearcher
+from sweeps.search import CurveSampler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+from sweeps.search.study_search import StudySearch
 from sweeps.search.unit_cube import UnitCube
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Outcome, Simulation
@@ -75,7 +76,7 @@ def searched(
 ) -> Search:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = sampler or optuna.samplers.RandomSampler(seed=seed)
-    searcher = OptunaSearcher(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
+    searcher = StudySearch(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
     decisions = DecisionLog(searcher.study)
     named: dict[str, Any] = {}
     if limit_s is not None:
@@ -199,7 +200,7 @@ def test_after_a_budget_was_taken_away_every_trial_fits_again() -> None:
 def test_the_reason_of_a_decision_near_the_end_of_a_budget_is_the_budget(within_135_s: Search) -> None:
     told = {
         reason
-        for number, event in DecisionLog(within_135_s.simulation.searcher.study).events
+        for number, event in DecisionLog(within_135_s.simulation.search.study).events
         if event["event"] == "arrived" and event["left_s"] < 27
         if (reason := after().explain(str(number), event)) is not None
     }
@@ -220,14 +221,14 @@ class Uneven:
 
 def test_a_training_that_takes_longer_than_the_longest_has_no_rungs_behind_it() -> None:
     search = searched(Uneven(), num_trials=40, longest=20, resource="seconds")
-    events = [event for _, event in DecisionLog(search.simulation.searcher.study).events if "rung" in event]
+    events = [event for _, event in DecisionLog(search.simulation.search.study).events if "rung" in event]
     assert {event["rung"] for event in events} == {1.0, 3.0, 9.0, 20.0}
     assert len([trial for trial in search.simulation.trials if trial.position > 27]) > 0
 
 
 def test_a_training_that_ends_early_is_at_its_end_and_the_others_pause_at_later_rungs() -> None:
     search = searched(Uneven(), num_trials=40, longest=None, resource="seconds")
-    decisions = DecisionLog(search.simulation.searcher.study)
+    decisions = DecisionLog(search.simulation.search.study)
     arrived = [(name, event) for name, event in decisions.events if event["event"] in ("arrived", "done")]
     done = [name for name, event in arrived if event["event"] == "done"]
     end = next(event["rung"] for _, event in arrived if event["event"] == "done")
@@ -254,7 +255,7 @@ def test_a_training_that_ends_early_is_at_its_end_and_the_others_pause_at_later_
 def test_a_scheduler_knows_the_points_of_earlier_trials_in_a_space_that_was_widened(wider: dict[str, Any]) -> None:
     kinds = {"kind": CategoricalDistribution(type="categorical", choices=["a", "b"])} if "kind" in wider else {}
     search = searched(Curves(told=0.8), num_trials=12, space=Space(dict(SPACE.distributions) | kinds))
-    decisions = DecisionLog(search.simulation.searcher.study)
+    decisions = DecisionLog(search.simulation.search.study)
     scheduler = FreezeThaw("steps", 1, 27, 3, Space(wider), LOSS, decisions)
     for trial in search.simulation.trials:
         point = trial.parameters
@@ -289,9 +290,7 @@ def test_with_several_objectives_trials_that_are_good_in_any_of_them_go_on() -> 
     finished = {}
     for objectives in (LOSS, Objectives(("loss", "seconds"), ("min", "min"))):
         sampler = optuna.samplers.RandomSampler(seed=0)
-        searcher = OptunaSearcher(
-            SPACE, metric=["loss", "seconds"], mode=["min", "min"], sampler=sampler, num_trials=60
-        )
+        searcher = StudySearch(SPACE, metric=["loss", "seconds"], mode=["min", "min"], sampler=sampler, num_trials=60)
         decisions = DecisionLog(searcher.study)
         scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, objectives, decisions)
         simulation = Simulation(searcher, scheduler, Opposed(), 3)

@@ -13,12 +13,13 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.samplers import Sampler
 from sweeps.config.search import Limit
 from sweeps.config.space import FloatDistribution
-from sweeps.search import OptunaSearcher, build_sampler
+from sweeps.search import build_sampler
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.scheduler import Scheduler
+from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.distributions import Point, Space
@@ -55,7 +56,7 @@ def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_fi
 ) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     made = build_sampler(TypeAdapter[Any](Sampler).validate_python({"kind": sampler}), seed, SPACE)
-    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=made, num_trials=60, limits=LIMITS)
+    searcher = StudySearch(SPACE, metric="loss", mode="min", sampler=made, num_trials=60, limits=LIMITS)
     simulation = Simulation(searcher, SCHEDULERS[kind](DecisionLog(searcher.study)), Memory(), 4)
     simulation.run()
     widths = {trial.number: trial.parameters["width"] for trial in simulation.trials}

@@ -6,8 +6,8 @@ import contextlib
 import math
 import random
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,21 +18,8 @@ from sweeps.search.schedulers.pbt import PopulationBasedTraining
 from sweeps.search.schedulers.scheduler import Result, ScheduledTrial
 from sweeps.search.unit_cube import position, scaled_bounds, value_at
 
-
-class Explore(Protocol):
-    """A model that finds new values for a trial."""
-
-    def __call__(
-        self,
-        observed: pd.DataFrame,
-        bounds: Mapping[str, tuple[float, float]],
-        chosen: np.ndarray[Any, Any] | None,
-        donor: str,
-        trial: str,
-        values: Mapping[str, float],
-        /,
-    ) -> tuple[dict[str, float], pd.DataFrame]:
-        """Find new values, as ``explore_by_pb2`` does."""
+Explore = Callable[..., tuple[dict[str, float], pd.DataFrame]]
+"""A model that finds new values for a trial: ``explore_by_pb2`` of ``sweeps.compat.ray_tune``."""
 
 
 class PopulationBasedBandits(PopulationBasedTraining):
