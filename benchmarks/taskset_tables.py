@@ -7,8 +7,7 @@ Twelve classifiers of texts, each trained with the same 1,000 configurations of 
 evaluations (TaskSet: Metz et al., 2020, https://arxiv.org/abs/2002.11887; this selection: DyHPO, Wistuba et al., 2022,
 https://arxiv.org/abs/2202.09774). ``eval/loss`` is the logarithm of the validation loss, since losses that diverge span
 many powers of ten; one that is above ten times the greatest loss at the first evaluation, or no number, counts as that
-bound. An evaluation takes one second. The curves are the repository's, under its licence, which is printed; they are not
-part of this project.
+bound. An evaluation takes one second. The curves are the repository's, under its licence, which is printed.
 """
 
 from __future__ import annotations

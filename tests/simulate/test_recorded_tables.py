@@ -62,7 +62,7 @@ def test_tables_of_a_public_repository_are_fetched_with_its_licence(
 ) -> None:
     import taskset_tables
 
-    rates = {name: 0.25 for name in taskset_tables.PARAMETERS.values()}
+    rates = dict.fromkeys(taskset_tables.PARAMETERS.values(), 0.25)
     diverged = {"hp": {**rates, "beta1": 0.9}, "valid": {"loss": [2.0, 50.0, math.nan]}}
     trainings = [{"hp": rates, "valid": {"loss": [1.0, 0.5, 0.25]}}, diverged]
     repository, to = tmp_path / "repository", tmp_path / "tables"
