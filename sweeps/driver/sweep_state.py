@@ -148,7 +148,7 @@ class SweepState:
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""
-        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
+        running = self._holding()
         if self.fit.is_elastic:
             held = [len(each.spans[-1].workers) if each.spans else 0 for each in running]
             empty = max(0, self.places - sum(held))
@@ -156,10 +156,20 @@ class SweepState:
             held = [self.fit.of(each.pool).num_workers for each in running]
             empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
         idle = 0 if self._more_to_come() else empty
-        self._usage.count(self.all_trials, sum(held) + empty, idle, self.lanes_found)
+        self._usage.count(running, sum(held) + empty, idle, self.lanes_found)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)
+
+    def _holding(self) -> list[TrialStatus]:
+        """The trials that hold workers. Tune starts a trial as soon as another one has its last result; until the
+        workers of that one have ended, both are running, and the one whose workers do not train yet has no place."""
+        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
+        training = [each for each in running if each.spans and each.spans[-1].ended is None]
+        if self.fit.is_elastic or len(training) == len(running):
+            return running
+        starting = [each for each in running if each not in training]
+        return training + starting[: max(0, self.concurrent - len(training))]
 
     def budget_left_s(self) -> float:
         """Seconds that are left of the budgets; infinity if there are none."""
