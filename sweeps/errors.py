@@ -15,7 +15,7 @@ class SweepsError(Exception):
 
 
 class UserError(SweepsError):
-    """A mistake in a request, found before anything was started. The message names the key, the value and the fix."""
+    """A mistake in a request, found before anything started. The message names the key, the value and the fix."""
 
     exit_status = 2
     """Exit status of the command line."""
@@ -30,7 +30,7 @@ class ConstraintViolated(ConfigError):
 
 
 class AlreadyDone(ConfigError):
-    """Changes of a sweep that it has already, and after which it has ended."""
+    """A request to extend a sweep by changes that it already has and has completed."""
 
 
 class UnknownName(UserError):
@@ -153,8 +153,8 @@ def is_storage_failure(error: BaseException | None) -> bool:
 
 
 def mentions_storage_failure(text: str | None, folder: Path) -> bool:
-    """Whether the text of an error from another process is that of a full disk, or of a failed one with the sweep's
-    folder; other failures may be those of a user's data.
+    """Whether an error text from another process reports a full or failed disk of the sweep's folder; otherwise a
+    failure may concern a user's data.
 
     Args:
         text: The error with its file, as Python words it.

@@ -1,4 +1,4 @@
-"""The guard that keeps errors of a view from the sweep that it shows."""
+"""A wrapper that keeps errors of a view from ending the sweep."""
 
 from __future__ import annotations
 

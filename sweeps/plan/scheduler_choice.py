@@ -1,4 +1,4 @@
-"""Choice of the scheduler of ``search.scheduler.kind=auto``, as far as the config tells."""
+"""Choice of the scheduler for ``search.scheduler.kind=auto``, where the config alone decides it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace the scheduler ``auto`` by ``asha`` where the config tells that no trial can be paused, or none would be.
+    """Replace the scheduler ``auto`` by ``asha`` where the config shows that no trial can, or would, be paused.
 
     Returns:
         The sweep, and the reason if its scheduler was replaced. Otherwise the first trials tell.

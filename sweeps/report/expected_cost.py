@@ -22,7 +22,7 @@ from sweeps.tracking.values import short
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Work of a planned sweep, as far as its config tells."""
+    """Work of a planned sweep, as far as its config determines it."""
 
     trials: int
     """Largest number of trials."""
@@ -180,7 +180,7 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
 
 
 def cost_in_words(plan: Plan, expected: ExpectedCost | None) -> str:
-    """Say what a planned sweep is expected to cost, or what is missing to know it."""
+    """Describe the expected cost of a planned sweep, or what is missing to estimate it."""
     if expected is not None:
         return expected.describe()
     conf, store = plan.composition.conf, redact_uri(plan.config.tracking.uri)

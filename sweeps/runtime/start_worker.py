@@ -1,4 +1,4 @@
-"""Script that Ray runs for each new worker process of a cluster on this machine, in place of its own ``setup_worker``.
+"""Script that Ray runs for each new worker process of a cluster on this machine, in place of Ray's ``setup_worker``.
 
 Ray's own script imports ray, for a second, to read one argument, and then executes Python anew, which imports it again.
 This one imports only what every Python has loaded. What a runtime environment asks for beyond environment variables is

@@ -20,7 +20,7 @@ SHOWN_TABLES = 3
 
 
 class _Locked(TrackingUnreachable):
-    """Another process has locked the file for longer than SQLite waits."""
+    """Another process held a lock on the file for longer than SQLite waits."""
 
 
 def queryable_file(uri: str) -> Path | None:

@@ -35,7 +35,7 @@ def check_installed(task: EstimatorTask) -> None:
 
 
 def known_goal(task: EstimatorTask) -> Goal | None:
-    """Return whether an estimator predicts classes or numbers; None if only running a user's code could tell.
+    """Return whether an estimator predicts classes or numbers; None if only running user code could tell.
 
     Raises:
         ConfigError: It is no estimator of either.

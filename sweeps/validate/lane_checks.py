@@ -1,4 +1,4 @@
-"""Check that the trials of a sweep can share their workers, if they are to."""
+"""Check that the trials of a sweep can share their workers, if ``scaling.trials_per_group`` asks for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIXES = {
 
 
 def check_lanes(config: SweepConfig) -> None:
-    """Check that trials like this one can share their workers, if they are to.
+    """Check that trials of this config can share their workers, if they should.
 
     Raises:
         ConfigError: They cannot.
@@ -46,7 +46,7 @@ def check_lanes(config: SweepConfig) -> None:
 
 
 def why_alone(config: SweepConfig) -> str | None:
-    """Say what keeps trials like this one from sharing their workers, and what helps; None if they may."""
+    """Return why trials of this config cannot share their workers, and what helps; None if they can."""
     scheduler = f"search.scheduler.kind={config.search.scheduler.kind}"
     excluded = {
         "workers outlive trials; use scaling.isolation=warm": not config.warm,
@@ -67,7 +67,7 @@ def why_alone(config: SweepConfig) -> str | None:
 
 
 def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield what keeps the trials of a space from sharing their workers with each other, if they are to; one a line."""
+    """Yield what keeps the trials of a space from sharing their workers, if they should; one line each."""
     number = composition.config.scaling.trials_per_group
     if number != 1:
         for reason in differences(composition, space, lookup):
@@ -78,7 +78,7 @@ def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Ite
 
 
 def differences(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield the values of the space with which trials cannot share their workers."""
+    """Yield the searched values whose differences keep trials from sharing their workers."""
     cannot = "trials with different values cannot share their workers"
     for path in space:
         if path.partition(".")[0] == "scaling":
@@ -94,6 +94,6 @@ def differences(composition: Composition, space: Space, lookup: Lookup) -> Itera
 
 
 def _common(path: str, key: str) -> int:
-    """Number of parts at the beginning of a path that a key has, too."""
+    """Number of leading parts that a path and a key have in common."""
     both = zip(path.replace("/", ".").split("."), key.split("."), strict=False)
     return len([*takewhile(lambda parts: parts[0] == parts[1], both)])

@@ -146,7 +146,7 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
 
 
 def _num_parts(config: SweepConfig) -> int | None:
-    """Return the number of parts of the model that can be stages; None if only a worker can tell."""
+    """Number of model parts that can be pipeline stages; None if only a worker can tell."""
     model = config.model
     if isinstance(model, ConvNet):
         return 2 * model.blocks + 1  # a convolution and a normalisation each, and the classifier

@@ -84,8 +84,8 @@ def checkpoint_path(root: Path, step: int) -> Path:
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restore everything but the model's files, which ``build_task`` reads, and return the progress. Every worker must
-    call it.
+    """Restore everything except the model's files, which ``build_task`` reads, and return the progress. Every worker
+    must call it.
 
     Raises:
         FileNotFoundError: This worker does not see the checkpoint.
@@ -169,7 +169,7 @@ def write_training_config(folder: Path, config: TrainingConfig) -> None:
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
-    """Find the newest undamaged checkpoint; damaged ones are renamed.
+    """Find the newest undamaged checkpoint, and rename damaged ones.
 
     Args:
         root: Folder of a training's checkpoints.
@@ -241,7 +241,7 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
 def remove_superseded(
     root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool, needed: Collection[Path] = ()
 ) -> None:
-    """Remove checkpoints that are not to be kept.
+    """Remove checkpoints that need not be kept.
 
     Args:
         root: Folder of the training's checkpoints.
@@ -273,7 +273,7 @@ def write_json(file: Path, content: Any) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Give all files the usual permissions: safetensors writes files that only their owner can read."""
+    """Give all files the usual permissions: safetensors makes files private to their owner."""
     usual = (folder / TRAINING_FILE).stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(usual)

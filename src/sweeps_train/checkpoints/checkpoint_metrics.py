@@ -22,8 +22,8 @@ repeats that report nor is its best checkpoint that one."""
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:
-    """Metrics that were reported at a checkpoint's step; None if none were, or if they are damaged; empty if another
-    training has reported them."""
+    """Metrics that were reported at a checkpoint's step; None if there are none or they are damaged; empty if another
+    training reported them."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         return _read_evaluation(path / EVALUATION_FILE)
     with contextlib.suppress(FileNotFoundError, ValueError):

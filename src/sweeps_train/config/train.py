@@ -183,11 +183,11 @@ class Checkpoint:
 
     @property
     def follows_times(self) -> bool:
-        """Whether checkpoints follow from times."""
+        """Whether the times of checkpoints depend on measured durations."""
         return self.every == "auto" or (isinstance(self.every, SaveEvery) and self.every.minutes is not None)
 
     def includes_evaluations(self, eval_every: int) -> bool:
-        """Whether every evaluation has a checkpoint.
+        """Whether a checkpoint is saved at every evaluation.
 
         Args:
             eval_every: Steps between evaluations.

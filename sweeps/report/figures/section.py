@@ -52,7 +52,7 @@ class Section:
 
 
 def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
-    """Give a figure the look that all share."""
+    """Apply the style that all figures share."""
     figure.update_layout(
         template="none",
         title=None,
