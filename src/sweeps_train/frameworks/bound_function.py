@@ -13,7 +13,7 @@ from sweeps_train.workers.own_folder import as_seen_from_anywhere, start_folder
 
 
 def bind_function(task: FunctionTask) -> Callable[[], Any]:
-    """Bind the function to its arguments, as Ray Train calls it: with one mapping, or with nothing if it takes none.
+    """Bind a function to its arguments, as Ray Train calls it: with one mapping, or without any if it takes none.
 
     Raises:
         ValueError: The function cannot be called so.

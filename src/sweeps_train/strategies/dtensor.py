@@ -24,7 +24,7 @@ are exchanged once a step: those of adapters, not those of a whole language mode
 
 
 class ShardedStrategy(Strategy):
-    """Parameters are ``DTensor``, or plain tensors that all workers have alike."""
+    """Base class: parameters are ``DTensor``, or plain tensors replicated on all workers."""
 
     def parallelize(self, task: Task) -> None:
         self.task = task

@@ -198,7 +198,7 @@ class PipelineStrategy(Strategy):
 
 
 class _StageOfRows(nn.Module):
-    """A stage as torch's schedules call it: with the row numbers of a micro batch."""
+    """A stage in the form that torch's schedules call, with the row numbers of a micro batch."""
 
     def __init__(self, stage: Stage, forward: Callable[[Callable[..., Any], torch.Tensor], torch.Tensor]):
         super().__init__()
@@ -210,7 +210,7 @@ class _StageOfRows(nn.Module):
 
 
 def _move_own_tensors(module: nn.Module, device: torch.device) -> None:
-    """Move the tensors that a module itself has to a device, unless they belong to another stage."""
+    """Move a module's own tensors to a device, unless they belong to another stage."""
     for parameter in module.parameters(recurse=False):
         if not parameter.is_meta:
             parameter.data = parameter.data.to(device)

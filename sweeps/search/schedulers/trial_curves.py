@@ -39,18 +39,18 @@ class TrialCurves:
         self.rungs.add(rung)
 
     def with_values(self) -> dict[str, Curve]:
-        """Curves of the trials that came to any rung."""
+        """Curves of the trials that reached at least one rung."""
         return {trial: curve for trial, curve in self.by_trial.items() if curve}
 
     def of_first(self, number: int) -> dict[str, Curve]:
-        """The curves when trials had come to rungs so many times."""
+        """The curves at the time when this many arrivals at rungs were recorded."""
         curves: dict[str, Curve] = {}
         for trial, rung in self.arrivals[:number]:
             curves.setdefault(trial, {})[rung] = self.by_trial[trial][rung]
         return curves
 
     def is_among_best(self, trial: str, eta: float) -> bool:
-        """Whether a trial is among the best 1/eta of those at the last rung that it came to, by any objective."""
+        """Whether a trial is among the best 1/eta at the last rung that it reached, by any objective."""
         rung = max(self.by_trial[trial])
         there = np.array([curve[rung] for curve in self.by_trial.values() if rung in curve])
         least = np.sort(there, axis=0)[-math.ceil(len(there) / eta)]
