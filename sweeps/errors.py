@@ -95,7 +95,7 @@ class StorageFailed(SweepsError):
 
 
 class DriverFailed(SweepsError):
-    """An error that nobody foresaw has ended a sweep's driver; its trials can go on."""
+    """An error that nobody foresaw has ended a sweep's driver; its trials can continue."""
 
     def __init__(self, sweep: str, error: str, traceback_file: str) -> None:
         """
@@ -115,7 +115,7 @@ class DriverFailed(SweepsError):
 
 
 class ClusterLost(SweepsError):
-    """Ray is gone, and with it the processes of a sweep's trials; they can go on."""
+    """Ray is gone, and with it the processes of a sweep's trials; they can continue."""
 
     def __init__(self, sweep: str, reason: str) -> None:
         """

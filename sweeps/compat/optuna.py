@@ -64,8 +64,8 @@ def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
 
 
 class PlayedJournal(JournalStorage):
-    """The storage of a journal's first entries, in memory. It can go on to later entries, and what was written to it is
-    forgotten then."""
+    """The storage of a journal's first entries, in memory. It can advance to later entries, which discards what was
+    written to it."""
 
     def __init__(self, entries: Sequence[dict[str, Any]]):
         self._entries = _Entries(entries)

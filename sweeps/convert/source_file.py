@@ -73,7 +73,6 @@ class SourceFile:
         return self._lines[path]
 
     def mistake(self, message: str, *path: str | int) -> UserError:
-        """Return the error for a mistake in the file."""
         return UserError(f"{self.path}, line {self.line(*path)}: {message}")
 
     def get(self, kind: type[Kind], *path: str | int) -> Kind | None:

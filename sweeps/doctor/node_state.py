@@ -42,8 +42,6 @@ class Look:
 
 @dataclass(frozen=True)
 class NodeState:
-    """State of one node."""
-
     host: str
     python: str
     versions: Mapping[str, str | None]

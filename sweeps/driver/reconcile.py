@@ -52,7 +52,7 @@ def reconcile(searcher: OptunaSearcher, lookup: Lookup, session: Session, stage:
 
 
 def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
-    """How a trial took over other trials' states, with the changed values, in order."""
+    """Exploits of a trial: other trials' states that it took over, with the changed values, in order."""
     attributes = trial.user_attrs
     counts = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
     before = space.sample(trial, lookup) if counts else {}

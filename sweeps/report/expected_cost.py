@@ -64,7 +64,8 @@ class PastSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedCost:
-    """Range of what a sweep may take, by earlier ones. Money is in the currency of the prices."""
+    """Range of a planned sweep's time and cost, estimated from earlier sweeps. Money is in the currency of the
+    prices."""
 
     wall_s: tuple[float, float]
     cost: tuple[float, float] | None

@@ -84,7 +84,7 @@ class Attempt:
         be lost afterwards."""
         self._publish = publish
         self._moves: str | None = None
-        """Reason for which the trial is to go on with other workers."""
+        """Reason for which the trial is to continue with other workers."""
         self._assigned_ms = 0
         self._memory_mib: dict[int, float] = {}
         """Memory after the trial of the workers that have finished, by rank."""
@@ -107,7 +107,7 @@ class Attempt:
         self.slot, self.log_folder, self._assigned_ms = slot, log_folder, now_ms()
 
     def post(self, event: Log | Note | Report | Started, locations: tuple[str, ...]) -> None:
-        """Take an event from a worker: STARTING -> TRAINING.
+        """Process an event of a worker: STARTING -> TRAINING.
 
         Args:
             event: Dropped if the attempt's events are discarded, except for the checkpoint of a report before, and of

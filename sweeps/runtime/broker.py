@@ -254,7 +254,7 @@ class Broker(SharedSlots):
         return await queue.take(index)
 
     async def post(self, event: Log | Note | Report | Started) -> None:
-        """Take an event from rank 0; events of earlier attempts are dropped."""
+        """Receive an event from rank 0; events of earlier attempts are dropped."""
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None:
             attempt.post(event, self._slots[attempt.slot].locations)

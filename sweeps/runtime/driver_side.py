@@ -91,7 +91,7 @@ class DriverSide:
         self._tell("avoid", self.actor.avoid, nodes, checked)
 
     def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Let the trials on some nodes go on elsewhere; see ``Broker.nodes_leave``."""
+        """Let the trials on some nodes continue elsewhere; see ``Broker.nodes_leave``."""
         self._leaving |= nodes
         self._tell("leaving", self.actor.nodes_leave, {**self._leaving})
 

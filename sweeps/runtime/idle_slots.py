@@ -25,7 +25,6 @@ class IdleSlots:
 
     @property
     def queues(self) -> list[SlotQueue]:
-        """The idle slots' queues."""
         return [queue for queue in self._slots.values() if queue.is_idle]
 
     async def free(self) -> None:

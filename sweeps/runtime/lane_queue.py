@@ -65,7 +65,6 @@ class LaneQueue(SlotQueue):
         return taken
 
     def is_waiting(self, trial: str, attempt: int) -> bool:
-        """Whether a trial waits for a lane."""
         return any((each.trial, each.attempt) == (trial, attempt) for each in self._waiting)
 
     def withdraw(self, trial: str, attempt: int) -> bool:

@@ -1,4 +1,4 @@
-"""How an elastic sweep divides the cluster's workers among its trials.
+"""Division of the cluster's workers among the trials of an elastic sweep.
 
 A trial starts on free workers. Those above the fair share are given back when another trial waits; when none waits, and
 none is to come, trials grow into the free ones. This module only decides; the broker asks trials to change.
@@ -62,12 +62,11 @@ class WorkerShares:
 
     @property
     def fair(self) -> int:
-        """Equal share of the workers, if as many trials run as may at a time."""
+        """Workers per trial if they are divided equally among as many trials as may run at a time."""
         return self._places // max(1, self._expected, len(self._shares.keys() | self._waiting.keys()))
 
     @property
     def trials(self) -> list[str]:
-        """Trials that have workers."""
         return list(self._shares)
 
     @property

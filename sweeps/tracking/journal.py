@@ -227,7 +227,6 @@ class Journal:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Whether a folder has a journal."""
         return (folder / JOURNAL_FILE).is_file()
 
     def append(self, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""Which steps of a run's metrics are already recorded."""
+"""Steps of a run's metrics that are already recorded."""
 
 from __future__ import annotations
 

@@ -13,8 +13,6 @@ LONGEST = 700
 
 @dataclass(frozen=True, kw_only=True)
 class TimedNote:
-    """One note."""
-
     at: float
     """Unix time at which it came."""
     text: str

@@ -1,4 +1,4 @@
-"""What is recorded of one trial of a running sweep."""
+"""Recorded progress of one trial of a running sweep."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ EVALUATION_FILE = "evaluation.json"
 CHECKSUM = "crc32"
 """Key of that file with the CRC-32 of the metrics."""
 OF_ANOTHER_TRAINING = b"{}\n"
-"""Content of ``METRICS_FILE`` where another training has reported them, from whose state this one goes on: it neither
+"""Content of ``METRICS_FILE`` where another training has reported them, from whose state this one continues: it neither
 repeats that report nor is its best checkpoint that one."""
 
 

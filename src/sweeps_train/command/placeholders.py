@@ -69,7 +69,6 @@ class Template:
 
     @property
     def names(self) -> list[str]:
-        """Names of the placeholders."""
         return [name.partition("?")[0] for _, name, _ in self._parts if name is not None]
 
     @property

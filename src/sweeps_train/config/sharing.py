@@ -1,4 +1,4 @@
-"""Which trainings may share one group of workers and one frozen base."""
+"""Rules for trainings that share one group of workers and one frozen base."""
 
 from __future__ import annotations
 

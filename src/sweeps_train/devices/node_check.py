@@ -62,7 +62,6 @@ def _product_s(device: torch.device) -> float:
 
 
 def free_port() -> int:
-    """A free port of this node."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

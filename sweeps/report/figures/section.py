@@ -13,8 +13,6 @@ from sweeps.report.figures.style import BACKGROUND, GRID, INK, MUTED
 
 @dataclass(frozen=True, kw_only=True)
 class SectionFigure:
-    """One figure of a section."""
-
     figure: go.Figure
     label: str = ""
     """Text of its tab, or its title in a grid."""

@@ -119,7 +119,7 @@ class DecisionLog(NotPickled):
 
 
 def judged_steps(trial: FrozenTrial) -> frozenset[int]:
-    """Steps at which a scheduler has decided whether a trial goes on, as far as it has recorded them."""
+    """Steps at which a scheduler has decided whether a trial continues, as far as it has recorded them."""
     return _summary(trial).steps
 
 

@@ -1,4 +1,4 @@
-"""Freeze-thaw: trials pause at rungs, and whichever promises most for what it still costs goes on."""
+"""Freeze-thaw: trials pause at rungs, and whichever promises most for what it still costs continues."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
         return seconds * (self._model.longest - max(self._model.curves.by_trial[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
-        """Order of trials that could go on, the largest first; of equal ones the earlier."""
+        """Order of trials that could continue, the largest first; of equal ones the earlier."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
     def _worth_of(self, trial: str) -> float:
@@ -311,7 +311,7 @@ class FreezeThaw(NotPickled, PausingScheduler):
             limiter_of(tune_controller).hold_new_trials()
 
     def _worth_going_on(self) -> list[str]:
-        """Paused trials that are to go on, the most promising first."""
+        """Paused trials that should continue, the most promising first."""
         chosen: Iterable[str] = self._paused
         if not self._pauses:
             return sorted(filter(self._goes_on, chosen))

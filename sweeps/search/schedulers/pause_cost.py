@@ -33,7 +33,7 @@ class PauseCost:
         self._savings: list[float] = []
 
     def begin(self, trial: str, *, counts: bool) -> None:
-        """Note that a trial begins or goes on.
+        """Note that a trial begins or continues.
 
         Args:
             trial: Its number.

@@ -19,18 +19,18 @@ class TrialCurves:
     def __init__(self) -> None:
         self.by_trial: dict[str, Curve] = {}
         self.arrivals: list[tuple[str, float]] = []
-        """All trials and rungs that they came to, in this order."""
+        """All trials and rungs that they reached, in this order."""
         self.rungs: set[float] = set()
-        """All rungs that any trial came to."""
+        """All rungs that any trial reached."""
         self._steps, self._num_begun = 0.0, 0
-        """Steps of all trials up to their last rungs, and number of trials that came to any."""
+        """Steps of all trials up to their last rungs, and number of trials that reached any."""
 
     def add(self, trial: str) -> None:
         """Add a trial that begins; nothing happens if it is known."""
         self.by_trial.setdefault(trial, {})
 
     def arrive(self, trial: str, rung: float, values: tuple[float, ...]) -> None:
-        """Add the values of a trial that came to a rung; the first ones there count."""
+        """Add the values of a trial that reached a rung; the first ones there count."""
         curve = self.by_trial[trial]
         self._num_begun += not curve
         self._steps += max(rung - max(curve, default=0.0), 0.0)
