@@ -176,10 +176,10 @@ class Checkpoint:
     """Number of trials that keep their checkpoints, and the files of their program, when the sweep has ended, the best
     first; null: all."""
     background: Flag | Literal["auto"] = "auto"
-    """Copy the state into shared memory and write it to the storage while the training continues; false: all workers
-    wait until it is written. It takes as much of the memory of the first worker's machine as a checkpoint has, and needs
-    ``/dev/shm``; where there is too little of either, checkpoints are written at once. auto: true, unless at most 1 MiB
-    of weights are trained and the storage writes them within 0.1 seconds."""
+    """Copy the state into shared memory and write it to the storage while the training continues; false: all
+    workers wait until it is written. It takes as much of the memory of the first worker's machine as a checkpoint
+    has, and needs ``/dev/shm``; where there is too little of either, checkpoints are written at once. auto: true,
+    unless at most 1 MiB of weights are trained and the storage writes them within 0.1 seconds."""
 
     @property
     def follows_times(self) -> bool:
