@@ -85,12 +85,12 @@ class StorageFailed(SweepsError):
         sweep = self.folder.name
         if any(text in self.trouble for text in map(os.strerror, _LOST)):
             return (
-                f"{self.folder} cannot be written ({self.trouble}); mend that, and go on with "
+                f"{self.folder} cannot be written ({self.trouble}); fix that, and continue with "
                 f"`python -m sweeps resume {sweep}`"
             )
         return (
             f"the disk is full that holds {self.folder}{f', or another one: {self.trouble}' if self.trouble else ''}; "
-            f"make room, and go on with `python -m sweeps resume {sweep}`"
+            f"free some space, and continue with `python -m sweeps resume {sweep}`"
         )
 
 
@@ -110,7 +110,7 @@ class DriverFailed(SweepsError):
     def __str__(self) -> str:
         return (
             f"unexpected {self.error}; the traceback is in {self.traceback_file}, and "
-            f"`python -m sweeps resume {self.sweep}` lets the trials go on that ran"
+            f"`python -m sweeps resume {self.sweep}` continues the trials that ran"
         )
 
 
@@ -128,13 +128,13 @@ class ClusterLost(SweepsError):
 
     def __str__(self) -> str:
         return (
-            f"Ray is gone: {self.reason}; what was reported is kept, and `python -m sweeps resume {self.sweep}` lets "
-            "the trials go on"
+            f"Ray is gone: {self.reason}; what was reported is kept, and `python -m sweeps resume {self.sweep}` "
+            "continues the trials"
         )
 
 
 class Undelivered(SweepsError):
-    """A sweep has ended, but the tracking server has not taken all of its record."""
+    """A sweep has ended, but the tracking server has not received all of its record."""
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -95,7 +95,7 @@ class Confirmer:
         winner = now.in_race[0] if now.in_race and not now.next else None
         if now.next:
             ended = sum(each.has_ended for each in self._state.repeats)
-            reason = f"{reason or 'it goes on'}; {ended} repeat{'s'[: ended != 1]} ended"
+            reason = f"{reason or 'it continues'}; {ended} repeat{'s'[: ended != 1]} ended"
         elif winner is None:
             reason = "a repeat of every contender failed"
         else:

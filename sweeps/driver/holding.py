@@ -99,7 +99,8 @@ def _mirrored(plan: Plan, store: ObjectStore) -> Iterator[Callable[[], bool]]:
             mirror.close()
         except OSError as error:
             raise Undelivered(
-                f"{plan.name}: {store} has not taken the last changes of its state ({_first_line(error)}); they are in "
+                f"{plan.name}: {store} has not received the last changes of its state ({_first_line(error)}); "
+                "they are in "
                 f"{plan.folder}, and `python -m sweeps resume {plan.name}` on this machine copies them"
             ) from error
 

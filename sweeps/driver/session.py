@@ -122,7 +122,9 @@ class Session:
     def _take_posted(self, timeout_s: float) -> None:
         events = self.broker.drain(timeout_s)
         if events is None and self.state.shutdown.has_cluster:
-            self.state.announce(f"{BROKER_DIED}: trials begin again from their newest checkpoints, which is no failure")
+            self.state.announce(
+                f"{BROKER_DIED}: trials begin again from their newest checkpoints, which does not count as a failure"
+            )
             self.broker.attach(self.worker_events.broker_died())
         else:
             self.worker_events.take(events or ())

@@ -185,7 +185,7 @@ class Capacity:
             except DoesNotFit:
                 state.excluded_nodes = before
                 if unfit:
-                    state.announce(f"{found}; it is used on, since no trial fits on the other nodes")
+                    state.announce(f"{found}; it stays in use, since no trial fits on the other nodes")
             else:
                 if unfit:
                     state.announce(f"{plan.name}: leaves out {found}; {self._at_once}")

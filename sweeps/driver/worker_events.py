@@ -160,14 +160,14 @@ class WorkerEvents:
         before = len(status.spans[-1].workers) if status.spans else number
         status.resize(number)
         if number != before:
-            self._state.announce(f"trial {status.trial} goes on with {counted(number, 'worker')} instead of {before}")
+            self._state.announce(f"trial {status.trial} continues with {counted(number, 'worker')} instead of {before}")
 
     def _take_move(self, status: TrialStatus, event: Ended, reason: str) -> None:
         """Apply the end of workers whose trial continues on other workers."""
         self._record_break(status, event.timestamp_ms / 1000, reason, moved=True)
         why = "" if event.error in (None, reason) else f" ({event.error})"
         kept = status.kept(is_lost=event.error is not None)
-        self._state.announce(f"trial {event.trial} {kept}{why}, and goes on with other workers: {reason}")
+        self._state.announce(f"trial {event.trial} {kept}{why}, and continues on other workers: {reason}")
 
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}
@@ -281,7 +281,7 @@ class WorkerEvents:
         self._state.trials[trial].saved_step = origin.step
         if self._recorder.trials.record_exploit(trial, num_exploits, origin.step, exploit.changed):
             values = f" with {describe(exploit.changed)}" if exploit.changed else ""
-            self._state.announce(f"trial {trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
+            self._state.announce(f"trial {trial} continues from trial {origin.trial}'s step {origin.step}{values}")
 
 
 def _speed(metrics: dict[str, float]) -> str:

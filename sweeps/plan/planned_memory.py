@@ -39,7 +39,7 @@ FEWER_NEED_MORE = (
     "strategy.stages",
 )
 """Paths of which smaller values need more memory in a worker."""
-ADVICE = "docs/gpu_sizing.md has what needs less"
+ADVICE = "docs/gpu_sizing.md lists what needs less memory"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class MemoryReport:
         text = f"{_gib(own.total)} GiB a worker ({_itemized(own.parts)})"
         if most.total > own.total:
             text += f", up to {_gib(most.total)} with {_listed(most.values)}"
-        has = "how much a worker has is not known (cluster.gpu_memory_gib says it)"
+        has = "how much a worker has is not known (set cluster.gpu_memory_gib)"
         return f"{text}; {has if self.room is None else f'a worker has {_gib(self.room)}'}"
 
     @property

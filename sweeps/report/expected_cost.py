@@ -187,7 +187,7 @@ def cost_in_words(plan: Plan, expected: ExpectedCost | None) -> str:
     conf, store = plan.composition.conf, redact_uri(plan.config.tracking.uri)
     return (
         f"not known: no sweep of conf={conf} has ended in {store}; with search.num_trials=1 one trial shows it, and "
-        "`extend` goes on from there"
+        "`extend` continues from there"
     )
 
 

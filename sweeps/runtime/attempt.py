@@ -201,7 +201,7 @@ class Attempt:
             self.request_stop(request)
             self._moves = reason
             saves = "after its next checkpoint it" if waits else "it saves a checkpoint and"
-            text = f"{reason}; {saves} goes on with other workers, which counts as no failure"
+            text = f"{reason}; {saves} continues on other workers, which does not count as a failure"
             self._publish(Note(self.trial, self.number, text))
 
     @property

@@ -140,7 +140,7 @@ class Broker(SharedSlots):
                 if silent >= allowed:
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 else:
-                    text = "its workers were silent, and went on while they were asked for their stacks"
+                    text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
                 continue
             try:

@@ -282,8 +282,8 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
     at_once = int(total / (_cpus(trial) + data_cpus) + 1e-9)
     if at_once < 1:
         raise DoesNotFit(
-            f"task.dataset_config.num_cpus={data_cpus:g}: Ray Data needs so many CPUs beside the {_cpus(trial):g} of a "
-            f"trial's workers, and the cluster has {total:g}; lower scaling.num_workers or "
+            f"task.dataset_config.num_cpus={data_cpus:g}: Ray Data needs this many CPUs in addition to the "
+            f"{_cpus(trial):g} of a trial's workers, and the cluster has {total:g}; lower scaling.num_workers or "
             f"scaling.resources_per_worker.CPU, or raise cluster.num_cpus to {math.ceil(_cpus(trial) + data_cpus)} "
             "(logical CPUs) or join a larger cluster with cluster.address"
         )

@@ -106,7 +106,7 @@ def _explained(uri: str, error: Exception) -> str:
     """Return why a store cannot be used, and what to do."""
     if type(error).__name__.startswith("Unsupported"):  # one of several exceptions of MLflow
         scheme = uri.partition(":")[0]
-        return f"is no tracking store: there is none of the scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
+        return f"is no tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
     why = first_cause(error)
     if "filesystem tracking backend" in why:
         return f"is a folder of files, which MLflow no longer takes as a store; use a database, as in {DEFAULT}"

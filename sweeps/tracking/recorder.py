@@ -93,8 +93,8 @@ class Recorder:
         """
         if resume and not Journal.is_in(sweep.folder):
             raise UserError(
-                f"{sweep.name}: {sweep.folder / JOURNAL_FILE} is missing, which says what MLflow has been told "
-                "already; put it back, or start a new sweep with search.warm_start"
+                f"{sweep.name}: {sweep.folder / JOURNAL_FILE} is missing, so it is unknown what MLflow has "
+                "received; restore it, or start a new sweep with search.warm_start"
             )
         client = connect(uri)
         journal = Journal(sweep.folder, sweep.copy)

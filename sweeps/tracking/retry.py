@@ -153,7 +153,7 @@ class Retrier:
                 return
             self._failing_since = time.monotonic()
         logger.warning(
-            "%s at %s fails (%s); training goes on, and this is tried again until it succeeds",
+            "%s at %s fails (%s); training continues, and the call is repeated until it succeeds",
             self._doing,
             self._uri,
             first_cause(error),

@@ -171,7 +171,8 @@ def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collectio
         return
     if not parameters and (task.arguments or task.framework != "ray_train"):
         yield (
-            f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`, or "
+            f"task.arguments={task.arguments}: task._target_={task.target} takes no arguments; "
+            "write `def train(config)`, or "
             "remove the arguments (~task.arguments ~space)"
         )
         return

@@ -68,7 +68,7 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
     """
     for name in task.arguments:
         if name in FIT_AT_ONCE:
-            yield f"task.arguments.{name}: has no place in a trial: {FIT_AT_ONCE[name]}; remove it"
+            yield f"task.arguments.{name}: cannot be set in a trial: {FIT_AT_ONCE[name]}; remove it"
     if task.target.partition(".")[0] not in LIBRARIES:
         return
     try:

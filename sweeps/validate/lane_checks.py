@@ -51,7 +51,7 @@ def why_alone(config: SweepConfig) -> str | None:
     excluded = {
         "workers outlive trials; use scaling.isolation=warm": not config.warm,
         "the number of workers cannot change; give scaling.num_workers one number": config.scaling.is_elastic,
-        "it does not go with scaling.pools; remove them": bool(config.scaling.pools),
+        "it cannot be combined with scaling.pools; remove the pools": bool(config.scaling.pools),
         f"{scheduler} copies trials that train on, and others would wait; use another": config.search.copies_trials,
         f"output_dir={config.output_dir} must be a folder that all nodes share": is_remote(config.output_dir),
     }
@@ -72,7 +72,7 @@ def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Ite
     if number != 1:
         for reason in differences(composition, space, lookup):
             yield (
-                f"{reason}, as they are to with scaling.trials_per_group={number}; remove it from the space, or use "
+                f"{reason}, as they should with scaling.trials_per_group={number}; remove it from the space, or use "
                 "scaling.trials_per_group=1"
             )
 

@@ -47,7 +47,8 @@ def check_strategy(config: SweepConfig) -> None:
         return
     if train.precision == "fp16" and strategy.kind != "ddp":
         raise ConfigError(
-            f"train.precision=fp16 does not go with strategy.kind={strategy.kind}; use bf16, fp32, or strategy=ddp"
+            f"train.precision=fp16 cannot be combined with strategy.kind={strategy.kind}; "
+            "use bf16, fp32, or strategy=ddp"
         )
     if isinstance(config.data, TableData) and strategy.kind not in ("ddp", "fsdp"):
         raise ConfigError(

@@ -38,7 +38,8 @@ def bind_function(task: FunctionTask) -> Callable[[], Any]:
         raise ValueError(f"task._target_={task.target} takes no arguments; give it one, `config`")
     if task.arguments:
         raise ValueError(
-            f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`"
+            f"task.arguments={task.arguments}: task._target_={task.target} takes no arguments; "
+            "write `def train(config)`"
         )
     called: Callable[[], Any] = function
     return called
