@@ -24,8 +24,8 @@ from sweeps.service.notify.sending import deliver
 from sweeps.tracking.journal import Journal
 from sweeps_train.config import TrainingConfig
 from sweeps_train.lanes import group
-from sweeps_train.strategies import Capabilities
 from sweeps_train.steps.precision import Precision
+from sweeps_train.strategies import Capabilities
 from sweeps_train.workers.distributed import Workers
 
 PAGE = CHECKOUT / "CONTRIBUTING.md"
@@ -41,7 +41,8 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (tmp_path / name).write_text(EXAMPLES[name], encoding="utf-8")
         monkeypatch.syspath_prepend(tmp_path)
         spec = importlib.util.spec_from_file_location(Path(name).stem, tmp_path / name)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, Path(name).stem, module)
         spec.loader.exec_module(module)
