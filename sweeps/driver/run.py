@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from sweeps.constants import TAG_ENDED
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
 from sweeps.driver.finish import close_record, finish, kept_error
+from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.guarded_view import GuardedView
-from sweeps.driver.holding import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.joined_cluster import joined_cluster
 from sweeps.driver.recorded_provenance import record_provenance
 from sweeps.driver.requests import RequestHandler

@@ -19,12 +19,12 @@ from sweeps.runtime.attachment import Begun, NotAttached, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
-from sweeps.runtime.group_owner import start_group
 from sweeps.runtime.hang_end import hang_end
+from sweeps.runtime.lane_group_owner import start_group
 from sweeps.runtime.placement import Workers
 from sweeps.runtime.shared_slots import SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
-from sweeps.runtime.suspects import SuspectedNodes
+from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.worker_error import WorkerError
 
 CHECKED_WITHIN_S = 180.0

@@ -13,10 +13,10 @@ import ray
 
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attempt import StopRequest
-from sweeps.runtime.cost_meter import CostMeter
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
+from sweeps.runtime.trial_cost import CostMeter
 from sweeps.tracking.held_checkpoints import hold
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.reports.progress import Progress

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,29 +236,6 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
             if value < best_value:  # never true of NaN
                 best, best_value = path, value
     return best
-
-
-def remove_superseded(
-    root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool, needed: Collection[Path] = ()
-) -> None:
-    """Remove checkpoints that need not be kept.
-
-    Args:
-        root: Folder of the training's checkpoints.
-        keep: ``best``, ``last``, both or none. Until the training is finished the last one stays in any case, since a
-            training continues from it; and afterwards if there is no other to keep.
-        metric: Metric by which the best one is chosen.
-        mode: Whether ``min`` or ``max`` is best.
-        finished: Whether the training has reached its end.
-        needed: Checkpoints to keep for another reason.
-    """
-    checkpoints = complete_checkpoints(root)
-    best = best_checkpoint(root, metric, mode) if "best" in keep else None
-    kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
-    for path in checkpoints:
-        if path not in kept and path not in needed:
-            # Renamed first: under its own name, a half removed folder would look like a checkpoint.
-            shutil.rmtree(path.rename(unfinished(path)))
 
 
 def complete_checkpoints(root: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from sweeps_train.checkpoints.checkpoint import remove_superseded
+from sweeps_train.checkpoints.removal import remove_superseded
 from sweeps_train.checkpoints.save_schedule import SaveSchedule
 from sweeps_train.checkpoints.saver import SMALL, CheckpointSaver
 from sweeps_train.reports.progress import Progress

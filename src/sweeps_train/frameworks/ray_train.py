@@ -24,11 +24,11 @@ from sweeps_train.checkpoints.checkpoint import (
     FILES,
     complete_checkpoints,
     prepare_resume,
-    remove_superseded,
     write_json,
 )
 from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, read_metrics
 from sweeps_train.checkpoints.integrity import finish
+from sweeps_train.checkpoints.removal import remove_superseded
 from sweeps_train.compat.ray_train import (
     CheckpointConsistencyMode,
     CheckpointUploadMode,

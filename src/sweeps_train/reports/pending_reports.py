@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sweeps_train.checkpoints.checkpoint import complete_checkpoints, remove_superseded
+from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
+from sweeps_train.checkpoints.removal import remove_superseded
 from sweeps_train.checkpoints.training_state import read_progress
 from sweeps_train.config import Checkpoint
 from sweeps_train.reports.progress import Progress

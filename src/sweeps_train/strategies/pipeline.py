@@ -15,7 +15,8 @@ from sweeps_train.data.sampler import Batch, Samples, in_batches
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
-from sweeps_train.strategies.dtensor import average, clip_sharded, saved_buffers
+from sweeps_train.strategies.dtensor import average, saved_buffers
+from sweeps_train.strategies.gradient_clipping import clip_sharded
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.pipeline_stages import Stage
