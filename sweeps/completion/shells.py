@@ -1,4 +1,4 @@
-"""The scripts of the shells, and the answers to them.
+"""Completion scripts for bash, zsh and fish, and the answers that they ask for.
 
 Each script calls the command line with what was typed so far in ``COMP_LINE``, and ``_SWEEPS_COMPLETE`` set to
 ``SHELL_complete``. An answer is one line for each candidate: its kind, the word, and one line of help, with tabs

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str]) -> None:
-    """Become the worker.
+    """Turn this process into a Ray worker.
 
     Args:
         arguments: The worker's command without its Python, and among it what Ray's script takes.

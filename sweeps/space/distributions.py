@@ -107,7 +107,7 @@ class Space:
             values = grid_values(path, distribution)
             if len(points) * len(values) > MAX_GRID_POINTS:
                 raise ConfigError(
-                    f"space.{path}: with it the grid has more than {MAX_GRID_POINTS:,} points; widen its steps, search "
+                    f"space.{path}: with it the grid has more than {MAX_GRID_POINTS:,} points; give larger steps, search "
                     "less, or use search/sampler=random"
                 )
             grown: list[dict[str, Any]] = []
@@ -325,7 +325,7 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
             if step is not None:
                 count = _num_steps(low, high, step) + 1
                 if count > MAX_GRID_POINTS:
-                    raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; widen it")
+                    raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; give a larger step")
                 return [_at_step(low, step, index) for index in range(count)]
             needed = "a list of choices" if log else f"a step between low={low} and high={high}, or a list of choices"
             raise ConfigError(f"space.{path}: a grid needs {needed}; for example {_as_grid(path, distribution)}")
@@ -360,7 +360,7 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
         if path not in space.distributions:
             raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{did_you_mean(path, space)}")
         if not contains(space[path], value):
-            raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as the space says")
+            raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as in the space")
         for other, wanted in space[path].when.items():
             if other in space.distributions and other not in point:
                 continue  # the other value will be sampled

@@ -84,7 +84,7 @@ class Boosting:
 
 @dataclass
 class WarmStart:
-    """Trees or rounds of a scikit-learn ensemble."""
+    """Trees or rounds that a scikit-learn ensemble adds by ``warm_start``."""
 
     total: int
     argument: str
