@@ -107,8 +107,8 @@ class Space:
             values = grid_values(path, distribution)
             if len(points) * len(values) > MAX_GRID_POINTS:
                 raise ConfigError(
-                    f"space.{path}: with it the grid has more than {MAX_GRID_POINTS:,} points; give larger steps, search "
-                    "less, or use search/sampler=random"
+                    f"space.{path}: with it the grid has more than {MAX_GRID_POINTS:,} points; give larger steps, "
+                    "search less, or use search/sampler=random"
                 )
             grown: list[dict[str, Any]] = []
             for point in points:
