@@ -101,7 +101,7 @@ def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
 
         _continue(load_sweep(plan.config.tracking.uri, plan.name), None, as_json=as_json)
     else:  # its driver was killed while Ray started
-        from sweeps.driver.holding import remove_folder
+        from sweeps.driver.folder_access import remove_folder
 
         with only_driver(plan.folder, plan.name, store=plan.store):  # it may still run on another machine
             pass

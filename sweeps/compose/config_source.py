@@ -27,7 +27,7 @@ _shipped: dict[Path, tuple[bytes, ConfigResult]] = {}
 """Content of the files that come with Sweeps, and what was read from them. To read them again takes a third of a
 composition, of which a sweep over groups needs one for each combination of options, and a service one for each plan."""
 
-EXAMPLE = "`defaults: [digits, _self_]` begins one"
+EXAMPLE = "begin a config as in `defaults: [digits, _self_]`"
 
 
 class CheckedFiles(FileSource):

@@ -22,7 +22,7 @@ from sweeps.search.trial_ids import trial_id as name_of
 
 
 class SweepSearcher(NotPickled, OptunaSearcher):
-    """Gives every point a number, which names the trial for people."""
+    """Numbers the points; the number is the trial's name for people."""
 
     def __init__(self, session: Session, *args: Any, stage: PlannedStage | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -80,7 +80,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         return {TRIAL: name_of(number), PARAMETERS: point, **delivered, **self._last_exploit(trial_id)}
 
     def _last_exploit(self, trial_id: str) -> dict[str, Any]:
-        """Parameters and origin that a resumed trial last took over from another one."""
+        """Parameters and origin of the last exploit of a resumed trial, when it took over another trial's state."""
         attributes = self._running[trial_id].trial.user_attrs
         counts = [int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX)]
         if not counts:
@@ -89,7 +89,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         return {PARAMETERS: last["parameters"], ORIGIN: Origin(last["trial"], last["step"], max(counts))}
 
     def exploited(self, exploit: Exploit) -> None:
-        """Keep in the study, beside the values with which a trial began, that it continues from another one's state."""
+        """Record in the study that a trial continues from another one's state, beside the values that it began with."""
         self._session.worker_events.exploited(exploit)
         trial_id = next(each for each in self._running if f"{self.number(each):04}" == exploit.trial)
         origin = exploit.origin
@@ -124,6 +124,6 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
         if reason is not None and left and not self._has_reports():
             self.ended_because = (
-                f"{reason}. No trial has made a report, so no further one is started; mend it, and "
-                f"`python -m sweeps resume {self._session.state.sweep}` goes on"
+                f"{reason}. No trial has made a report, so no further one is started; fix it, and "
+                f"`python -m sweeps resume {self._session.state.sweep}` continues it"
             )

@@ -33,7 +33,7 @@ class View(Protocol):
     """Shows a running sweep to a person."""
 
     def changed(self, state: SweepState) -> None:
-        """Take notice of a change; called often."""
+        """Respond to a change; called often."""
 
     def event(self, state: SweepState, text: str) -> None:
         """Show an event in one line."""
@@ -135,7 +135,7 @@ class SweepState:
     # --- trials that change their state -----------------------------------------------------------------------
 
     def reopen(self, trial: str) -> None:
-        """Let a trial that had ended wait for its continuation, since trials have become longer."""
+        """Put an ended trial back to waiting, since trials have become longer."""
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
@@ -198,17 +198,18 @@ class SweepState:
         return any(each is status for each in self.front())
 
     def _is_better(self, one: TrialStatus, other: TrialStatus) -> bool:
-        """Whether a trial of the search keeps another one out of the front."""
+        """Whether a trial of the search dominates another one."""
         if one.values is None or not self._may_be_best(one, None):
             return False
         return other.values is None or self.objectives.dominates(one.values, other.values)
 
     def candidates(self) -> list[TrialStatus]:
-        """The trials that may be the best. Pruned ones count, since their values are those of a real checkpoint."""
+        """The trials that are eligible as the best. Pruned ones count, since their values are those of a real
+        checkpoint."""
         return self.candidates_of(None)
 
     def candidates_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """The trials that may be the best of a stage, or of the search after its stages."""
+        """The trials of a stage, or of the search after its stages, that are eligible as the best."""
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
     def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
@@ -243,7 +244,7 @@ class SweepState:
         return f"{'' if self.stage is None else f'stage {self.stage.number}: '}{ended}/{self.planned_now}"
 
     def unfinished_count(self, *, is_over: bool) -> int:
-        """Number of trials and repeats that run, wait, or have still to be suggested.
+        """Number of trials and repeats that run, wait, or are still to be suggested.
 
         Args:
             is_over: Whether the search suggests no further trials.
@@ -254,7 +255,7 @@ class SweepState:
         return known - ended + self.to_repeat + sum(not status.has_ended for status in self.repeats)
 
     def _more_to_come(self) -> bool:
-        """Whether a trial will start that does not run."""
+        """Whether trials are still to be started."""
         if self.shutdown.interrupts_trials():
             return False
         waits = any(each.state == "waiting" for each in self.all_trials)

@@ -44,7 +44,7 @@ class Cleaning:
 
     @property
     def freed(self) -> int:
-        """Bytes of the removals; files that MLflow and the storage share by links count once in each trial."""
+        """Bytes that the removals free; files hard-linked between MLflow and the storage count once per trial."""
         return sum(each.size for each in self.removals)
 
     def as_json(self, *, done: bool) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Cleaning:
 
 
 def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
-    """Find the removals of a policy, and remove nothing.
+    """List what a policy would remove, without removing anything.
 
     Raises:
         UnknownName: There is no such sweep.
@@ -96,8 +96,8 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
-    """Make the removals. Each sweep is locked and read again before: trials of a sweep that is running now, and trials
-    that are among the best now, are not removed.
+    """Carry out the removals. Each sweep is locked and read again before: trials of a sweep that is running now, and
+    trials that are among the best now, are not removed.
 
     Returns:
         The removals that were made.
@@ -124,7 +124,7 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
 
 
 def _held(record: SweepRecord) -> AbstractContextManager[None]:
-    """Hold a sweep's folder, if it can be reached from here."""
+    """Lock a sweep's folder, if it can be reached from here."""
     if (store := sweep_store(record)) is not None:
         return only_driver(working_copy(store.uri), record.sweep, store=store)
     folder = sweep_folder(record)

@@ -242,7 +242,7 @@ class OptunaSearcher(Searcher):
         return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
     def rename(self, trial_id: str, other: str) -> None:
-        """Give a suggested trial another one of Tune's ids."""
+        """Map a suggested trial to another of Tune's ids."""
         self._running[other] = self._running.pop(trial_id)
         self._numbers[other] = self._numbers.pop(trial_id)
 

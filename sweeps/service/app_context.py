@@ -41,7 +41,7 @@ from sweeps.service.schedules.scheduler import Scheduler
 
 
 class AppContext:
-    """Everything that this process serves from; the web application finds it as ``app.state.service``."""
+    """All parts of a service process; the web application finds it as ``app.state.service``."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
         """

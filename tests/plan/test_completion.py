@@ -216,7 +216,9 @@ def test_the_sessions_of_a_sweep_that_was_resumed_very_often_fit_a_tag() -> None
 def test_extending_to_what_a_complete_sweep_has_is_refused_unless_another_value_changes(uri: str) -> None:
     recorded_sweep(uri, "done", planned=1, states=("finished",))
     record, same = load_sweep(uri, "done"), {"search.num_trials": 1}
-    with pytest.raises(ConfigError, match=r"search\.num_trials=1: is so already, and done has ended with 1 trial;"):
+    with pytest.raises(
+        ConfigError, match=r"search\.num_trials=1: has this value already, and done has ended with 1 trial;"
+    ):
         reopened(record, same)
     reopened(record, {**same, "search.max_retries": 3})
     reopened(replace(record, status="interrupted"), same)

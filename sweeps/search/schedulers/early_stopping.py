@@ -43,7 +43,7 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
 
     @abstractmethod
     def event(self, reached: float, value: float) -> dict[str, Any]:
-        """The record of a report.
+        """Document that records a report.
 
         Args:
             reached: The resource.
@@ -64,7 +64,8 @@ class EarlyStoppingScheduler(RecordedScheduler, ABC):
 
     @abstractmethod
     def forget(self, number: str) -> None:
-        """Compare later reports with none of a trial that broke a limit: it may be better than all that keep it."""
+        """Exclude the reports of a trial that broke a limit from later comparisons: it may be better than all trials
+        that keep it."""
 
     def replay(self, number: str, event: Mapping[str, Any]) -> None:
         """Add a report of an earlier session."""

@@ -34,8 +34,8 @@ class PausingScheduler(RecordedScheduler, ABC):
         """State of the search when no trial was resumed the last time."""
 
     def restore_trial(self, tune_controller: Any, trial: Trial) -> bool:
-        """Pause a trial of an earlier session that was paused there, or that is one too many; call this when a trial
-        is added. Returns whether the trial is of an earlier session."""
+        """Pause a trial that an earlier session had paused, or that exceeds the number of trials at a time; call this
+        when a trial is added. Returns whether the trial is of an earlier session."""
         number = trial.config[TRIAL]
         if number not in self._not_restored:
             return False
