@@ -8,15 +8,17 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from getpass import getuser
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from sweeps.config.service import Service
 from sweeps.files.whole_files import FILE_MODE
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.principal import Principal
-from sweeps.service.clock import Clock
+from sweeps.service.clock import Clock, WallClock
 
 AUDIT_FILE = "audit.jsonl"
 """Name of the file, in the folder of the sweeps."""
@@ -124,6 +126,12 @@ class Audit:
                 end, rest = start, first
             if end == 0 and rest:
                 yield 0, rest.decode(errors="replace")
+
+
+def note_of_operator(config: Service, action: str, **about: str | int | None) -> None:
+    """Append an entry about what the operator has done on the command line."""
+    audit = Audit(Path(config.output_dir).expanduser().absolute(), WallClock())
+    audit.note(Principal(getuser(), "admin"), action, **about)
 
 
 def _append(handle: int, line: bytes) -> None:

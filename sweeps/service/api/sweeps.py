@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
-from sweeps.service.api import serialization
+from sweeps.operations import serialization
 from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Serving, User
 from sweeps.service.api.documents import (
     CurvePoint,
