@@ -1,2 +1,2 @@
-"""What a person can do with recorded sweeps: one interface (``operations``), on this machine (``local``), over HTTP
-(``remote``), and in the service for one of its users (``sweeps.service.commands``)."""
+"""Interface of all that a person does with recorded sweeps (``operations``): on this machine (``local``), and over HTTP
+(``remote``)."""

@@ -19,7 +19,7 @@ Show = Callable[["Console"], None]
 
 
 class Reading(ABC):
-    """What can be read of recorded sweeps. Modules are imported late, so that importing this is cheap."""
+    """Reads recorded sweeps. Modules are imported late, so that importing this is cheap."""
 
     @abstractmethod
     def record(self, sweep: str) -> SweepRecord:
@@ -65,7 +65,7 @@ class Reading(ABC):
 
 
 class Operations(Reading):
-    """What the command line does with sweeps, except for what trains."""
+    """Reads and changes recorded sweeps; verbs that train are not among them."""
 
     is_remote = False
     """Whether a service does it, and not this process."""
@@ -99,7 +99,7 @@ class Operations(Reading):
 
 
 class Schedules(ABC):
-    """What the command line does with schedules, except for firing one; results are documents of ``--json``."""
+    """Reads and pauses schedules; results are documents of ``--json``."""
 
     @abstractmethod
     def schedules(self) -> list[dict[str, Any]]:
