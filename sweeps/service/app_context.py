@@ -38,9 +38,10 @@ from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.editor import ScheduleEditor
 from sweeps.service.schedules.saved import FOLDER, SavedSchedules
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
 
 
-class AppContext:
+class AppContext(Surroundings):
     """Everything that this process serves from; the web application finds it as ``app.state.service``."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
@@ -52,86 +53,40 @@ class AppContext:
 
         Raises:
             ConfigError: The database cannot be opened, a schedule or a channel's address is invalid, or the service
-                would
-                be reachable from other machines without an admin token.
+                would be reachable from other machines without an admin token.
         """
-        self.config = config
-        self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
-        self.output_dir = Path(config.output_dir).expanduser().absolute()
-        self.clock = clock or WallClock()
-        self.database = open_database(config.database)
-        self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_loopback(config.host))
-        if not is_loopback(config.host) and not self.authenticator.has_admin():
+        folders = [*config_dirs, *(Path(each) for each in config.config_dirs)]
+        super().__init__(config, open_database(config.database), clock or WallClock(), folders)
+        is_local = is_loopback(config.host)
+        self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_local)
+        if not is_local and not self.authenticator.has_admin():
             raise ConfigError(
                 f"host={config.host}: is reachable from other machines, where the service requires tokens, and no "
                 "admin token exists; make it with `python -m sweeps token create --user YOU --role admin`, or "
                 "serve on host=127.0.0.1"
             )
         self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
-        self.runner = JobRunner(
-            self.database,
-            self.clock,
-            config.queue,
-            self.heartbeat,
-            output_dir=self.output_dir,
-            tracking_uri=config.tracking_uri,
-            config_dirs=self.config_dirs,
-            environment=_sweep_environment(config.notifications),
-        )
+        self.runner = JobRunner(self, self.heartbeat, _sweep_environment(config.notifications))
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
         self.past_sweeps = PastSweeps(self.records)
-        self.audit = Audit(self.output_dir, self.clock)
-        self.commands = Commands(
-            config,
-            self.config_dirs,
-            self.database,
-            self.clock,
-            self.runner,
-            self.records,
-            self.planner,
-            self.past_sweeps,
-            self.audit,
-        )
-        self.saved_schedules = SavedSchedules(self.output_dir / FOLDER)
+        self.audit = Audit(config.folder, self.clock)
+        self.commands = Commands(self, self.runner, self.records, self.planner, self.past_sweeps, self.audit)
+        self.saved_schedules = SavedSchedules(config.folder / FOLDER)
         self.scheduler = Scheduler(
-            self.database,
-            self.clock,
-            self.config_dirs,
-            only=config.schedules,
-            enable=config.enable,
-            service=self.heartbeat.service,
-            keep_days=config.keep_firings_days,
+            self,
+            number=self.heartbeat.service,
             queued=self.runner.wake,
             saved=self.saved_schedules,
             placed=with_output_dir(config, ()),
         )
-        self.schedule_editor = ScheduleEditor(
-            self.database, self.saved_schedules, self.scheduler, self.commands, self.clock, config.access, self.audit
-        )
-        self.notifier = Notifier(
-            self.database,
-            self.clock,
-            config.tracking_uri,
-            config.notifications,
-            addresses(config.notifications),
-            self.page_of,
-        )
-        self.promotion_worker = PromotionWorker(
-            self.database,
-            self.clock,
-            self.heartbeat,
-            output_dir=self.output_dir,
-            tracking_uri=config.tracking_uri,
-            config_dirs=self.config_dirs,
-            decided=[self.notifier.wake],
-        )
+        self.schedule_editor = ScheduleEditor(self, self.saved_schedules, self.scheduler, self.commands, self.audit)
+        self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
+        self.promotion_worker = PromotionWorker(self, self.heartbeat, [self.notifier.wake])
+        self.housekeeping = Housekeeping(self)
         self.runner.listeners.before_start.append(self._night_overrides)
         self.runner.listeners.checks.append(self._check_again)
         self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
-        self.housekeeping = Housekeeping(
-            self.database, self.clock, config.queue, output_dir=self.output_dir, tracking_uri=config.tracking_uri
-        )
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]

@@ -130,8 +130,7 @@ class Audit:
 
 def note_of_operator(config: Service, action: str, **about: str | int | None) -> None:
     """Append an entry about what the operator has done on the command line."""
-    audit = Audit(Path(config.output_dir).expanduser().absolute(), WallClock())
-    audit.note(Principal(getuser(), "admin"), action, **about)
+    Audit(config.folder, WallClock()).note(Principal(getuser(), "admin"), action, **about)
 
 
 def _append(handle: int, line: bytes) -> None:

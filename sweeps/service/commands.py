@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import make_url
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
@@ -28,7 +28,6 @@ from sweeps.service.auth import tokens
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.auth.priorities import check_priority
-from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.queue import jobs
@@ -43,6 +42,7 @@ from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import fire_now
 from sweeps.service.schedules.saved import FOLDER
 from sweeps.service.service_log import LOG_FILE
+from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord
 
@@ -58,19 +58,16 @@ class Commands:
 
     def __init__(
         self,
-        config: Service,
-        config_dirs: Sequence[Path],
-        engine: Engine,
-        clock: Clock,
+        service: Surroundings,
         runner: JobRunner,
         records: RecordCache,
         planner: Planner,
         past_sweeps: PastSweeps,
         audit: Audit,
     ) -> None:
-        self._config, self._config_dirs = config, config_dirs
-        self._engine, self._clock, self._runner, self._records = engine, clock, runner, records
-        self._plans = Plans(config, tuple(config_dirs))
+        self._config, self._config_dirs = service.config, service.config_dirs
+        self._engine, self._clock, self._runner, self._records = service.database, service.clock, runner, records
+        self._plans = Plans(service.config, tuple(service.config_dirs))
         self._planner, self._past_sweeps, self._audit = planner, past_sweeps, audit
         self._stops = DriverStops()
 
@@ -347,8 +344,8 @@ class Commands:
 
 def own_files(config: Service) -> tuple[str, ...]:
     """Return the names of the files that a service itself has in the folder of the sweeps."""
-    folder, database = Path(config.output_dir).expanduser(), make_url(config.database)
+    folder, database = config.folder, make_url(config.database)
     files = [folder / AUDIT_FILE, Path(config.log.file or folder / LOG_FILE).expanduser()]
     if database.get_backend_name() == "sqlite":  # of a server it is no file
         files.append(Path(database.database or ""))
-    return tuple(each.name for each in files if each.name and each.absolute().parent == folder.absolute())
+    return tuple(each.name for each in files if each.name and each.absolute().parent == folder)

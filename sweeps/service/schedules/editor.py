@@ -14,16 +14,13 @@ from itertools import islice
 from typing import Any
 
 from fastapi import HTTPException
-from sqlalchemy import Engine
 
-from sweeps.config.access import Access
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, UnknownName, UserError
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.audit import Audit
 from sweeps.service.auth.principal import Principal, project_of, visible
 from sweeps.service.auth.priorities import check_priority
-from sweeps.service.clock import Clock
 from sweeps.service.commands import Commands
 from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.history import forget
@@ -31,6 +28,7 @@ from sweeps.service.schedules.overview import Coming, coming
 from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
 from sweeps.texts.wording import counted
 
 MOST_COMING = 5
@@ -56,16 +54,14 @@ class ScheduleEditor:
 
     def __init__(
         self,
-        engine: Engine,
+        service: Surroundings,
         saved: SavedSchedules,
         scheduler: Scheduler,
         commands: Commands,
-        clock: Clock,
-        access: Access,
         audit: Audit,
     ) -> None:
-        self._engine, self._saved, self._scheduler, self._commands = engine, saved, scheduler, commands
-        self._clock, self._access, self._audit = clock, access, audit
+        self._engine, self._clock, self._access = service.database, service.clock, service.config.access
+        self._saved, self._scheduler, self._commands, self._audit = saved, scheduler, commands, audit
 
     def find(self, principal: Principal, name: str) -> Definition:
         """Return a schedule that a principal may see.

@@ -38,7 +38,7 @@ class LocalSchedules(Schedules):
         """
         self._config, self._tell = compose_service(tokens, config_dirs), tell
         self._folders = [*config_dirs, *(Path(each) for each in self._config.config_dirs)]
-        self._saved = SavedSchedules(Path(self._config.output_dir).expanduser().absolute() / FOLDER)
+        self._saved = SavedSchedules(self._config.folder / FOLDER)
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:
