@@ -15,8 +15,8 @@ from sweeps.config.service import Service
 from sweeps.errors import ConfigError
 from sweeps.service.audit import Audit
 from sweeps.service.auth.auth import Authenticator
+from sweeps.service.auth.principal import LOCAL, Principal
 from sweeps.service.clock import Clock, WallClock
-from sweeps.service.commands import Commands
 from sweeps.service.database.engine import open_database
 from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_at_most
 from sweeps.service.notify.address import addresses
@@ -27,6 +27,7 @@ from sweeps.service.poller import Poller
 from sweeps.service.promotion import night as nights
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
+from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import Housekeeping
 from sweeps.service.queue.job_requests import Run
@@ -39,6 +40,7 @@ from sweeps.service.schedules.editor import ScheduleEditor
 from sweeps.service.schedules.saved import FOLDER, SavedSchedules
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.service.surroundings import Surroundings
+from sweeps.service.user_operations import UserOperations
 
 
 class AppContext(Surroundings):
@@ -71,7 +73,7 @@ class AppContext(Surroundings):
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
         self.past_sweeps = PastSweeps(self.records)
         self.audit = Audit(config.folder, self.clock)
-        self.commands = Commands(self, self.runner, self.records, self.planner, self.past_sweeps, self.audit)
+        self.stops = DriverStops()
         self.saved_schedules = SavedSchedules(config.folder / FOLDER)
         self.scheduler = Scheduler(
             self,
@@ -80,7 +82,7 @@ class AppContext(Surroundings):
             saved=self.saved_schedules,
             placed=with_output_dir(config, ()),
         )
-        self.schedule_editor = ScheduleEditor(self, self.saved_schedules, self.scheduler, self.commands, self.audit)
+        self.schedule_editor = ScheduleEditor(self, self.saved_schedules, self.scheduler, self.operations, self.audit)
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
         self.promotion_worker = PromotionWorker(self, self.heartbeat, [self.notifier.wake])
         self.housekeeping = Housekeeping(self)
@@ -91,6 +93,11 @@ class AppContext(Surroundings):
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
         """Parts in the order in which they start; they stop in reverse order."""
+
+    def operations(self, principal: Principal) -> UserOperations:
+        """Return the operations of a user."""
+        shared = (self.runner, self.records, self.planner, self.past_sweeps, self.audit, self.stops)
+        return UserOperations(self, *shared, principal)
 
     def _night_overrides(self, job: Job) -> list[str]:
         """Return the overrides that a schedule's sweep gets from earlier nights."""
@@ -108,7 +115,8 @@ class AppContext(Surroundings):
             night = nights.find(connection, job.sweep) if isinstance(job.parsed_request, Run) else None
         if night is not None and night.repeats == job.sweep and night.reported is None:
             return {}
-        return self.commands.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
+        owner = self.operations(LOCAL).acting_for(job.user, job.project)
+        return owner.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
 
     def _is_operators(self, job: Job) -> bool:
         """Whether a schedule's job is as the operator's own file has it, and not as somebody has saved it."""
@@ -141,7 +149,7 @@ class AppContext(Surroundings):
                 part.request_stop()  # so that their present calls end at the same time
         for part in reversed(self.parts):
             part.stop()
-        self.commands.close()
+        self.stops.close()
         self.database.dispose()
 
 

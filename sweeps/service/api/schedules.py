@@ -127,7 +127,7 @@ def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str
 def run(service: Serving, principal: Runner, name: Schedule) -> JobDocument:
     """Fire a schedule now, in addition to the firings of its cron line."""
     definition = find_definition(service.scheduler.visible_to(principal), name)
-    return JobDocument.of(service.commands.fire(principal, definition))
+    return JobDocument.of(service.operations(principal).fire(definition))
 
 
 @router.post("/schedules", status_code=201)
