@@ -23,8 +23,7 @@ from sweeps.service.clock import Clock, WallClock
 AUDIT_FILE = "audit.jsonl"
 """Name of the file, in the folder of the sweeps."""
 MOST_READ = 16 * 2**20
-"""Maximum bytes that are searched for one page of entries."""
-_BLOCK = 2**16
+"""Maximum bytes that are read for one page of entries."""
 
 logger = logging.getLogger(__name__)
 
@@ -112,20 +111,13 @@ class Audit:
         if not self.file.exists():
             return
         with self.file.open("rb") as file:
-            end = min(file.seek(0, os.SEEK_END), 2**62 if before is None else before)
-            stop, rest = max(0, end - MOST_READ), b""
-            while end > stop:
-                start = max(0, end - _BLOCK)
-                file.seek(start)
-                first, *lines = (file.read(end - start) + rest).split(b"\n")
-                position = start + len(first) + 1 + sum(len(each) + 1 for each in lines)
-                for line in reversed(lines):
-                    position -= len(line) + 1
-                    if line:
-                        yield position, line.decode(errors="replace")
-                end, rest = start, first
-            if end == 0 and rest:
-                yield 0, rest.decode(errors="replace")
+            position = min(file.seek(0, os.SEEK_END), 2**62 if before is None else before)
+            start = file.seek(max(0, position - MOST_READ))
+            lines = file.read(position - start).splitlines(keepends=True)
+        for line in reversed(lines[1:] if start else lines):  # the first one may be a part
+            position -= len(line)
+            if line.strip():
+                yield position, line.decode(errors="replace")
 
 
 def note_of_operator(config: Service, action: str, **about: str | int | None) -> None:
