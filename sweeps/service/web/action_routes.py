@@ -1,4 +1,4 @@
-"""Routes of the forms that change sweeps and jobs: they parse the form, call ``service.commands`` and redirect.
+"""Routes of the forms that change sweeps and jobs: they parse the form, call the user's operations and redirect.
 
 A mistake is shown on the page of the form.
 """
