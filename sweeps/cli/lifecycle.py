@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweeps.cli import remote
-from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, stdout, trial, verb
-from sweeps.cli.output import print_dry_run, print_json, register_model, say, typed, watched, write_model
+from sweeps.cli.app import NO_SUCCESS, as_json, registering, stdout, trial, verb
+from sweeps.cli.output import print_dry_run, print_json, register_model, say, show_outcome, typed, watched, write_model
 from sweeps.cli.source import service_of, sweep_operations
 from sweeps.errors import UserError
+from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
     from sweeps.operations.operations import Operations
@@ -164,13 +165,8 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
                 again_without = f"python -m sweeps best {again.sweep} --register {model} --alias {alias}"
                 again_without += " --merge" if merged else ""
                 raise UserError(f"{error}; `{again_without}` registers it without another training") from error
-    if as_json:
-        print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
-    else:
-        from sweeps.report.terminal_tables import print_outcome
-
-        print_outcome(again, stdout)
-    sys.exit(EXIT_STATUS.get(again.status, 0))
+    document = again.as_json() | {"model": None if registered is None else registered.as_json()}
+    show_outcome(again, as_json=as_json, document=document)
 
 
 @verb("reproduce")
@@ -205,6 +201,7 @@ def reproduce(
     from sweeps.driver.reproduce import came_out_equal, compare, document, plan_reproduction
     from sweeps.report.reproduction_result import print_repeated
 
+    assert isinstance(operations, Local)
     found = plan_reproduction(operations.uri, run, trial, name, typed(), config_dirs)
     for line in found.describe():
         say(line)

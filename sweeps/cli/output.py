@@ -47,10 +47,16 @@ def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_j
     show_outcome(record, as_json=as_json)
 
 
-def show_outcome(record: SweepRecord, *, as_json: bool) -> NoReturn:
-    """Print the outcome of a sweep, and exit with its status."""
+def show_outcome(record: SweepRecord, *, as_json: bool, document: Any = None) -> NoReturn:
+    """Print the outcome of a sweep, and exit with its status.
+
+    Args:
+        record: The sweep.
+        as_json: Whether to print JSON.
+        document: The JSON; default: that of the record.
+    """
     if as_json:
-        print_json(record.as_json())
+        print_json(document or record.as_json())
         if record.status in ("interrupted", "stopped"):
             say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
     else:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sweeps.cli.app import EXIT_STATUS, stdout
-from sweeps.cli.output import exit_with_status, print_json, say
+from sweeps.cli.output import print_json, say, show_outcome
 from sweeps.errors import SweepsError, UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -87,15 +87,9 @@ def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) ->
     record = service.record(job["sweep"])
     if job["verb"] == "reproduce" and outcome is not None:
         _print_reproduction(record, outcome, as_json=as_json)
-    if as_json:
-        print_json(record.as_json() if outcome is None else outcome)
-    else:
-        from sweeps.report.terminal_tables import print_outcome
-
-        print_outcome(record, stdout)
-        if model := (outcome or {}).get("model"):
-            say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
-    exit_with_status(record)
+    if not as_json and (model := (outcome or {}).get("model")):
+        say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
+    show_outcome(record, as_json=as_json, document=outcome)
 
 
 def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: bool) -> NoReturn:
