@@ -10,9 +10,10 @@ from fastapi.responses import PlainTextResponse
 from sweeps.provenance.secrets import redacted
 from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Reads, Runs, User
-from sweeps.service.api.documents import JobDocument, Jobs, Priority
+from sweeps.service.api.documents import Jobs, Priority
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.queue import jobs
+from sweeps.service.queue.jobs import JobDocument
 from sweeps.texts.printable import printable
 
 LOG_BYTES = 100_000
