@@ -15,7 +15,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.folders.conf_folders import conf_folder
-from sweeps.validate.config_checks import check_sweep, lookup_in
+from sweeps.validate.config_checks import check_sweep
 
 
 def composed(conf: str, *tokens: str, folders: tuple[Path, ...] = ()) -> Composition:
@@ -95,24 +95,6 @@ def test_a_plain_value_for_a_searched_path_takes_it_out_of_the_space() -> None:
     assert composition.config.train.lr == 0.002
 
 
-@pytest.mark.parametrize(
-    ("token", "expected"),
-    [
-        ("train.lr=tag(log, interval(1e-5, 1e-2))", {"type": "float", "low": 1e-5, "high": 1e-2, "log": True}),
-        ("train.max_steps=interval(10, 20)", {"type": "int", "low": 10, "high": 20}),
-        ("train.max_steps=range(10, 31, 10)", {"type": "int", "low": 10, "high": 30, "step": 10}),
-        ("train.weight_decay=range(0, 0.3, 0.1)", {"type": "float", "low": 0.0, "high": 0.2, "step": 0.1}),
-        ("train.optimizer=choice(adamw, sgd)", {"type": "categorical", "choices": ["adamw", "sgd"]}),
-        ("model.lora.r=4,8", {"type": "categorical", "choices": [4, 8]}),
-    ],
-)
-def test_a_range_on_the_command_line_joins_the_space(token: str, expected: dict[str, object]) -> None:
-    path = token.partition("=")[0]
-    distribution = composed("llm_lora", token).config.space[path]
-    for name, value in expected.items():
-        assert getattr(distribution, name) == pytest.approx(value) if isinstance(value, float) else value
-
-
 def test_a_glob_searches_the_options_of_a_group() -> None:
     composition = composed("digits", "space=none", "model=glob([conv*, vision*])")
     assert composition.config.space["model"].choices == ["conv_net", "vision_transformer"]  # type: ignore[union-attr]
@@ -179,13 +161,6 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
     document = yaml.safe_load(composition.as_yaml())
     assert document["train"]["lr"] == 0.002
     assert document["scaling"]["isolation"] == "auto"
-
-
-def test_the_configs_own_value_is_what_lookup_gives() -> None:
-    lookup = lookup_in(composed("digits"))
-    assert lookup("model") == "conv_net"
-    assert lookup("train.optimizer") == "adamw"
-    assert lookup("nowhere") is None
 
 
 @pytest.mark.parametrize(
