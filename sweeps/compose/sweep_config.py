@@ -73,6 +73,8 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 
         @cache
         def composed(combination: Variant) -> dict[str, Any]:
+            if all(choices.get(group) == option for group, option in combination):
+                return base
             return _compose(conf, with_options(arguments, dict(combination)), search_path)[0]
 
         if not without_space:

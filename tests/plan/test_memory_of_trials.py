@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from sweeps.runtime.gpu_memory import visible_gpu_memory
 GPU = ("cluster.num_gpus=2", "cluster.num_cpus=8")
 
 
+@cache
 def plan(*tokens: str) -> Plan:
     return make_plan(tokens, [], None, "")
 
