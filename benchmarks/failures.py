@@ -4,7 +4,7 @@ A search has 120 trials, one after another, of five parameters of a training; th
 counted. The best point does not fail, and lies near to points that do: its regret says whether these are avoided with
 good ones. Regret is normalized: 0 is the optimum, 1 the median point.
 
-    python benchmarks/failures.py --write docs/search_quality.md      # half an hour of processor time
+    python benchmarks/failures.py --write benchmarks/search_log.md      # half an hour of processor time
     python benchmarks/failures.py --seeds 2 --samplers random
 """
 

@@ -1,4 +1,4 @@
-"""From the command to the first report of its first trial: seconds, processor seconds, and who imports what.
+"""From the command to the first report of its first trial: seconds, processor seconds, and with --json imports.
 
     python benchmarks/first_report.py --checkout ../before --write docs/performance.md
 
@@ -20,8 +20,6 @@ from rich.console import Console
 from started.measure import Start, measure
 
 HERE = Path(__file__).resolve().parents[1]
-SHOWN_S = 0.1
-"""Least processor seconds of a package that the table of imports names."""
 console = Console()
 
 
@@ -37,7 +35,7 @@ console = Console()
 @click.option(
     "--repeats", default=3, show_default=True, type=click.IntRange(1), help="Starts of each; the median counts."
 )
-@click.option("--imports/--no-imports", default=True, help="Also measure imports, in one more start.")
+@click.option("--imports/--no-imports", default=True, help="One more start with imports, for --json.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers to it.")
 @click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(
@@ -46,7 +44,7 @@ def main(
     """Measure how long a sweep takes to its first report."""
     checkouts = {path.name if path != HERE else "this checkout": path for path in (*others, HERE)}
     starts: dict[str, dict[str, list[Start]]] = {}
-    described: dict[str, dict[str, Start]] = {}
+    described: dict[str, dict[str, list[Start]]] = {}
     for conf in confs.split(","):
         starts[conf] = {name: [] for name in checkouts}
         for _ in range(repeats):
@@ -56,13 +54,16 @@ def main(
                 console.print(f"{conf}, {name}: {start.seconds:.1f} s, {start.processor_s:.1f} s of processor")
         if imports:
             described[conf] = {
-                name: measure(path, [f"conf={conf}"], with_imports=True) for name, path in checkouts.items()
+                name: [measure(path, [f"conf={conf}"], with_imports=True)] for name, path in checkouts.items()
             }
-    text = "\n\n".join([machine(), _times(starts), *(_imports(conf, each) for conf, each in described.items())])
+    text = f"{machine()}\n\n{_times(starts)}"
     console.print(text, highlight=False, soft_wrap=True)
     if json_file is not None:
         numbers = {
-            conf: {name: [asdict(start) for start in each] for name, each in by_checkout.items()}
+            conf: {
+                name: [asdict(start) for start in (*each, *described.get(conf, {}).get(name, ()))]
+                for name, each in by_checkout.items()
+            }
             for conf, by_checkout in starts.items()
         }
         json_file.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
@@ -79,26 +80,6 @@ def _times(starts: dict[str, dict[str, list[Start]]]) -> str:
     ]
     head = ["| sweep | code | first report | processor until then | processes |", "| --- | --- | ---: | ---: | ---: |"]
     return "\n".join([*head, *rows])
-
-
-def _imports(conf: str, by_checkout: dict[str, Start]) -> str:
-    head = [
-        f"Processes of `conf={conf}` at the first report, with imports of {SHOWN_S:g} s of processor and more:",
-        "",
-        "| code | process | processor | imports |",
-        "| --- | --- | ---: | --- |",
-    ]
-    rows = [
-        f"| {name} | {process.role} | {process.processor_s:.1f} s | {_listed(process.imports)} |"
-        for name, start in by_checkout.items()
-        for process in sorted(start.processes, key=lambda each: -each.processor_s)
-    ]
-    return "\n".join([*head, *rows])
-
-
-def _listed(imports: dict[str, float]) -> str:
-    largest = sorted(imports.items(), key=lambda each: -each[1])
-    return ", ".join(f"{package} {seconds:.1f}" for package, seconds in largest if seconds >= SHOWN_S)
 
 
 if __name__ == "__main__":

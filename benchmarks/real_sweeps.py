@@ -1,7 +1,7 @@
-"""Best values that searches find in real sweeps in the same wall time: `search=sweeps` beside the other choices.
+"""Best values that searches find in real sweeps in the same wall time: the default, `search=auto`, beside others.
 
     python benchmarks/real_sweeps.py --seconds 600 --seeds 5 --to sweeps.json --write docs/search_quality.md   # hours
-    python benchmarks/real_sweeps.py --conf digits --seconds 60 --seeds 1 --choices sweeps asha
+    python benchmarks/real_sweeps.py --conf digits --seconds 60 --seeds 1 --choices auto asha
 
 Sweeps run one after another on an idle machine: for each seed all choices, in an order that changes with the seed. Each
 trial has one worker. The time begins with the sweep, after Ray has started; trials that run at its end do not count
@@ -26,9 +26,9 @@ import numpy as np
 from results_document import markdown_table, write_between_marks
 from searched.regrets import with_interval
 
-CONFS = ("digits", "llm_lora")
-CHOICES = ("sweeps", "optuna_asha", "asha", "bohb", "optuna", "random")
-"""Files of ``conf/search`` for one objective; the second one is the default."""
+CONFS = ("digits", "llm_lora", "tabular", "torchrun_script")
+CHOICES = ("auto", "optuna_asha", "asha", "optuna", "sweeps", "bohb", "random")
+"""Files of ``conf/search`` for one objective; the first four are compared without ``--choices``."""
 NO_END = 10_000
 """Trials, so that the time ends the sweep."""
 

@@ -1,6 +1,6 @@
 """Quality of searches for two objectives at equal budgets: Sweeps, Optuna and Ray Tune, on functions and tables.
 
-    python benchmarks/two_objectives.py --write docs/search_quality.md --processes 2          # half an hour
+    python benchmarks/two_objectives.py --write benchmarks/search_log.md --processes 2          # half an hour
     python benchmarks/two_objectives.py --problems zdt1 --budgets 40 --seeds 4
     python benchmarks/two_objectives.py --table /tmp/tables/digits.parquet           # recorded: record_tables.py
 

@@ -24,6 +24,7 @@ PURPOSES = {
     "cli": "verbs of the command line",
     "api": "functions of `import sweeps`",
     "service": "queue, schedules, REST API, pages",
+    "operations": "what a person does, here or over HTTP",
     "driver": "runs one sweep",
     "doctor": "checks machines, storage, tracking",
     "completion": "completion in the shell",

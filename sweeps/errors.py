@@ -15,7 +15,7 @@ class SweepsError(Exception):
 
 
 class UserError(SweepsError):
-    """A mistake in a request, found before anything was started. The message names the key, the value and the fix."""
+    """A mistake in a request, found before anything started. The message names the key, the value and the fix."""
 
     exit_status = 2
     """Exit status of the command line."""
@@ -30,7 +30,7 @@ class ConstraintViolated(ConfigError):
 
 
 class AlreadyDone(ConfigError):
-    """Changes of a sweep that it has already, and after which it has ended."""
+    """A request to extend a sweep by changes that it already has and has completed."""
 
 
 class UnknownName(UserError):
@@ -85,17 +85,17 @@ class StorageFailed(SweepsError):
         sweep = self.folder.name
         if any(text in self.trouble for text in map(os.strerror, _LOST)):
             return (
-                f"{self.folder} cannot be written ({self.trouble}); mend that, and go on with "
+                f"{self.folder} cannot be written ({self.trouble}); fix that, and continue with "
                 f"`python -m sweeps resume {sweep}`"
             )
         return (
             f"the disk is full that holds {self.folder}{f', or another one: {self.trouble}' if self.trouble else ''}; "
-            f"make room, and go on with `python -m sweeps resume {sweep}`"
+            f"free some space, and continue with `python -m sweeps resume {sweep}`"
         )
 
 
 class DriverFailed(SweepsError):
-    """An error that nobody foresaw has ended a sweep's driver; its trials can go on."""
+    """An error that nobody foresaw has ended a sweep's driver; its trials can continue."""
 
     def __init__(self, sweep: str, error: str, traceback_file: str) -> None:
         """
@@ -110,12 +110,12 @@ class DriverFailed(SweepsError):
     def __str__(self) -> str:
         return (
             f"unexpected {self.error}; the traceback is in {self.traceback_file}, and "
-            f"`python -m sweeps resume {self.sweep}` lets the trials go on that ran"
+            f"`python -m sweeps resume {self.sweep}` continues the trials that ran"
         )
 
 
 class ClusterLost(SweepsError):
-    """Ray is gone, and with it the processes of a sweep's trials; they can go on."""
+    """Ray is gone, and with it the processes of a sweep's trials; they can continue."""
 
     def __init__(self, sweep: str, reason: str) -> None:
         """
@@ -128,13 +128,13 @@ class ClusterLost(SweepsError):
 
     def __str__(self) -> str:
         return (
-            f"Ray is gone: {self.reason}; what was reported is kept, and `python -m sweeps resume {self.sweep}` lets "
-            "the trials go on"
+            f"Ray is gone: {self.reason}; what was reported is kept, and `python -m sweeps resume {self.sweep}` "
+            "continues the trials"
         )
 
 
 class Undelivered(SweepsError):
-    """A sweep has ended, but the tracking server has not taken all of its record."""
+    """A sweep has ended, but the tracking server has not received all of its record."""
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -153,8 +153,8 @@ def is_storage_failure(error: BaseException | None) -> bool:
 
 
 def mentions_storage_failure(text: str | None, folder: Path) -> bool:
-    """Whether the text of an error from another process is that of a full disk, or of a failed one with the sweep's
-    folder; other failures may be those of a user's data.
+    """Whether an error text from another process reports a full or failed disk of the sweep's folder; otherwise a
+    failure may concern a user's data.
 
     Args:
         text: The error with its file, as Python words it.

@@ -49,7 +49,7 @@ _PEER = re.compile(
 
 @dataclass(frozen=True)
 class Frame:
-    """Line of code that was being executed."""
+    """Line of code in a traceback."""
 
     file: str
     line: int
@@ -65,7 +65,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class WorkerError:
-    """Reason for which one worker failed."""
+    """Reason why one worker failed."""
 
     kind: Kind
     type: str
@@ -146,7 +146,7 @@ def root_cause(errors: Sequence[WorkerError]) -> WorkerError | None:
 
 
 def without_location(description: str) -> str:
-    """Return an error's description without its line of code, whose words must not be read as part of the message."""
+    """Return an error's description without its line of code, whose words are not part of the message."""
     return description.partition(LOCATION)[0]
 
 
@@ -158,8 +158,8 @@ def is_user_code(file: str) -> bool:
 
 
 def _most_useful(raised: traceback.TracebackException) -> Frame | None:
-    """The innermost frame of the user's code in the exception or in its causes; or else the innermost frame of Sweeps
-    that called a library. None for an error that Sweeps itself raises, since its message says what to do."""
+    """The innermost frame of the user's code in the exception or its causes; if there is none, the innermost frame of
+    Sweeps that called a library. None for an error that Sweeps itself raises, since its message says what to do."""
     for each in _chain(raised):
         for frame in reversed(each.stack):
             if is_user_code(frame.filename):

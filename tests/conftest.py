@@ -128,11 +128,11 @@ def empty_database(shared_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def digits(shared_folder: Path) -> Done:
-    """The sweep ``first`` of four trials under ASHA, as a user's first one: it makes the store, runs the preflight and
+    """The sweep ``first`` of four trials, as a user's first one: it makes the store, runs the preflight and
     ends with a report. Tests may read it and what it left, and add sweeps to its store."""
     from running import SHORT, run_once
 
-    tokens = ("conf=digits", "search=optuna_asha", "search.num_trials=4", *SHORT, "--name=first")
+    tokens = ("conf=digits", "search.num_trials=4", *SHORT, "--name=first")
     return run_once(shared_folder / "digits", *tokens, report=True, new_store=True, within_s=800)
 
 

@@ -25,6 +25,9 @@ FIRST_WORDS = {
     "tests": EVERYWHERE,
 }
 
+# Habits that hide what a function does: "Take that a trial ends" records it, "Take a trial's end" handles it.
+HABITS = re.compile(r"\W*(Take (that|note|notice|a|an|the)|Tell that|See the module)\b")
+PLAIN = {"Take a model's head out", "Take a step", "Take a job out"}
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -52,3 +55,14 @@ def test_no_docstring_begins_with_a_word_that_needs_the_code_beside_it(checkout:
             if first is not None and first[1] in FIRST_WORDS[folder]:
                 found.append(f"{name}:{line}: {text.strip().splitlines()[0]}")
     assert not found, "begin with what the thing is or does:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", ["sweeps", "src"])
+def test_a_docstring_names_the_action_and_not_that_something_is_taken_in(checkout: Path, folder: str) -> None:
+    found = [
+        f"{path.relative_to(checkout).as_posix()}:{line}: {text.strip().splitlines()[0]}"
+        for path in sorted((checkout / folder).rglob("*.py"))
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if HABITS.match(text) and not text.strip().startswith(tuple(PLAIN))
+    ]
+    assert not found, "say record, handle, apply, add or learn:\n" + "\n".join(found)

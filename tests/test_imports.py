@@ -43,6 +43,7 @@ LAYERS: list[set[str]] = [
     {"plan"},
     {"completion", "doctor", "launch", "registry", "report", "retention"},
     {"driver", "simulate"},
+    {"operations"},
     {"service"},
     {"api"},
     {"__init__"},

@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -147,24 +146,22 @@ def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
     return on_workers(2, scenario, folder)
 
 
-def on_workers(
-    number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo", *, is_fresh: bool = False
-) -> list[Any]:
+def on_workers(number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo") -> list[Any]:
     """Run a scenario (a function of a module) on every rank in ``folder``, and return the results by rank; over NCCL,
-    each on its own GPU. With ``is_fresh`` each is a new interpreter, which has imported nothing."""
-    statuses, results = exits_of_workers(number, scenario, folder, backend, is_fresh=is_fresh)
+    each on its own GPU."""
+    statuses, results = exits_of_workers(number, scenario, folder, backend)
     assert statuses == [0] * number
     return results
 
 
 def exits_of_workers(
-    number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo", *, is_fresh: bool = False
+    number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo"
 ) -> tuple[list[int], list[Any]]:
     """Run a scenario as ``on_workers`` does; returns the exit statuses of all ranks, and the results of those that have
-    one. The workers are forks of a process that has imported what trainings do, unless they are fresh."""
+    one. Over gloo the workers are forks of a process that has imported what trainings do."""
     meeting = Path(tempfile.mkdtemp(dir=folder))
     workers = [functools.partial(_work, scenario, folder, meeting, number, backend, rank) for rank in range(number)]
-    statuses = _run_fresh(workers) if is_fresh or backend != "gloo" else run_forked(workers)
+    statuses = _run_fresh(workers) if backend != "gloo" else run_forked(workers)
     files = [meeting / str(rank) for rank in range(number)]
     return statuses, [pickle.loads(file.read_bytes()) for file in files if file.exists()]
 
@@ -193,7 +190,3 @@ def _work(scenario: Callable[[], Any], folder: Path, meeting: Path, number: int,
     finally:
         gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
         dist.destroy_process_group()
-
-
-def slow_libraries() -> set[str]:
-    return {"transformers", "peft", "datasets", "ray"} & set(sys.modules)

@@ -62,18 +62,18 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     import ray
 
     from sweeps.runtime.assignment import Assignment
-    from sweeps.runtime.broker import start_broker
+    from sweeps.runtime.driver_side import DriverSide
     from sweeps.runtime.events import Log as Logged
     from sweeps.runtime.trial_reporter import BrokerReporter
     from sweeps_train.reports.progress import Progress
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
-    broker = start_broker()
-    attempt, _ = ray.get(broker.begin.remote("0000"))
+    broker = DriverSide()
+    begun = ray.get(broker.actor.begin.remote("0000"))
     training: Any = None
     assignment = Assignment(
         trial="0000",
-        attempt=attempt,
+        attempt=begun.attempt,
         training=training,
         metric="train/metric_0",
         mode="min",
@@ -82,8 +82,10 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
         origin=None,
         waits_for_decision=False,
         last_delivered=None,
-        broker=broker,
+        broker=broker.actor,
         largest_micro_batch=None,
+        hang_timeout_s=600.0,
+        prepare_timeout_s=600.0,
     )
 
     def work(assignment: Assignment) -> dict[str, float]:
@@ -99,7 +101,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     def follow() -> None:
         while True:
             last = trained.is_set()
-            for event in ray.get(broker.drain.remote(0.01 if last else 0.5)):
+            for event in broker.drain(0.01 if last else 0.5) or ():
                 if isinstance(event, Logged):
                     recorder.trials.log(event.trial, event.step, event.metrics, event.timestamp_ms)
             if last:

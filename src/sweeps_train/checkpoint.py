@@ -1,4 +1,4 @@
-"""Names that the loaders in registered models of 0.2 import from here."""
+"""Names that registered models of release 0.2 import from here."""
 
 from sweeps_train.checkpoints.checkpoint import load_model, read_training_config
 

@@ -17,7 +17,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device's memory was too small: torch reports it as several errors, depending on who has allocated.
+    """Whether a device ran out of memory, which torch reports as several errors, depending on who allocated.
 
     Args:
         error: Any error of a step. Allocations by torch raise ``torch.OutOfMemoryError``; those by cuBLAS, NCCL and the

@@ -31,7 +31,7 @@ def train(
     evaluator: Evaluator | None = None,
     failures: int = 0,
 ) -> None:
-    """Train to the end of the config, or until the reporter asks to stop. Every worker calls it.
+    """Train to the end of the config, or until the reporter asks for a stop. Every worker calls it.
 
     Args:
         config: The training, the same on all workers.
@@ -100,7 +100,7 @@ def train(
 
 
 def live(lane: Lane, times_restored: int = 0) -> Life:
-    """Train a lane to its end, or until its reporter asks to stop; ``Lockstep`` resumes this.
+    """Train a lane to its end, or until its reporter asks for a stop; a coroutine that ``Lockstep`` advances.
 
     Args:
         lane: The training.

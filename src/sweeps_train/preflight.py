@@ -51,7 +51,7 @@ class Finding:
 
 
 def examine(config: TrainingConfig) -> Iterator[Finding]:
-    """Find problems of the data of a training, and of one batch's way through its model.
+    """Find problems in a training's data, and in a forward pass of one batch.
 
     Raises:
         Exception: Any error of the user's code.
@@ -85,7 +85,7 @@ def examine(config: TrainingConfig) -> Iterator[Finding]:
 
 @contextmanager
 def _stage(section: str) -> Iterator[None]:
-    """Add to an exception which section of the config it belongs to."""
+    """Add the config section that an exception concerns to its message."""
     try:
         yield
     except BaseException as error:
@@ -119,7 +119,7 @@ class _Excerpt:
             yield Finding("mistake", f"data: {self._split} label {lowest} is negative; classes are numbered from 0 on")
 
     def check_forward(self, task: Task) -> Iterator[Finding]:
-        """Run one batch through the model, beginning with the bad inputs."""
+        """Run one batch through the model, starting with the samples that have bad values."""
         rows = range(len(self._indices)) if self._bad is None else self._bad.flatten(1).any(1).nonzero()[:, 0].tolist()
         chosen = [*rows, *range(len(self._indices))][:BATCH] if len(self._indices) >= BATCH else list(rows)
         batch = self._samples.batch([self._indices[row] for row in chosen])
@@ -156,7 +156,7 @@ class _Excerpt:
 
 
 def _indices(samples: ImageSamples) -> Sequence[int]:
-    """All samples of a small data set of tensors, else some."""
+    """Indices of all samples of a small in-memory data set, otherwise of some."""
     count = len(samples)
     pairs = samples.pairs
     if type(pairs) is TensorDataset and sum(tensor.numel() for tensor in pairs.tensors) <= ALL_VALUES:
@@ -165,7 +165,7 @@ def _indices(samples: ImageSamples) -> Sequence[int]:
 
 
 def _parameters(model: CustomModel) -> int:
-    """Number of parameters of a model that is built without memory; 0 if it cannot be built so."""
+    """Number of parameters of a model built without memory; 0 if that is not possible."""
     try:
         with torch.device("meta"):
             built = call_target("model", model.target, model.arguments)

@@ -1,4 +1,4 @@
-"""A training that is asked for: the arguments of ``train``."""
+"""A request for a training: the arguments of ``train``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeps_train.reports.reporter import Reporter
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """One training that a lane is to begin or continue; ``train`` documents the fields."""
+    """One training for a lane to begin or continue; ``train`` documents the fields."""
 
     config: TrainingConfig
     reporter: Reporter | None = None

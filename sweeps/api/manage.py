@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeps.api.read import load, store
+from sweeps.api.read import load
+from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
@@ -32,11 +33,7 @@ def write_report(sweep: str, folder: str | Path | None = None, *, tracking_uri: 
         >>> sweeps.write_report("first", "first-report").name
         'report.html'
     """
-    from sweeps.report.page.report import make_report
-    from sweeps.report.report_folder import make_folder, report_folder
-
-    record = load(sweep, tracking_uri=tracking_uri)
-    return make_report(record, make_folder(report_folder(record) if folder is None else Path(folder)))
+    return Local(tracking_uri).report(sweep, None if folder is None else Path(folder))
 
 
 def export(sweep: str, file: str | Path, *, trial: str | None = None, tracking_uri: str | None = None) -> Path:
@@ -181,14 +178,12 @@ def clean(
         >>> [removal.trial.trial for removal in cleaning.removals]
         ['0001']
     """
-    from dataclasses import replace
+    from sweeps.retention.cleaning import clean_by
 
-    from sweeps.retention.cleaning import clean as remove
-    from sweeps.retention.cleaning import plan_cleaning
-    from sweeps.retention.policy import read_policy
-
-    policy = read_policy(
+    return clean_by(
+        Local(tracking_uri).uri,
         sweeps,
+        dry_run=dry_run,
         older_than=older_than,
         keep_last=keep_last,
         max_size=max_size,
@@ -196,6 +191,3 @@ def clean(
         runs=runs,
         unfinished=unfinished,
     )
-    uri = store(tracking_uri)
-    cleaning = plan_cleaning(uri, sweeps, policy)
-    return cleaning if dry_run else replace(cleaning, removals=remove(uri, cleaning))

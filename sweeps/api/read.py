@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.api.sweep import Sweep
+from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +36,7 @@ def load(name: str, *, tracking_uri: str | None = None) -> Sweep:
         >>> sweep.metric, [trial.trial for trial in sweep.trials]
         ('eval/accuracy', ['0000', '0001'])
     """
-    from sweeps.tracking.reader import load_sweep
-
-    return Sweep.of(load_sweep(store(tracking_uri), name))
+    return Sweep.of(Local(tracking_uri).record(name))
 
 
 def watch(sweep: str, *, tracking_uri: str | None = None) -> Sweep:
@@ -62,9 +61,8 @@ def watch(sweep: str, *, tracking_uri: str | None = None) -> Sweep:
     from sweeps.report.notebook_html import watch_in_notebook
     from sweeps.report.terminal import plain_console
     from sweeps.report.watch import watch as watch_in_lines
-    from sweeps.tracking.reader import load_sweep
 
-    read = partial(load_sweep, store(tracking_uri), sweep)
+    read = partial(Local(tracking_uri).record, sweep)
     if is_notebook():
         return Sweep.of(watch_in_notebook(read, partial(new_output().update, raw=True)))
     return Sweep.of(watch_in_lines(read, plain_console(file=sys.stderr)))
@@ -86,9 +84,7 @@ def list_sweeps(*, tracking_uri: str | None = None) -> Sequence[SweepSummary]:
         >>> [(each.sweep, each.status) for each in sweeps.list_sweeps()]
         [('first', 'finished')]
     """
-    from sweeps.tracking.reader import list_sweeps as read_summaries
-
-    return read_summaries(store(tracking_uri))
+    return Local(tracking_uri).sweeps()
 
 
 def confs(group: str | None = None, *, config_dirs: Sequence[str | Path] = ()) -> Any:
@@ -264,11 +260,3 @@ def importance(sweep: str, *, objective: int = 0, tracking_uri: str | None = Non
     from sweeps.report.dataframes import importance_frame
 
     return importance_frame(load(sweep, tracking_uri=tracking_uri), objective)
-
-
-def store(tracking_uri: str | None) -> str:
-    """Return the MLflow store or server that a function of the API uses."""
-    from sweeps.tracking import default_uri
-    from sweeps.tracking.stored_record import local_store
-
-    return local_store(tracking_uri or default_uri())

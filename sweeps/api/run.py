@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeps.api.read import load, store
+from sweeps.api.read import load
 from sweeps.api.sweep import Sweep
+from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
     from sweeps.compose.overrides import Overrides
@@ -181,9 +182,7 @@ def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = Non
         Traceback (most recent call last):
         sweeps.errors.UserError: first does not run: it is finished
     """
-    from sweeps.driver.stop import stop as stop_sweep
-
-    return Sweep.of(stop_sweep(load(sweep, tracking_uri=tracking_uri), trial))
+    return Sweep.of(Local(tracking_uri).stop(sweep, trial))
 
 
 def retrain(
@@ -263,7 +262,7 @@ def reproduce(
     from sweeps.driver.run import run as run_plan
 
     command, folders = f"sweeps.reproduce({run!r})", [Path(each) for each in config_dirs]
-    found = plan_reproduction(store(tracking_uri), run, trial, name, command, folders)
+    found = plan_reproduction(Local(tracking_uri).uri, run, trial, name, command, folders)
     again = _run_with_view(run_plan, found.plan, view)
     return again, compare(found, again)
 

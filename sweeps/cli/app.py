@@ -69,6 +69,7 @@ server = click.option(
     show_envvar=True,
     help="Use the service at this address, with the token in SWEEPS_TOKEN or in the file SWEEPS_TOKEN_FILE.",
 )
+of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 trial = click.option("--trial", metavar="ID", help="Id of the trial; default: the best.")
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from sweeps.cli.app import verb
+from sweeps.cli.app import of_service, verb
 from sweeps.cli.output import say
-from sweeps.cli.tokens import of_service
 
 archive = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 

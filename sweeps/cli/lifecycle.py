@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweeps.cli import remote
-from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, stdout, trial, verb
-from sweeps.cli.output import print_dry_run, print_json, register_model, say, typed, watched, write_model
-from sweeps.cli.source import Source, sweep_source
+from sweeps.cli.app import NO_SUCCESS, as_json, registering, stdout, trial, verb
+from sweeps.cli.output import print_dry_run, print_json, register_model, say, show_outcome, typed, watched, write_model
+from sweeps.cli.source import service_of, sweep_operations
 from sweeps.errors import UserError
+from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
+    from sweeps.operations.operations import Operations
+    from sweeps.operations.remote import Remote
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.reproduction_result import Repeated
-    from sweeps.service.client import Client
-    from sweeps.tracking.record import SweepRecord, TrialRecord
+    from sweeps.tracking.record import SweepRecord
 
 
 @verb("best")
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 @trial
 @registering
 @as_json
-@sweep_source
+@sweep_operations
 def best(
     sweep: str,
     export: Path | None,
@@ -40,7 +42,7 @@ def best(
     merged: bool,
     save_model: Path | None,
     as_json: bool,
-    source: Source,
+    operations: Operations,
 ) -> None:
     """Show the best trial: its value, parameters and checkpoint.
 
@@ -48,26 +50,25 @@ def best(
     writes its model into a folder, for transformers, PEFT and vLLM. --register makes it a new version of a model in
     MLflow's registry; `retrain` trains it with its full budget first.
     """
-    client, record = _client(source, save_model), source.read(sweep)
+    service, record = _service(operations, save_model), operations.record(sweep)
     model: RegisteredModel | None = None
     if any(each is not None for each in (trial, export, register, save_model)):
-        from sweeps.plan.export import choose, config_of
+        from sweeps.plan.export import choose, config_of, write_export
         from sweeps.registry.model_names import check_model
 
         chosen = choose(record, trial)
-        if client is None and (register is not None or save_model is not None):
+        if service is None and (register is not None or save_model is not None):
             check_model(config_of(record, chosen), register, alias, save_model, merged=merged, is_trained=True)
         if export is not None:
-            _export(client, record, chosen, export)
+            write_export(operations.exported(record, chosen, export), export)
+            say(f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}")
             if trial is None and len(record.front) > 1:
                 others = ", ".join(each.trial for each in record.front[1:])
                 say(f"the Pareto front also has {others}: --trial chooses one of them")
         if save_model is not None:
             write_model(record, chosen, save_model, merged=merged)
-        if register is not None and client is not None:
-            model = remote.register(client, sweep, chosen.trial, register, alias, merged=merged)
-        elif register is not None:
-            model = register_model(record, chosen, register, alias, merged=merged)
+        if register is not None:
+            model = register_model(operations, record, chosen, register, alias, merged=merged)
         record = replace(record, front=[chosen])
     if as_json:
         document = record.as_json()["best"]
@@ -79,25 +80,14 @@ def best(
     sys.exit(0 if record.best is not None else NO_SUCCESS)
 
 
-def _client(source: Source, save_model: Path | None, **only_here: object) -> Client | None:
-    """Return the client for ``--server``, which has no files of models."""
-    if source.server is not None and save_model is not None:
+def _service(operations: Operations, save_model: Path | None, **only_here: object) -> Remote | None:
+    """Return the service at ``--server``, which has no files of models."""
+    if operations.is_remote and save_model is not None:
         raise click.UsageError(
             "--save-model reads the checkpoint from MLflow: use --tracking-uri, with the store of the service, instead "
             "of --server"
         )
-    return source.client(**only_here)
-
-
-def _export(client: Client | None, record: SweepRecord, trial: TrialRecord, file: Path) -> None:
-    """Write a trial as a config, which a service makes if there is one."""
-    from sweeps.plan import export
-
-    if client is None:
-        export.export(record, trial, file)
-    else:
-        export.write_export(client.exported(record.sweep, trial.trial, file), file)
-    say(f"{file}: trial {trial.trial}, for python -m sweeps run conf={file}")
+    return service_of(operations, **only_here)
 
 
 @verb("retrain")
@@ -109,7 +99,7 @@ def _export(client: Client | None, record: SweepRecord, trial: TrialRecord, file
 @click.option("--no-register", is_flag=True, help="Train only, without registering the model.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @as_json
-@sweep_source
+@sweep_operations
 def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     sweep: str,
     tokens: tuple[str, ...],
@@ -123,15 +113,15 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     dry_run: bool,
     as_json: bool,
     config_dirs: tuple[Path, ...],
-    source: Source,
+    operations: Operations,
 ) -> None:
     """Train the best trial of a sweep with its full budget, and register the model: python -m sweeps retrain SWEEP
 
     key=value changes any value of its config, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a
     new version in MLflow's model registry, with the alias champion; --save-model also writes it into a folder.
     """
-    client = _client(source, save_model, config_dir=config_dirs)
-    if client is not None:
+    service = _service(operations, save_model, config_dir=config_dirs)
+    if service is not None:
         body = {
             "trial": trial,
             "overrides": tokens,
@@ -142,16 +132,16 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
             "no_register": no_register,
         }
         if dry_run:
-            remote.plan(client.ask(sweep, "retraining", body), as_json=as_json)
+            remote.plan(service.ask(sweep, "retraining", body), as_json=as_json)
         else:
-            job = client.ask(sweep, "retrain", body)
-            remote.submitted(client, job, detach=False, as_json=as_json)
+            job = service.ask(sweep, "retrain", body)
+            remote.submitted(service, job, detach=False, as_json=as_json)
         return
     from sweeps.plan.export import choose
     from sweeps.plan.retrain import plan_retraining
     from sweeps.registry.model_names import check_model, retrained_model, why_not_registered
 
-    record = source.read(sweep)
+    record = operations.record(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
     model = None if no_register else retrained_model(plan.config, register, record.conf)
     if model is None and not no_register:
@@ -170,18 +160,13 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
             write_model(again, again.best, save_model, merged=merged)
         if model is not None:
             try:
-                registered = register_model(again, again.best, model, alias, merged=merged)
+                registered = register_model(operations, again, again.best, model, alias, merged=merged)
             except UserError as error:
                 again_without = f"python -m sweeps best {again.sweep} --register {model} --alias {alias}"
                 again_without += " --merge" if merged else ""
                 raise UserError(f"{error}; `{again_without}` registers it without another training") from error
-    if as_json:
-        print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
-    else:
-        from sweeps.report.terminal_tables import print_outcome
-
-        print_outcome(again, stdout)
-    sys.exit(EXIT_STATUS.get(again.status, 0))
+    document = again.as_json() | {"model": None if registered is None else registered.as_json()}
+    show_outcome(again, as_json=as_json, document=document)
 
 
 @verb("reproduce")
@@ -190,7 +175,7 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
 @click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
 @click.option("--dry-run", is_flag=True, help="Show what differs now, and start nothing.")
 @as_json
-@sweep_source
+@sweep_operations
 def reproduce(
     run: str,
     trial: str | None,
@@ -198,25 +183,26 @@ def reproduce(
     dry_run: bool,
     as_json: bool,
     config_dirs: tuple[Path, ...],
-    source: Source,
+    operations: Operations,
 ) -> None:
     """Run a sweep, or one of its trials, again, and show whether the results are the same.
 
     RUN is the name of a sweep, or the MLflow run id of a sweep or a trial. First shows how code, packages, data and
     machine differ from those of the recorded run. Exits with status 1 if the value of an objective differs.
     """
-    client = source.client(config_dir=config_dirs)
-    if client is not None:
+    service = service_of(operations, config_dir=config_dirs)
+    if service is not None:
         body = {"trial": trial, "name": name}
         if dry_run:
-            remote.differences(client.ask(run, "reproduction", body), as_json=as_json)
+            remote.differences(service.ask(run, "reproduction", body), as_json=as_json)
         else:
-            remote.submitted(client, client.ask(run, "reproduce", body), detach=False, as_json=as_json)
+            remote.submitted(service, service.ask(run, "reproduce", body), detach=False, as_json=as_json)
         return
     from sweeps.driver.reproduce import came_out_equal, compare, document, plan_reproduction
     from sweeps.report.reproduction_result import print_repeated
 
-    found = plan_reproduction(source.uri, run, trial, name, typed(), config_dirs)
+    assert isinstance(operations, Local)
+    found = plan_reproduction(operations.uri, run, trial, name, typed(), config_dirs)
     for line in found.describe():
         say(line)
     comparisons: list[Repeated] = []
@@ -255,25 +241,17 @@ def reproduce(
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @as_json
-@sweep_source
-def clean(names: tuple[str, ...], dry_run: bool, as_json: bool, source: Source, **policy: Any) -> None:
+@sweep_operations
+def clean(names: tuple[str, ...], dry_run: bool, as_json: bool, operations: Operations, **policy: Any) -> None:
     """Remove checkpoints of trials that have ended: python -m sweeps clean --older-than 30d --dry-run
 
     Choose the sweeps by name, age, number or size. These are always kept: the best trials of a sweep, checkpoints that
     a registered model or another sweep was made from, and sweeps that are running or can be resumed.
     """
-    client = source.client()
-    if client is not None:
-        found = client.post("clean", {"sweeps": names, "dry_run": dry_run, **policy})
-        remote.cleaned(found, dry_run=dry_run, as_json=as_json)
-        return
-    import sweeps
-    from sweeps.retention.cleaning import print_cleaning
-
-    cleaning = sweeps.clean(*names, **policy, dry_run=dry_run, tracking_uri=source.tracking_uri)
+    document, show = operations.clean(names, dry_run=dry_run, **policy)
     if as_json:
-        print_json(cleaning.as_json(done=not dry_run))
-    else:
-        print_cleaning(cleaning, cleaning.removals, stdout)
-        if dry_run:
-            stdout.print("Nothing was removed.")
+        print_json(document)
+        return
+    show(stdout)
+    if dry_run:
+        stdout.print("Nothing was removed.")

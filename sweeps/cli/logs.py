@@ -10,39 +10,14 @@ import click
 
 from sweeps.cli.app import verb
 from sweeps.cli.output import say
-from sweeps.cli.source import Source, sweep_source
+from sweeps.cli.source import sweep_operations
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 
 if TYPE_CHECKING:
+    from sweeps.operations.operations import Operations
     from sweeps.tracking.record import SweepRecord, TrialRecord
-    from sweeps.tracking.trial_logs import LogPart, TrialLogs
 
 POLL_EVERY_S = 1.0
-
-
-class _Logs:
-    """Logs that a service returns; or those in MLflow, and in the sweep's folder if it is on this machine."""
-
-    def __init__(self, sweep: str, source: Source) -> None:
-        self._sweep, self._source, self._client = sweep, source, source.client()
-
-    def record(self) -> SweepRecord:
-        return self._source.read(self._sweep)
-
-    def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
-        if self._client is not None:
-            return self._client.log_workers(self._sweep, trial.trial)
-        return self._local(record, trial).workers()
-
-    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart:
-        if self._client is not None:
-            return self._client.log_part(self._sweep, trial.trial, worker, position)
-        return self._local(record, trial).read(worker, position)
-
-    def _local(self, record: SweepRecord, trial: TrialRecord) -> TrialLogs:
-        from sweeps.tracking.trial_logs import TrialLogs
-
-        return TrialLogs(record, trial)
 
 
 @verb("logs")
@@ -51,30 +26,35 @@ class _Logs:
 @click.option("--worker", metavar="N", type=click.IntRange(min=0), help="Only the logs of the worker of this rank.")
 @click.option("--lines", "-n", metavar="N", type=click.IntRange(min=1), help="Only the last N lines of each log.")
 @click.option("--follow", "-f", is_flag=True, help="Print new lines until the sweep has ended, or Ctrl-C.")
-@sweep_source
-def logs(sweep: str, trial: str | None, worker: int | None, lines: int | None, follow: bool, source: Source) -> None:
+@sweep_operations
+def logs(
+    sweep: str, trial: str | None, worker: int | None, lines: int | None, follow: bool, operations: Operations
+) -> None:
     """Show the output of the workers of a sweep's trials, with their child processes and crashes.
 
     Works while the sweep runs, and from MLflow when its folder is gone. Secrets are hidden.
     """
-    _Printer(_Logs(sweep, source), trial, worker, lines).run(follow=follow)
+    _Printer(operations, sweep, trial, worker, lines).run(follow=follow)
 
 
 class _Printer:
     """Prints the new parts of logs."""
 
-    def __init__(self, source: _Logs, trial: str | None, worker: int | None, lines: int | None) -> None:
-        self._source, self._trial, self._worker, self._lines = source, trial, worker, lines
+    def __init__(
+        self, operations: Operations, sweep: str, trial: str | None, worker: int | None, lines: int | None
+    ) -> None:
+        self._operations, self._sweep = operations, sweep
+        self._trial, self._worker, self._lines = trial, worker, lines
         self._positions: dict[tuple[str, int], int] = {}
         self._complete: set[str] = set()
 
     def run(self, *, follow: bool) -> None:
-        record = self._source.record()
+        record = self._operations.record(self._sweep)
         self._print(record)
         while follow and self._is_running(record):
             time.sleep(POLL_EVERY_S)
             try:
-                record = self._source.record()
+                record = self._operations.record(self._sweep)
                 self._print(record)
             except TrackingUnreachable as error:
                 say(f"{error}; trying again")
@@ -97,7 +77,7 @@ class _Printer:
         for trial in self._chosen(record):
             if trial.trial in self._complete:
                 continue
-            workers = self._source.workers(record, trial)
+            workers = self._operations.log_workers(record, trial)
             for worker in workers:
                 if self._worker in (None, worker):
                     self._print_worker(record, trial, worker, alone=len(workers) == 1 or self._worker is not None)
@@ -112,7 +92,7 @@ class _Printer:
         found: list[str] = []
         more = True
         while more:
-            part = self._source.part(record, trial, worker, self._positions.get(key, 0))
+            part = self._operations.log_part(record, trial, worker, self._positions.get(key, 0))
             more = part.more and part.position > self._positions.get(key, 0)
             self._positions[key] = part.position
             found += part.text.splitlines()
@@ -126,7 +106,7 @@ class _Printer:
     def _describe_missing(self, record: SweepRecord) -> str:
         if self._worker is not None:
             trials = self._chosen(record)
-            known = sorted({worker for trial in trials for worker in self._source.workers(record, trial)})
+            known = sorted({worker for trial in trials for worker in self._operations.log_workers(record, trial)})
             if known:
                 whose = record.sweep if self._trial is None else f"trial {trials[0].trial}"
                 raise UnknownName(

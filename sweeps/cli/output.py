@@ -14,6 +14,7 @@ from sweeps.cli.app import EXIT_STATUS, INTERRUPTED, NO_SUCCESS, stderr, stdout
 
 if TYPE_CHECKING:
     from sweeps.driver.sweep_state import View
+    from sweeps.operations.operations import Operations
     from sweeps.plan.plan import Plan
     from sweeps.registry.register import RegisteredModel
     from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -46,10 +47,16 @@ def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_j
     show_outcome(record, as_json=as_json)
 
 
-def show_outcome(record: SweepRecord, *, as_json: bool) -> NoReturn:
-    """Print the outcome of a sweep, and exit with its status."""
+def show_outcome(record: SweepRecord, *, as_json: bool, document: Any = None) -> NoReturn:
+    """Print the outcome of a sweep, and exit with its status.
+
+    Args:
+        record: The sweep.
+        as_json: Whether to print JSON.
+        document: The JSON; default: that of the record.
+    """
     if as_json:
-        print_json(record.as_json())
+        print_json(document or record.as_json())
         if record.status in ("interrupted", "stopped"):
             say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
     else:
@@ -94,18 +101,12 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
         print_plan(plan, stdout, warnings, memory, cost)
 
 
-def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:
+def register_model(
+    operations: Operations, record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool
+) -> RegisteredModel:
     """Register a trial's model, with progress on stderr."""
-    from sweeps.registry.ownership import rights_of_process
-    from sweeps.registry.register import register
-
     with contextlib.redirect_stdout(sys.stderr):
-        model = register(
-            *(record, trial, name, alias),
-            merged=merged,
-            tell=lambda text: say(f"registering: {text}"),
-            rights=rights_of_process(),
-        )
+        model = operations.register(record, trial, name, alias, merged=merged)
     say(f"registered: version {model.version} of {name}, as {model.uri}")
     return model
 

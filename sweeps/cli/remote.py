@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sweeps.cli.app import EXIT_STATUS, stdout
-from sweeps.cli.output import exit_with_status, print_json, say
+from sweeps.cli.output import print_json, say, show_outcome
 from sweeps.errors import SweepsError, UnknownName, UserError
 
 if TYPE_CHECKING:
-    from sweeps.registry.register import RegisteredModel
-    from sweeps.service.client import Client
+    from sweeps.operations.remote import Remote
     from sweeps.tracking.record import SweepRecord
 
 POLL_EVERY_S = 1.0
-STOP_TIMEOUT_S = 120.0
 
 
 def plan(found: Mapping[str, Any], *, as_json: bool) -> None:
@@ -39,20 +34,20 @@ def differences(found: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(found["plan"])
 
 
-def submitted(client: Client, job: Mapping[str, Any], *, detach: bool, as_json: bool) -> None:
+def submitted(service: Remote, job: Mapping[str, Any], *, detach: bool, as_json: bool) -> None:
     """Follow a submitted job, and exit with the status that it would have had here; or only print its name."""
     if detach:
         if as_json:
             print_json({"sweep": job["sweep"], "job": job["id"]})
         else:
             stdout.print(job["sweep"], highlight=False)
-            say(f"job {job['id']} of {client.server}")
+            say(f"job {job['id']} of {service.address}")
         return
-    say(f"{job['sweep']}: job {job['id']} of {client.server}; it continues after Ctrl-C")
-    follow(client, job, as_json=as_json)
+    say(f"{job['sweep']}: job {job['id']} of {service.address}; it continues after Ctrl-C")
+    follow(service, job, as_json=as_json)
 
 
-def follow(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+def follow(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
     """Print the progress of a job until it has ended."""
     from sweeps.errors import TrackingUnreachable
     from sweeps.report.watch import changes
@@ -61,9 +56,9 @@ def follow(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn
     state, problem = "", ""
     while True:
         try:
-            job = client.job(job["id"])
+            job = service.get(f"jobs/{job['id']}")
             if job["state"] == "running":
-                for line in changes(client.record(job["sweep"]), printed):
+                for line in changes(service.record(job["sweep"]), printed):
                     say(line)
             problem = ""
         except UnknownName:  # nothing is recorded yet
@@ -78,29 +73,23 @@ def follow(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn
         if state not in ("queued", "running"):
             break
         time.sleep(POLL_EVERY_S)
-    _print_outcome(client, job, as_json=as_json)
+    _print_outcome(service, job, as_json=as_json)
 
 
-def _print_outcome(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
     if job["error"] is not None and job["state"] != "stopped":
         raise SweepsError(job["error"])
     if job["state"] == "cancelled":
         raise UserError(f"{job['sweep']}: was removed from the queue before it started")
     if job["error"] is not None:
         say(f"{job['sweep']}: {job['error']}")
-    outcome = client.outcome(job["id"])
-    record = client.record(job["sweep"])
+    outcome = service.get(f"jobs/{job['id']}/outcome")["document"]
+    record = service.record(job["sweep"])
     if job["verb"] == "reproduce" and outcome is not None:
         _print_reproduction(record, outcome, as_json=as_json)
-    if as_json:
-        print_json(record.as_json() if outcome is None else outcome)
-    else:
-        from sweeps.report.terminal_tables import print_outcome
-
-        print_outcome(record, stdout)
-        if model := (outcome or {}).get("model"):
-            say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
-    exit_with_status(record)
+    if not as_json and (model := (outcome or {}).get("model")):
+        say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
+    show_outcome(record, as_json=as_json, document=outcome)
 
 
 def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: bool) -> NoReturn:
@@ -112,46 +101,6 @@ def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_j
         stdout.print(f"{record.sweep} {record.status}", highlight=False)
         print_repeated([Repeated.from_json(each) for each in outcome["metrics"]], stdout)
     sys.exit(0 if outcome["equal"] else EXIT_STATUS["failed"])
-
-
-def stop(client: Client, sweep: str, trial: str | None) -> SweepRecord:
-    """End a sweep, or one of its trials, and wait until it has ended."""
-    from sweeps.driver.stop import wait_for_end
-
-    client.ask(sweep, "stop", {} if trial is None else {"trial": trial})
-    number = None if trial is None else trial.zfill(4)
-    return wait_for_end(lambda: client.record(sweep), number, within_s=STOP_TIMEOUT_S, every_s=POLL_EVERY_S)
-
-
-def register(client: Client, sweep: str, trial: str, model: str, alias: str, *, merged: bool) -> RegisteredModel:
-    """Register a trial's checkpoint in the registry of the service's MLflow."""
-    from sweeps.registry.register import RegisteredModel
-
-    body = {"model": model, "trial": trial, "alias": alias, "merged": merged}
-    made = client.ask(sweep, "register", body)
-    say(f"registered: version {made['version']} of {made['name']}, as {made['uri']}")
-    return RegisteredModel(made["name"], made["version"], made["alias"])
-
-
-def cleaned(found: Mapping[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    """Print the checkpoints that were removed, or would be."""
-    if as_json:
-        print_json(found["cleaning"])
-        return
-    sys.stdout.write(found["text"])
-    if dry_run:
-        stdout.print("Nothing was removed.")
-
-
-def report(client: Client, sweep: str, output: Path | None) -> Path:
-    """Let the service write a report, and download it; return the path of the page."""
-    from sweeps.constants import REPORT_PAGE
-    from sweeps.report.report_folder import make_folder
-
-    folder = make_folder(output or Path(f"{sweep}-report"))
-    packed = zipfile.ZipFile(io.BytesIO(client.report(sweep)))
-    packed.extractall(folder)  # keeps every name within the folder
-    return folder / REPORT_PAGE
 
 
 def run_body(tokens: Sequence[str], name: str | None) -> dict[str, Any]:

@@ -20,12 +20,13 @@ from sweeps.cli.output import (
     typed,
 )
 from sweeps.cli.simulation import simulating
-from sweeps.cli.source import Source, client_of, sweep_source
+from sweeps.cli.source import service_at, service_of, sweep_operations
 from sweeps.errors import UserError
 from sweeps.folders.sweep_folder import LOG_FILE, only_driver
 from sweeps.storage.state_mirror import refresh
 
 if TYPE_CHECKING:
+    from sweeps.operations.operations import Operations
     from sweeps.plan.plan import Plan
     from sweeps.tracking.record import SweepRecord
 
@@ -58,15 +59,15 @@ def run(
     """
     if check_nodes:
         tokens = (*tokens, "cluster.check_nodes=true")
-    client = client_of(server, config_dir=config_dirs, resume=again)
+    service = service_at(server, config_dir=config_dirs, resume=again)
     if again and (name is None or detach):
         raise click.UsageError("--resume needs --name, and continues in the foreground: leave --detach out")
-    if client is not None:
+    if service is not None:
         body = remote.run_body(tokens, name)
         if dry_run:
-            remote.plan(client.post("plans", body), as_json=as_json)
+            remote.plan(service.post("plans", body), as_json=as_json)
         else:
-            remote.submitted(client, client.post("sweeps", body), detach=detach, as_json=as_json)
+            remote.submitted(service, service.post("sweeps", body), detach=detach, as_json=as_json)
         return
     from sweeps.plan.plan import make_plan
 
@@ -101,7 +102,7 @@ def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
 
         _continue(load_sweep(plan.config.tracking.uri, plan.name), None, as_json=as_json)
     else:  # its driver was killed while Ray started
-        from sweeps.driver.holding import remove_folder
+        from sweeps.driver.folder_access import remove_folder
 
         with only_driver(plan.folder, plan.name, store=plan.store):  # it may still run on another machine
             pass
@@ -127,14 +128,14 @@ def _run_in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[
 @click.argument("sweep")
 @as_json
 @moved_to
-@sweep_source
-def resume(sweep: str, as_json: bool, folder: Path | None, source: Source) -> None:
+@sweep_operations
+def resume(sweep: str, as_json: bool, folder: Path | None, operations: Operations) -> None:
     """Continue a sweep that was interrupted or stopped; its trials continue from their last checkpoints."""
-    client = source.client(folder=folder)
-    if client is not None:
-        remote.submitted(client, client.ask(sweep, "resume"), detach=False, as_json=as_json)
+    service = service_of(operations, folder=folder)
+    if service is not None:
+        remote.submitted(service, service.ask(sweep, "resume"), detach=False, as_json=as_json)
         return
-    _continue(source.read(sweep), folder, as_json=as_json)
+    _continue(operations.record(sweep), folder, as_json=as_json)
 
 
 def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoReturn:
@@ -154,8 +155,8 @@ def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoR
 @click.argument("tokens", nargs=-1, metavar="key=value ...", required=True)
 @as_json
 @moved_to
-@sweep_source
-def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | None, source: Source) -> None:
+@sweep_operations
+def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | None, operations: Operations) -> None:
     """Give a sweep more trials, longer trials or a wider space: python -m sweeps extend SWEEP search.num_trials=40
 
     Accepts search.num_trials, search.max_concurrent, search.max_retries, search.confirm and search.stop.*. A sweep
@@ -163,19 +164,19 @@ def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | No
     become longer (train.max_steps, train.epochs), its ranges wider (low, high or choices of space.PATH), and
     scaling.trials_per_group may change.
     """
-    client = source.client(folder=folder)
-    if client is not None:
-        further = client.ask(sweep, "extend", {"changes": tokens})
+    service = service_of(operations, folder=folder)
+    if service is not None:
+        further = service.ask(sweep, "extend", {"changes": tokens})
         if further["job"] is None:
             say(further["answer"])
         else:
-            remote.submitted(client, further["job"], detach=False, as_json=as_json)
+            remote.submitted(service, further["job"], detach=False, as_json=as_json)
         return
     from sweeps.plan.extend import ask_driver, read_changes
     from sweeps.plan.saved_sweep import reopened
 
     changes = read_changes(tokens)
-    record = source.read(sweep)
+    record = operations.record(sweep)
     plan = reopened(record, changes, folder)
     answer = ask_driver(record, plan.folder, changes)
     if answer is not None:
@@ -188,16 +189,13 @@ def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | No
 @click.argument("sweep")
 @click.option("--trial", metavar="ID", help="End only this trial; the sweep continues without it.")
 @as_json
-@sweep_source
-def stop(sweep: str, trial: str | None, as_json: bool, source: Source) -> None:
+@sweep_operations
+def stop(sweep: str, trial: str | None, as_json: bool, operations: Operations) -> None:
     """End a sweep that another process runs, or one of its trials. Trials save their state first.
 
     `resume` continues a sweep that was stopped, but not a trial that was stopped on its own.
     """
-    from sweeps.driver.stop import stop as stop_sweep
-
-    client = source.client()
-    record = stop_sweep(source.read(sweep), trial) if client is None else remote.stop(client, sweep, trial)
+    record = operations.stop(sweep, trial)
     if as_json:
         print_json(record.as_json())
     else:

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import app, as_json, server, stdout, verb
+from sweeps.cli.app import app, as_json, of_service, server, stdout, verb
 from sweeps.cli.output import print_json, run_and_exit, say
 from sweeps.cli.remote import submitted
-from sweeps.cli.source import client_of
+from sweeps.cli.source import service_at
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from sweeps.config.service import Service
+    from sweeps.operations.operations import Schedules
     from sweeps.service.schedules.definition import Definition
-    from sweeps.service.schedules.saved import SavedSchedules
-
-of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 
 
 @app.group("schedule")
 def schedule() -> None:
     """List the schedules in conf/schedule/, show their next firings, or fire one now; `serve` fires them on time."""
+
+
+def _schedules(tokens: Sequence[str], server: str | None, config_dirs: Sequence[Path]) -> Schedules:
+    """Return the schedules of a service, or those on this machine."""
+    from sweeps.service.schedules.local_schedules import LocalSchedules
+
+    return service_at(server, config_dir=config_dirs) or LocalSchedules(tokens, config_dirs, say)
 
 
 @verb("list", schedule)
@@ -39,25 +39,11 @@ def list_schedules(tokens: tuple[str, ...], as_json: bool, server: str | None, c
     """List the schedules with their last and next firings."""
     from sweeps.service.schedules.schedule_tables import print_schedules
 
-    client = client_of(server, config_dir=config_dirs)
-    documents = _states(tokens, config_dirs) if client is None else client.schedules()
+    documents = _schedules(tokens, server, config_dirs).schedules()
     if as_json:
         print_json(documents)
     else:
         print_schedules(documents, stdout)
-
-
-def _states(tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str, Any]]:
-    from sweeps.service.schedules.overview import states
-
-    config, definitions = _defined(tokens, config_dirs)
-    with _database(config) as engine:
-        if engine is None:
-            found = states(definitions, time.time())
-        else:
-            with engine.connect() as connection:
-                found = states(definitions, time.time(), connection)
-    return [each.as_json() for each in found]
 
 
 @verb("next", schedule)
@@ -71,26 +57,15 @@ def next_firings(
     """Show the next firings of all schedules, or of some."""
     from sweeps.service.schedules.schedule_tables import print_coming
 
-    tokens, names = [each for each in words if "=" in each], [each for each in words if "=" not in each]
-    client = client_of(server, config_dir=config_dirs)
-    documents = _coming(tokens, names, count, config_dirs) if client is None else client.firings(names, count)
+    names = [each for each in words if "=" not in each]
+    schedules = _schedules([each for each in words if "=" in each], server, config_dirs)
+    documents = schedules.firings(names, count)
     if as_json:
         print_json(documents)
         return
-    states = _states(tokens, config_dirs) if client is None else client.schedules()
-    asked = names or ([] if documents else [each["name"] for each in states])
-    print_coming(documents, [each["name"] for each in states if each["name"] in asked and not each["enabled"]], stdout)
-
-
-def _coming(
-    tokens: Sequence[str], names: Sequence[str], count: int, config_dirs: Sequence[Path]
-) -> list[dict[str, Any]]:
-    from sweeps.service.schedules.definition import find_definition
-    from sweeps.service.schedules.overview import coming
-
-    _, definitions = _defined(tokens, config_dirs)
-    asked = [find_definition(definitions, name) for name in names or definitions]
-    return [each.as_json() for each in islice(coming(asked, time.time()), count)]
+    disabled = [each["name"] for each in schedules.schedules() if not each["enabled"]]
+    asked = names or ([] if documents else disabled)
+    print_coming(documents, [name for name in disabled if name in asked], stdout)
 
 
 @verb("run", schedule)
@@ -103,17 +78,19 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
 
     The sweep joins the queue of the service if one is running; otherwise it runs in this process.
     """
-    client = client_of(server, config_dir=config_dirs)
-    if client is not None:
-        submitted(client, client.fire(name), detach=True, as_json=as_json)
+    service = service_at(server, config_dir=config_dirs)
+    if service is not None:
+        submitted(service, service.fire(name), detach=True, as_json=as_json)
         return
-    from sweeps.service.schedules.definition import find_definition
+    from sweeps.service.schedules.local_schedules import LocalSchedules
 
-    config, definitions = _defined(tokens, config_dirs)
-    definition = find_definition(definitions, name)
-    with _database(config) as engine:
-        queued = engine is not None and _queued(engine, config, definition, as_json=as_json)
-    if queued:
+    schedules = LocalSchedules(tokens, config_dirs, say)
+    job, definition = schedules.fire(name), schedules.find(name)
+    if job is not None and as_json:
+        print_json(job.as_json())
+    elif job is not None:
+        say(f"{job.sweep} is in the queue of the service, as job {job.id}")
+    if job is not None:
         return
     from sweeps.driver.run import run as run_plan
 
@@ -131,7 +108,8 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
 @server
 def pause(name: str, tokens: tuple[str, ...], server: str | None, config_dirs: tuple[Path, ...]) -> None:
     """Pause a schedule: it does not fire until it is resumed."""
-    _set_paused(name, tokens, server, config_dirs, is_paused=True)
+    _schedules(tokens, server, config_dirs).pause(name, is_paused=True)
+    say(f"{name} is paused")
 
 
 @verb("resume", schedule)
@@ -140,55 +118,8 @@ def pause(name: str, tokens: tuple[str, ...], server: str | None, config_dirs: t
 @server
 def resume(name: str, tokens: tuple[str, ...], server: str | None, config_dirs: tuple[Path, ...]) -> None:
     """Let a paused schedule fire again; its sweep is checked first."""
-    _set_paused(name, tokens, server, config_dirs, is_paused=False)
-
-
-def _set_paused(
-    name: str, tokens: Sequence[str], server: str | None, config_dirs: tuple[Path, ...], *, is_paused: bool
-) -> None:
-    client = client_of(server, config_dir=config_dirs)
-    if client is not None:
-        client.pause(name, is_paused=is_paused)
-    else:
-        _save_paused(name, tokens, config_dirs, is_paused=is_paused)
-    say(f"{name} {'is paused' if is_paused else 'fires again'}")
-
-
-def _save_paused(name: str, tokens: Sequence[str], config_dirs: Sequence[Path], *, is_paused: bool) -> None:
-    """Save the schedule beside the operator's file, where a running service sees it."""
-    from dataclasses import replace
-    from getpass import getuser
-
-    from sweeps.errors import ConfigError
-    from sweeps.service.schedules.definition import find_definition
-    from sweeps.service.schedules.saved import Owner
-    from sweeps.service.schedules.schedule_file import enabled_text
-
-    config, definitions = _defined(tokens, config_dirs)
-    saved, definition = _saved(config), find_definition(definitions, name)
-    tag, text = saved.tag(name), saved.text(name)
-    if definition.schedule.enabled != is_paused:
-        raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
-    if not is_paused:
-        replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
-    changed = enabled_text(definition, text, is_enabled=not is_paused)
-    action, owner = "paused" if is_paused else "resumed", Owner(definition.schedule.user, definition.schedule.project)
-    operators = [each.name for each in definitions.values() if not each.is_saved or each.replaces is not None]
-    named: dict[str, Any] = {"user": getuser(), "now": time.time(), "action": action, "owner": owner}
-    saved.write(name, changed, tag=tag, operators=operators, **named)
-    _note(config, f"schedule {action}", schedule=name)
-
-
-def _note(config: Service, action: str, **about: str | int) -> None:
-    """Add an entry to the audit log."""
-    from getpass import getuser
-
-    from sweeps.service.audit import Audit
-    from sweeps.service.auth.principal import Principal
-    from sweeps.service.clock import WallClock
-
-    audit = Audit(Path(config.output_dir).expanduser().absolute(), WallClock())
-    audit.note(Principal(getuser(), "admin"), action, **about)
+    _schedules(tokens, server, config_dirs).pause(name, is_paused=False)
+    say(f"{name} fires again")
 
 
 @verb("history", schedule)
@@ -202,22 +133,11 @@ def history(
     """Show the saved versions of a schedule, the newest first: who, when, and what differs."""
     from sweeps.service.schedules.schedule_tables import print_versions
 
-    client = client_of(server, config_dir=config_dirs)
-    documents = _versions(name, tokens, config_dirs) if client is None else client.versions(name)
+    documents = _schedules(tokens, server, config_dirs).versions(name)
     if as_json:
         print_json(documents)
     else:
         print_versions(name, documents, stdout)
-
-
-def _versions(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str, Any]]:
-    from sweeps.compose.service import compose_service
-    from sweeps.service.schedules.definition import find_definition
-
-    found = _saved(compose_service(tokens, config_dirs)).versions(name)
-    if not found:  # only then may its name be unknown
-        find_definition(_defined(tokens, config_dirs)[1], name)
-    return [vars(each) for each in found]
 
 
 @verb("nights", schedule)
@@ -231,28 +151,11 @@ def nights(
     """Show the results of a schedule's nights: values, champions, regressions."""
     from sweeps.service.promotion.nights_table import print_nights
 
-    client = client_of(server, config_dir=config_dirs)
-    documents = _nights(name, tokens, config_dirs) if client is None else client.nights(name)
+    documents = _schedules(tokens, server, config_dirs).nights(name)
     if as_json:
         print_json(documents)
     else:
         print_nights(name, documents, stdout)
-
-
-def _nights(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str, Any]]:
-    from sweeps.compose.service import compose_service
-    from sweeps.service.promotion.night import of_schedule
-    from sweeps.service.schedules.definition import find_definition
-
-    with _database(compose_service(tokens, config_dirs)) as engine:
-        if engine is None:
-            found = []
-        else:
-            with engine.connect() as connection:
-                found = [night.as_json() for night in of_schedule(connection, name)]
-    if not found:  # a schedule that was removed can still have nights; only then may its name be unknown
-        find_definition(_defined(tokens, config_dirs)[1], name)
-    return found
 
 
 @verb("export", schedule)
@@ -274,9 +177,9 @@ def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, c
     The last two need the section cluster.kuberay in the sweep's config.
     """
     from sweeps.launch.timers import not_exported
-    from sweeps.service.schedules.definition import find_definition
+    from sweeps.service.schedules.local_schedules import LocalSchedules
 
-    definition = find_definition(_defined(tokens, config_dirs)[1], name)
+    definition = LocalSchedules(tokens, config_dirs, say).find(name)
     files = _exported(definition, kind, config_dirs)
     if output is None:
         stdout.out("".join(f"# {file}\n{text}" if len(files) > 1 else text for file, text in files.items()), end="")
@@ -312,60 +215,3 @@ def _exported(definition: Definition, kind: str, config_dirs: Sequence[Path]) ->
         replaces = schedule.overlap == "stop_old"
         documents = kuberay.cron_job(submission, cron, schedule.timezone, replaces=replaces)
     return {f"sweeps-{schedule.name}.yaml": kuberay.written(documents)}
-
-
-def _queued(engine: Engine, config: Service, definition: Definition, *, as_json: bool) -> bool:
-    """Add the sweep to the queue of the service, and return whether one is running."""
-    from sweeps.service.database.engine import writing
-    from sweeps.service.queue.heartbeat import is_served
-    from sweeps.service.schedules.firing import fire_now
-
-    now = time.time()
-    with writing(engine) as connection:
-        if not is_served(connection, now - config.queue.dead_after_s):
-            return False
-        job = fire_now(connection, definition, now)
-    _note(config, "schedule fired", job=job.id, sweep=job.sweep, schedule=definition.name)
-    if as_json:
-        print_json(job.as_json())
-    else:
-        say(f"{job.sweep} is in the queue of the service, as job {job.id}")
-    return True
-
-
-def _defined(tokens: Sequence[str], config_dirs: Sequence[Path]) -> tuple[Service, dict[str, Definition]]:
-    """Return the service's config and its schedules: the operator's, and those that are saved through the service."""
-    from functools import partial
-
-    from sweeps.compose.service import compose_service
-    from sweeps.service.schedules.definition import load_definitions
-    from sweeps.service.schedules.saved import define_saved, with_saved
-
-    config, now = compose_service(tokens, config_dirs), time.time()
-    folders = [*config_dirs, *(Path(each) for each in config.config_dirs)]
-    own = load_definitions(folders, now, config.schedules, config.enable)
-    definitions, mistakes = with_saved(own, _saved(config), partial(define_saved, own, folders, ()), now)
-    for mistake in mistakes.values():
-        say(f"left out: {mistake}")
-    return config, definitions
-
-
-def _saved(config: Service) -> SavedSchedules:
-    from sweeps.service.schedules.saved import FOLDER, SavedSchedules
-
-    return SavedSchedules(Path(config.output_dir).expanduser().absolute() / FOLDER)
-
-
-@contextlib.contextmanager
-def _database(config: Service) -> Iterator[Engine | None]:
-    """Open the service's database if it exists; reading must not create one."""
-    from sweeps.service.database.engine import database_exists, open_database
-
-    if not database_exists(config.database):
-        yield None
-        return
-    engine = open_database(config.database)
-    try:
-        yield engine
-    finally:
-        engine.dispose()

@@ -11,7 +11,7 @@ import click
 
 from sweeps.cli.app import stdout
 from sweeps.cli.output import exit_with_status, print_json, typed
-from sweeps.cli.source import client_of
+from sweeps.cli.source import service_at
 
 if TYPE_CHECKING:
     from sweeps.simulate.run import Between
@@ -28,7 +28,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
         *, table: Path | None, workers: int | None, seeds: int | None, between: Between | None, **options: Any
     ) -> None:
         if table is not None:
-            client_of(options["server"], simulate=table)
+            service_at(options["server"], simulate=table)
             if any(options[name] for name in STARTING):
                 raise click.UsageError("--simulate starts nothing: give it --workers, --seeds, --between, --json only")
             _simulate(options, table, workers=workers, seeds=seeds or 1, between=between or "forest")

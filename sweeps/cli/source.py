@@ -1,71 +1,57 @@
-"""The service or the MLflow store in which a verb finds sweeps, and the options that name it."""
+"""The options that say where a verb works, and the operations there: this machine, or a service."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from sweeps.cli.app import server, tracking_uri
+from sweeps.cli.output import say
+from sweeps.operations.local import Local
+from sweeps.operations.operations import Operations
 
 if TYPE_CHECKING:
-    from sweeps.service.client import Client
-    from sweeps.tracking.record import SweepRecord
+    from sweeps.operations.remote import Remote
 
 
-@dataclass(frozen=True)
-class Source:
-    """The service at ``--server``, or the MLflow store at ``--tracking-uri``."""
-
-    server: str | None
-    tracking_uri: str | None
-
-    @property
-    def uri(self) -> str:
-        """The MLflow store: the given one, or the default."""
-        from sweeps.tracking import default_uri
-        from sweeps.tracking.stored_record import local_store
-
-        return local_store(self.tracking_uri or default_uri())
-
-    def client(self, **only_here: object) -> Client | None:
-        """Return ``client_of`` this service; other options of the verb may exclude ``--server``, too."""
-        return client_of(self.server, tracking_uri=self.tracking_uri, **only_here)
-
-    def read(self, sweep: str) -> SweepRecord:
-        """Load a sweep."""
-        from sweeps.tracking.reader import load_sweep
-
-        client = self.client()
-        return load_sweep(self.uri, sweep) if client is None else client.record(sweep)
-
-
-def sweep_source(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a ``Source``, which the verb gets as its argument ``source``."""
+def sweep_operations(function: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--server`` and ``--tracking-uri``; the verb gets the operations there as its argument ``operations``."""
 
     @functools.wraps(function)
     def call(*, server: str | None, tracking_uri: str | None, **options: Any) -> None:
-        function(source=Source(server, tracking_uri), **options)
+        service = service_at(server, tracking_uri=tracking_uri)
+        function(operations=Local(tracking_uri, say) if service is None else service, **options)
 
     return server(tracking_uri(call))
 
 
-def client_of(server: str | None, **only_here: object) -> Client | None:
-    """Return the client for a service; None without ``--server``.
+def service_at(server: str | None, **only_here: object) -> Remote | None:
+    """Return the service at an address; None without one.
 
     Raises:
-        UsageError: One of those options was given as well.
+        UsageError: One of the options that work only here was given as well.
     """
     if server is None:
         return None
+    from sweeps.operations.remote import Remote
+
+    return service_of(Remote(server), **only_here)
+
+
+def service_of(operations: Operations, **only_here: object) -> Remote | None:
+    """Return the service that does the operations; None on this machine.
+
+    Raises:
+        UsageError: It is a service, and one of the options that work only here was given.
+    """
+    if not operations.is_remote:
+        return None
     if given := [f"--{name.replace('_', '-')}" for name, value in only_here.items() if value]:
         raise click.UsageError(
-            f"--server and {' and '.join(given)}: the service at {server} has its own; remove one, or unset "
-            "SWEEPS_SERVER"
+            f"--server and {' and '.join(given)}: the service at {operations.address} has its own; remove one, or "
+            "unset SWEEPS_SERVER"
         )
-    from sweeps.service.client import Client
-
-    return Client(server)
+    return cast("Remote", operations)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import app, as_json, stdout, verb
+from sweeps.cli.app import app, as_json, of_service, stdout, verb
 from sweeps.cli.output import print_json, say
 from sweeps.errors import ConfigError
 from sweeps.files.whole_files import private_opener
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from sweeps.service.auth.tokens import Token
-
-of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 
 
 @app.group("token")
@@ -111,12 +109,8 @@ def _database(
     tokens: tuple[str, ...], config_dirs: tuple[Path, ...], action: str
 ) -> Iterator[tuple[Connection, list[Token]]]:
     """Write transaction in the service's database, and a list of the changed tokens for the audit log."""
-    from getpass import getuser
-
     from sweeps.compose.service import compose_service
-    from sweeps.service.audit import Audit
-    from sweeps.service.auth.principal import Principal
-    from sweeps.service.clock import WallClock
+    from sweeps.service.audit import note_of_operator
     from sweeps.service.database.engine import open_database, writing
 
     config, changed = compose_service(tokens, config_dirs), list["Token"]()
@@ -126,9 +120,8 @@ def _database(
             yield connection, changed
     finally:
         engine.dispose()
-    audit = Audit(Path(config.output_dir).expanduser().absolute(), WallClock())
     for each in changed:
-        audit.note(Principal(getuser(), "admin"), action, **each.told())
+        note_of_operator(config, action, **each.told())
 
 
 def _write(file: Path, secret: str) -> None:

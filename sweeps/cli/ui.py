@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
 from sweeps.cli.app import as_json, server, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json, say
-from sweeps.cli.source import client_of
+from sweeps.cli.source import service_at
 from sweeps.errors import UserError
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ def conf(group: str | None, as_json: bool, server: str | None, config_dirs: tupl
     """List the configs that can be run and the options of each group, with a description."""
     from sweeps.report.choices import choices_document, print_choices
 
-    client = client_of(server, config_dir=config_dirs)
-    document = choices_document(config_dirs, group) if client is None else client.confs(group)
+    service, path = service_at(server, config_dir=config_dirs), "confs" if group is None else f"confs/{quote(group)}"
+    document = choices_document(config_dirs, group) if service is None else service.get(path)
     if as_json:
         print_json(document)
     else:

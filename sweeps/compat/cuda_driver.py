@@ -9,8 +9,7 @@ NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def initialized_gpus() -> int | None:
-    """Number of GPUs that this process sees, if something has initialised the driver; None if nothing has, or if there
-    is no driver.
+    """Number of GPUs that this process sees; None without a driver, or if nothing has initialised it yet.
 
     From its initialisation on a process sees the GPUs that ``CUDA_VISIBLE_DEVICES`` named then.
     """

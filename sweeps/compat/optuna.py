@@ -45,7 +45,7 @@ def set_enqueued_values(trial: FrozenTrial, values: Mapping[str, Any]) -> None:
 
 
 def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
-    """Copy what samplers have noted in a study to another study."""
+    """Copy the notes of samplers from one study to another."""
     for key, value in study._storage.get_study_system_attrs(study._study_id).items():
         to._storage.set_study_system_attr(to._study_id, key, value)
 
@@ -64,8 +64,8 @@ def sampled_at(logs: Sequence[Mapping[str, Any]]) -> dict[int, int]:
 
 
 class PlayedJournal(JournalStorage):
-    """The storage of a journal's first entries, in memory. It can go on to later entries, and what was written to it is
-    forgotten then."""
+    """The storage of a journal's first entries, in memory. It can advance to later entries, which discards what was
+    written to it."""
 
     def __init__(self, entries: Sequence[dict[str, Any]]):
         self._entries = _Entries(entries)
@@ -73,7 +73,7 @@ class PlayedJournal(JournalStorage):
         self._recorded = self._replay_result
 
     def play(self, position: int) -> None:
-        """Go on to the storage as it was before the entry at a position, which is not before the present one."""
+        """Advance to the state of the storage just before the entry at a position; positions must not go back."""
         self._replay_result = self._recorded
         self._entries.end, self._entries.written = position, []
         self._sync_with_backend()
@@ -81,7 +81,7 @@ class PlayedJournal(JournalStorage):
 
 
 class _Entries(BaseJournalBackend):
-    """Entries of a journal up to a position, and those that were written after them."""
+    """Journal backend in memory: the recorded entries up to a position, then those written since."""
 
     def __init__(self, entries: Sequence[dict[str, Any]]):
         self._entries = entries
@@ -96,8 +96,8 @@ class _Entries(BaseJournalBackend):
 
 
 def _forked(result: JournalStorageReplayResult) -> JournalStorageReplayResult:
-    """The same state, of which studies and trials can change without that of the other one; Optuna replaces a trial and
-    the attributes of a study, and changes neither in place."""
+    """A copy whose studies and trials can change without affecting the original. A shallow copy is enough, since Optuna
+    replaces trials and study attributes and changes neither in place."""
     fork = copy(result)
     fork._studies = {number: copy(study) for number, study in result._studies.items()}
     fork._trials = dict(result._trials)

@@ -8,8 +8,8 @@ from typing import Any
 
 
 def run_exit_handlers() -> None:
-    """Let this worker's threads end, and run its exit handlers, as Python does when a program ends; its process goes
-    on, to be killed by Ray.
+    """End this worker's threads and run its exit handlers, as Python does at the end of a program; Ray then kills the
+    process.
 
     Runs in the main thread. Ray's own way to end a worker (``ray.actor.exit_actor``) waits, before any handler runs,
     for calls and objects that a training which has failed does not let go of.

@@ -16,7 +16,7 @@ set; 0 has that effect on Linux."""
 
 @contextlib.contextmanager
 def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
-    """Let a cluster that is started meanwhile listen on loopback alone, if ``LISTEN_ON_ALL`` is 0.
+    """Make a cluster that starts inside the block listen on loopback only, if ``LISTEN_ON_ALL`` is 0.
 
     Ray reads the variable when it is imported, which a notebook may have done long before.
 
@@ -91,8 +91,8 @@ def _own_groups() -> Iterator[Any]:
 
 
 def unreserved_resources() -> dict[str, dict[str, float]]:
-    """Resources of each node that neither workers nor placement groups have reserved, by the node's id; without those
-    of which nothing is left."""
+    """Resources of each node, by its id, that neither workers nor placement groups have reserved; full nodes are left
+    out."""
     from ray._private.state import available_resources_per_node
 
     resources: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]

@@ -21,8 +21,8 @@ CONTEXT_HAS = {"command_prefix", "env_vars", "py_executable", "override_worker_e
 
 @contextlib.contextmanager
 def lean_head_node(start_script: Path) -> Iterator[None]:
-    """Let a cluster that is started meanwhile do without the two monitors and the dashboard's process, which runs
-    without a dashboard, too. Where Ray's code is another, it starts what it usually does.
+    """Start clusters inside the block without Ray's two monitor processes and its dashboard process. If the release's
+    code differs from the one known here, Ray starts everything as usual.
 
     Args:
         start_script: Python file that Ray runs for each worker process in place of its ``setup_worker``.
@@ -51,14 +51,14 @@ def lean_head_node(start_script: Path) -> Iterator[None]:
 
 
 def takes_what_is_left_out() -> bool:
-    """Whether the parameters of a node are those that leave out its monitors."""
+    """Whether Ray's node parameters still include those that switch the monitors off."""
     from ray._private.parameter import RayParams
 
     return {*LEFT_OUT} <= {*inspect.signature(RayParams).parameters}
 
 
 def starts_workers_as_known() -> bool:
-    """Whether Ray starts a worker by a script whose work ours knows."""
+    """Whether Ray's script that starts a worker is the one that our replacement was written for."""
     from ray._private import parameter, worker
     from ray._private.runtime_env.context import RuntimeEnvContext
 

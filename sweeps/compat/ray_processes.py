@@ -20,7 +20,7 @@ Without it there are no spare ones."""
 
 
 def is_idle() -> bool:
-    """Whether this process is one of Ray's workers, and nobody uses it yet."""
+    """Whether this process is a Ray worker that no actor or task uses yet."""
     import psutil
     import ray
     from ray._private import worker
@@ -32,7 +32,7 @@ def is_idle() -> bool:
 
 
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
-    """Let a node start worker processes of this job that have nothing to do until Ray gives them an actor.
+    """Start worker processes of this job on a node, ahead of the actors that will use them.
 
     Ray starts no more processes at a time than the node has cores, and drops the others.
 
@@ -70,14 +70,14 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
 
 
 def set_imports(names: Sequence[str], *, overwrite: bool = True) -> None:
-    """Let the idle processes of this job import modules, besides those that each worker needs."""
+    """Set the modules that this job's idle processes import in addition to those of every worker."""
     from ray.experimental.internal_kv import _internal_kv_put
 
     _internal_kv_put(_imports_key(), "\n".join(names), overwrite=overwrite)
 
 
 def imports() -> list[str] | None:
-    """Modules that an idle process of this job is to import; None if no idle processes are expected."""
+    """Modules that an idle process of this job should import; None if no idle processes are expected."""
     from ray.experimental.internal_kv import _internal_kv_exists, _internal_kv_get
 
     if not _internal_kv_exists(_imports_key()):
@@ -86,7 +86,7 @@ def imports() -> list[str] | None:
 
 
 def tell(state: IdleState) -> None:
-    """Tell that this idle process has come to a state."""
+    """Report the state that this idle process has reached."""
     import ray
     from ray.experimental.internal_kv import _internal_kv_put
 
@@ -95,8 +95,8 @@ def tell(state: IdleState) -> None:
 
 
 def told(state: IdleState, node_id: str) -> int:
-    """Number of the idle processes of this job on a node that have come to a state so far, with those that are used
-    now and those that have ended."""
+    """Number of this job's idle processes on a node that have reached a state so far, including those in use or ended
+    by now."""
     from ray.experimental.internal_kv import _internal_kv_list
 
     return len(_internal_kv_list(f"{_imports_key()}-{state}-{node_id}-"))

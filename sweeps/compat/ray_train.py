@@ -23,7 +23,7 @@ class ControllerHooks(ControllerCallback, WorkerGroupCallback):
 
 
 def without_retries() -> FailureConfig:
-    """Configuration of a worker group that ends with the first failure, also with that of a node that leaves."""
+    """Configuration of a worker group that ends at its first failure, including the loss of a node."""
     limits = {"max_failures": 0}
     if "max_preemption_failures" in {each.name for each in dataclasses.fields(FailureConfig)}:  # from Ray 2.58 on
         limits["max_preemption_failures"] = 0
@@ -43,8 +43,8 @@ class LeanTrainer(DataParallelTrainer):
     _running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     def abort(self) -> None:
-        """End the workers and ``fit``, from another thread; without an effect before ``fit`` and after it. While the
-        workers wait for room, it has its effect when they have found it, or no longer wait."""
+        """End the workers and ``fit`` from another thread; has no effect before or after ``fit``. While the workers
+        wait for room, it has its effect when they have found it, or no longer wait."""
         if (running := self._running) is not None:
             loop, task = running
             with contextlib.suppress(RuntimeError):  # it has just ended
@@ -81,7 +81,7 @@ class Aborted(Exception):
 
 
 def start_autoscaling_coordinator() -> None:
-    """Start Ray's one actor that hears of every worker group's resources, without waiting for it."""
+    """Start the single Ray actor to which every worker group reports its resources, without waiting for it."""
     from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
         get_or_create_autoscaling_coordinator,
     )

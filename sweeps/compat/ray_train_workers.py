@@ -52,7 +52,7 @@ def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def let_exit(workers: Sequence[WorkerProcess], within_s: float) -> None:
-    """Let workers do what Python does when a program ends, before Ray Train kills them.
+    """Let workers run Python's exit handlers before Ray Train kills them.
 
     Args:
         workers: Those of a group, whose training may still run.

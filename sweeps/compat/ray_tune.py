@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def let_actors_live(error: type[Exception], *, ends_within_s: float) -> None:
-    """Make Tune begin the next attempt of a trial in the actor of the one before, if its trainable has raised an error
-    that leaves it intact, and let actors end by themselves when a search is over.
+    """Make Tune retry a trial in the same actor after an error that leaves the actor intact, and let actors end by
+    themselves after the search.
 
     By itself, Tune starts another actor, whose process imports for seconds what this one has imported; and it kills the
     last actors after 10 s, and with them their workers, which may write files as they end.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A word, and one line about it."""
+    """A word that completes the input, with a one-line description."""
 
     text: str
     help: str = ""

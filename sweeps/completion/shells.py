@@ -1,4 +1,4 @@
-"""The scripts of the shells, and the answers to them.
+"""Completion scripts for bash, zsh and fish, and the answers that they ask for.
 
 Each script calls the command line with what was typed so far in ``COMP_LINE``, and ``_SWEEPS_COMPLETE`` set to
 ``SHELL_complete``. An answer is one line for each candidate: its kind, the word, and one line of help, with tabs
@@ -21,7 +21,7 @@ OPEN_ENDS = ("=", ".", "/")
 
 
 def typed_words() -> list[str]:
-    """Return the words behind the program's name, the last one perhaps incomplete."""
+    """Return the words after the program's name; the last one may be incomplete."""
     line = os.environ.get("COMP_LINE", "")
     return split_arg_string(line[match.end() :] if (match := PROGRAM.match(line)) else line)
 
@@ -54,7 +54,7 @@ class _Shell(ShellComplete):
 
 
 class BashCompletion(_Shell):
-    """Bash replaces only what follows the last sign that breaks words, such as ``=``."""
+    """Completion for bash, which replaces only what follows the last word break, such as ``=``."""
 
     name = "bash"
 
@@ -72,7 +72,7 @@ class ZshCompletion(_Shell):
 
 
 class FishCompletion(_Shell):
-    """Fish."""
+    """Completion for fish."""
 
     name = "fish"
 

@@ -22,7 +22,6 @@ def sweep_names(tracking_uri: str | None) -> list[Candidate]:
 
 
 def trial_ids(tracking_uri: str | None, sweep: str | None) -> list[Candidate]:
-    """Return the trials of a sweep."""
     uri = tracking_uri or default_uri()
     if not uri.startswith("sqlite:") or not sweep:
         return []

@@ -262,7 +262,7 @@ def _with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> DictConfi
 
 
 def _sets_a_name_with_dots(config: DictConfig, raw: Mapping[str, Any], path: str, value: Any) -> bool:
-    """Set a value whose own name has dots; return False if the path has none such."""
+    """Set a value whose own name has dots; return False if there is no such name on the path."""
     keys = keys_of(raw, path)
     if keys is None or keys == path.split("."):
         return False

@@ -18,7 +18,8 @@ FOREIGN = {
 
 
 def remove_foreign_keys(space: DictConfig) -> None:
-    """Set to null, in the space of one file, what the kind of a distribution has not: merging removes it from below."""
+    """Set to null, in the space of one file, the keys that a distribution's kind does not have, so that merging removes
+    inherited ones."""
     container = OmegaConf.to_container(space, resolve=False)
     for path, kind in _kinds(container, ()):
         distribution = space
@@ -31,7 +32,7 @@ def remove_foreign_keys(space: DictConfig) -> None:
 
 
 def _kinds(values: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the keys that lead to each distribution with a ``type``, and this."""
+    """Yield the keys that lead to each distribution with a ``type``, and that type."""
     if not isinstance(values, Mapping):
         return
     if isinstance(kind := values.get("type"), str):

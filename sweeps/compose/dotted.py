@@ -19,7 +19,7 @@ def find(values: Any, path: str) -> Any:
 
 
 def replace_at(values: Any, path: str, value: Any) -> None:
-    """Replace the value that there is at a path."""
+    """Replace the existing value at a path."""
     *sections, name = keys_of(values, path) or [path]
     for section in sections:
         values = values[section]
@@ -27,7 +27,7 @@ def replace_at(values: Any, path: str, value: Any) -> None:
 
 
 def keys_of(values: Any, path: str) -> list[str] | None:
-    """Return the keys that lead to the value at a path, of which one may have dots itself; None if there is no value.
+    """Return the keys that lead to the value at a path, where a key may itself contain dots; None if there is no value.
 
     >>> keys_of({"arguments": {"model.lr": 0.1}}, "arguments.model.lr")
     ['arguments', 'model.lr']
@@ -46,7 +46,7 @@ def _keys(values: Any, parts: Sequence[str]) -> list[str] | None:
 
 
 def set_name_with_dots(values: Any, path: str, value: Any) -> bool:
-    """Set a value whose own name has dots, as ``arguments: {model.lr: 0.1}``; return False if there is none such."""
+    """Set a value whose own name has dots, as ``arguments: {model.lr: 0.1}``; return False if there is no such name."""
     parts = path.split(".")
     for index, part in enumerate(parts[:-1]):
         name = ".".join(parts[index:])

@@ -15,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
+from sweeps.compat.hydra import override_parser
 from sweeps.compose.composition import first_line
 from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError
@@ -39,7 +40,7 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
     Raises:
         ConfigError: Tokens are not overrides, with a line for each.
     """
-    parser = OverridesParser.create()
+    parser = override_parser()
     parsed: list[Override] = []
     mistakes: list[str] = []
     for token in tokens:

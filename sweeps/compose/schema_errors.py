@@ -67,12 +67,14 @@ def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str
 
 
 def _is_of_form(detail: Mapping[str, Any]) -> bool:
-    """Whether a value has another form than a schema, such as a text for a number: another schema may be meant."""
+    """Whether a mistake is about the form of a value, such as text instead of a number: another schema of a union may
+    accept the value."""
     return str(detail["type"]).endswith(("_type", "_parsing", "literal_error"))
 
 
 def _merged(alternatives: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return one mistake for all forms that a value may have; of a plain value, for all plain ones."""
+    """Combine the mistakes that a union reports, one for each accepted form, into one; for a plain value only the plain
+    forms."""
     of_plain = [each for each in alternatives if each["type"] not in CONTAINER_FORMS]
     first, *others = of_plain or alternatives
     if not others:

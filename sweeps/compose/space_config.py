@@ -23,7 +23,7 @@ DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "
 
 
 def first_value(distribution: Any) -> Any:
-    """Return a value of a distribution, which may not be a valid one; None if it shows none."""
+    """Return an example value of a distribution, which may not be a valid one; None if it has none."""
     if not isinstance(distribution, Mapping):
         return None
     choices = distribution.get("choices")
@@ -127,7 +127,7 @@ def check_group_conditions(config: SweepConfig, folders: ConfFolders, groups: se
 
 
 def is_integer(base: Mapping[str, Any], path: str) -> bool:
-    """Whether a config's value is an integer; for null, whether the schema accepts nothing else."""
+    """Whether a config value is an integer; for null, whether the schema accepts only integers."""
     config = OmegaConf.create({**base, "space": {}})
     try:
         value = find(SWEEP_CONFIG.dump_python(read_config(resolve(config)), by_alias=True), path)

@@ -106,5 +106,5 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: st
 
 
 def _has_paths(section: Mapping[str, Any]) -> bool:
-    """Whether each value of a section has a dotted path."""
+    """Whether every value of a section can be reached by a dotted path."""
     return not any("." in str(each) for each in section)

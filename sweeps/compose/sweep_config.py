@@ -73,6 +73,8 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 
         @cache
         def composed(combination: Variant) -> dict[str, Any]:
+            if all(choices.get(group) == option for group, option in combination):
+                return base
             return _compose(conf, with_options(arguments, dict(combination)), search_path)[0]
 
         if not without_space:
@@ -123,7 +125,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 
 
 def _give_searched(base: dict[str, Any], space: Mapping[str, Any]) -> None:
-    """Let values that must be given, and are searched, be their first choice."""
+    """Set mandatory values that are searched to their first choice."""
     for path, distribution in space.items():
         if find(base, path) == "???" and (first := first_value(distribution)) is not None:
             replace_at(base, path, first)
@@ -145,7 +147,7 @@ def _with_spaces_of_options(
 def _searched_options(
     space: Mapping[str, Any], overrides: Sequence[Override], groups: set[str], search_path: ConfSearchPath
 ) -> dict[str, list[str]]:
-    """Return the options of the groups that are searched; mistakes are left to the checks of the whole config."""
+    """Return the searched options of groups; mistakes are reported later, by the checks of the whole config."""
     chosen = {path: each for path, each in space.items() if path in groups}
     for each in overrides:
         path = each.key_or_group

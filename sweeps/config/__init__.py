@@ -297,7 +297,7 @@ class SweepConfig:
 
 
 def _measured(metrics: Iterable[str]) -> list[str]:
-    """Return those of some metrics that the training itself measures: workers add the others to its reports."""
+    """Return the metrics that the training itself reports; workers add the others."""
     return [metric for metric in metrics if metric not in (COST, GPU_HOURS)]
 
 

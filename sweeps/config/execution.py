@@ -176,7 +176,7 @@ class Scaling:
         if not self.is_elastic:
             return
         if self.pools:
-            raise ValueError("num_workers: a range does not go with pools; give one number, or remove pools")
+            raise ValueError("num_workers: a range cannot be combined with pools; give one number, or remove pools")
         if self.placement.startswith("STRICT"):
             kind = self.placement.removeprefix("STRICT_")
             raise ValueError(

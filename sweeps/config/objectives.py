@@ -46,8 +46,8 @@ class Objectives:
         return values if all(math.isfinite(value) for value in values) else None
 
     def improves(self, new: Values, old: Values | None) -> bool:
-        """Whether a report counts instead of an earlier one of the same trial: it is better by the first objective, or
-        the last one counts."""
+        """Whether a report replaces an earlier one of the same trial: because its first objective is better, or because
+        the last report counts."""
         if old is None or self.last_counts:
             return True
         return new[0] < old[0] if self.modes[0] == "min" else new[0] > old[0]

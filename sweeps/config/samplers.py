@@ -32,7 +32,7 @@ class BOHBSampler:
 
 @dataclass(config=STRICT, kw_only=True)
 class CurveSampler:
-    """Gaussian process of all learning curves so far, which measures how far early values tell late ones; for any
+    """Gaussian process of all learning curves so far, which learns how well early values predict late ones; for any
     scheduler, and with freeze_thaw ``search=sweeps``. For one objective or several."""
 
     kind: Literal["curves"]
@@ -42,7 +42,7 @@ class CurveSampler:
 
 @dataclass(config=STRICT, kw_only=True)
 class PredictedSampler(CurveSampler):
-    """Name of a sampler of 0.2, in whose place ``curves`` is used."""
+    """Alias kept from 0.2 for ``curves``."""
 
     kind: Literal["predicted"]  # type: ignore[assignment]
 

@@ -50,7 +50,7 @@ class Window:
 
 @dataclass(config=STRICT, kw_only=True)
 class Budget:
-    """Budget of one firing's sweep, which sets the limits of ``search.stop``."""
+    """Budget of the sweep that one firing starts; it sets the limits of ``search.stop``."""
 
     gpu_hours: PositiveFloat | None = None
     """GPU hours of the trials."""

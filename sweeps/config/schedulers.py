@@ -32,8 +32,7 @@ class AshaScheduler:
 
 @dataclass(config=STRICT, kw_only=True)
 class MedianScheduler(AshaScheduler):
-    """Name of a scheduler of 0.2, in whose place ``asha`` is used: at each rung the better half of the trials that came
-    there continue."""
+    """Alias kept from 0.2: runs ``asha`` so that the better half of the trials at each rung continues."""
 
     kind: Literal["median"]  # type: ignore[assignment]
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 2
@@ -60,9 +59,9 @@ class HyperbandScheduler:
 
 @dataclass(config=STRICT, kw_only=True)
 class FreezeThawScheduler:
-    """Freeze-thaw (Swersky et al., 2014, https://arxiv.org/abs/1406.3896): trials pause at rungs, and whichever is
-    expected to improve most on the best for what it still costs goes on, by a model of all learning curves so far. With
-    the sampler curves this is ``search=sweeps``."""
+    """Freeze-thaw (Swersky et al., 2014, https://arxiv.org/abs/1406.3896): trials pause at rungs, and the trial with
+    the most expected improvement for its remaining cost continues, by a model of all learning curves so far. With the
+    sampler curves this is ``search=sweeps``."""
 
     kind: Literal["freeze_thaw"]
     resource: Resource = "evaluations"

@@ -179,7 +179,7 @@ class Search:
 
     @property
     def kept(self) -> list[int]:
-        """Number of best points of each stage that are trained first in what follows."""
+        """Number of best points of each stage that the next stage, or the search, trains first."""
         following = [*(stage.num_trials for stage in self.stages[1:]), self.num_trials]
         return [
             min(KEPT, stage.num_trials, after) if stage.keep is None else stage.keep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -102,6 +103,11 @@ class Service:
     """Limits of requests, and what submitted configs may reach."""
     notifications: list[Channel] = Field(default_factory=list)
     """Channels for notifications."""
+
+    @property
+    def folder(self) -> Path:
+        """Absolute path of ``output_dir``."""
+        return Path(self.output_dir).expanduser().absolute()
 
     def __post_init__(self) -> None:
         if is_remote(self.output_dir):

@@ -48,8 +48,8 @@ class Conversion:
     """Settings that could not be carried over, or that mean something else here; one line each."""
 
     def keep_dots(self, keys: tuple[str, ...]) -> str:
-        """Return the dotted name of an argument; remember its keys if one of them has dots itself, as an option has
-        that is named ``--model.lr``."""
+        """Return the dotted name of an argument, and remember its keys if one contains dots itself, such as the option
+        ``--model.lr``."""
         name = ".".join(keys)
         if len(keys) <= name.count("."):
             self.keys[name] = keys
@@ -61,13 +61,13 @@ class Conversion:
         self.notes += [f"{name}: {note}" for note in converted.notes]
 
     def set_name(self, name: str | None) -> None:
-        """Take a name over, with other signs than a conf's name may have replaced."""
+        """Adopt a name, with characters replaced that a conf's name may not have."""
         cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", name or "").strip("._-")[:60]
         self.name = cleaned or self.name
 
     @property
     def missing(self) -> str | None:
-        """Override that gives what the file does not say; None if it says everything."""
+        """Override for a value that the file leaves open; None if it is complete."""
         if self.task == "function":
             return "task._target_=MODULE.FUNCTION" if self.target == MISSING else None
         if not self.command:
@@ -75,7 +75,7 @@ class Conversion:
         return next((f"task.arguments.{name}=..." for name, value in self.arguments.items() if value == MISSING), None)
 
     def complete(self) -> None:
-        """Decide what follows from several parts.
+        """Fill in the settings that depend on several parts.
 
         Raises:
             UserError: A parameter has the name of a section that others are in.

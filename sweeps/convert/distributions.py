@@ -15,20 +15,20 @@ CONFIDENCE = 0.67
 
 
 class Converted(NamedTuple):
-    """A distribution of ours, and what it lost."""
+    """One of our distributions, and notes on what the conversion lost."""
 
     distribution: Distribution
     notes: list[str] = []  # noqa: RUF012 - never changed
 
 
 def uniform(low: float, high: float, *, whole: bool = False) -> Converted:
-    """Every number between two, both included."""
+    """A uniform range, both ends included."""
     kind = "int" if whole else "float"
     return Converted({"type": kind, "low": _of(kind, low), "high": _of(kind, high)})
 
 
 def log_uniform(low: float, high: float, *, whole: bool = False) -> Converted:
-    """The logarithm is uniform."""
+    """A range that is uniform on a logarithmic scale."""
     converted = uniform(low, high, whole=whole)
     return Converted({**converted.distribution, "log": True})
 
@@ -64,7 +64,7 @@ def normal(mean: float, deviation: float, step: float | None = None) -> Converte
 
 
 def log_normal(mean: float, deviation: float, step: float | None = None) -> Converted:
-    """The logarithm has a normal distribution."""
+    """A range whose logarithm has a normal distribution."""
     low, high = (math.exp(mean + sign * DEVIATIONS * deviation) for sign in (-1, 1))
     rounding = [] if step is None else [f"values are not rounded to multiples of {step:g}: log excludes a step"]
     converted = bell(low, high, math.exp(mean), log=True)
@@ -72,7 +72,7 @@ def log_normal(mean: float, deviation: float, step: float | None = None) -> Conv
 
 
 def bell(low: float, high: float, middle: float, *, log: bool = False, step: float | None = None) -> Converted:
-    """A range whose middle is more probable: a prior, which fades as trials show better."""
+    """A range with a prior on its middle, which fades as trials show better values."""
     if low == high:
         return Converted({"type": "constant", "value": low})
     if step is not None:
@@ -87,7 +87,7 @@ def bell(low: float, high: float, middle: float, *, log: bool = False, step: flo
 
 
 def choice(values: Sequence[Any], *, ordered: bool = False) -> Converted:
-    """One of several values; those that are written twice, once."""
+    """One of several values, without duplicates."""
     distinct: list[Any] = []
     notes: list[str] = []
     for value in values:
@@ -126,5 +126,5 @@ def _multiple(value: float, step: float) -> float:
 
 
 def _of(kind: str, value: float) -> float:
-    """Return a whole number, or a float without the noise of arithmetic."""
+    """Return a whole number as an int, or a float without rounding noise."""
     return round(value) if kind == "int" else float(f"{value:.12g}")

@@ -120,7 +120,8 @@ def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _read_params(file: SourceFile, conversion: Conversion) -> None:
-    """Ranges in Hydra's grammar. Where they differ from ours, the sweeper's meaning counts: its range() has its end."""
+    """Read ``params``: ranges in Hydra's grammar. Where they differ from ours, the sweeper's meaning counts: its
+    range() has its end."""
     for name in file.get(dict, *AT, "params") or {}:
         value = file.get(object, *AT, "params", name)
         line = f"line {file.line(*AT, 'params', name)}"
@@ -157,7 +158,7 @@ def _read_params(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
-    """The form of old versions: a mapping of distributions, with the keys that ours have."""
+    """Read ``search_space``, the form of old versions: a mapping of distributions, with the keys that ours have."""
     for name in file.get(dict, *AT, "search_space") or {}:
         at = (*AT, "search_space", name)
         kind = file.choose({each: each for each in ("int", "float", "categorical")}, *at, "type")
@@ -176,7 +177,8 @@ def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _read_command(file: SourceFile, conversion: Conversion) -> None:
-    """Start the application with an override for each value of the sweeper; its own config has the others."""
+    """Make the command that starts the application with an override for each searched value; its own config has the
+    others."""
     overrides = [
         name
         for section in ("params", "search_space")

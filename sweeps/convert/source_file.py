@@ -73,7 +73,6 @@ class SourceFile:
         return self._lines[path]
 
     def mistake(self, message: str, *path: str | int) -> UserError:
-        """Return the error for a mistake in the file."""
         return UserError(f"{self.path}, line {self.line(*path)}: {message}")
 
     def get(self, kind: type[Kind], *path: str | int) -> Kind | None:
@@ -106,7 +105,7 @@ class SourceFile:
         return value
 
     def number(self, *path: str | int, default: float | None = None) -> float | None:
-        """Return a number, which may be written as a text (``"0.1"``, or ``1e-3``, a text to YAML 1.1).
+        """Return a number, also one written as text (``"0.1"``, or ``1e-3``, a text to YAML 1.1).
 
         Raises:
             UserError: It is none.
@@ -120,7 +119,7 @@ class SourceFile:
         return number
 
     def choose(self, known: Mapping[str, Kind], *path: str | int, default: str | None = None) -> Kind:
-        """Return what a name stands for.
+        """Return the value that a name selects.
 
         Raises:
             UserError: It is missing, or is none of the known names.

@@ -124,7 +124,7 @@ def _positive_bounds(file: SourceFile, at: tuple[str, ...]) -> tuple[float, floa
 
 
 def _exponents(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
-    """W&B gives the bounds of ``log_uniform`` as exponents of e.
+    """Read the bounds of ``log_uniform``, which W&B gives as exponents of e.
 
     Raises:
         UserError: A bound is beyond any float.
@@ -204,7 +204,7 @@ DISTRIBUTIONS: dict[str, Callable[[SourceFile, tuple[str, ...]], Converted]] = {
 
 
 def _read_early_terminate(file: SourceFile, conversion: Conversion) -> None:
-    """W&B's Hyperband stops runs at rungs and pauses none: that is ASHA."""
+    """Convert W&B's Hyperband, which stops runs at rungs and never pauses them, to ASHA."""
     if file.get(dict, "early_terminate") is None:
         return
     file.choose({"hyperband": "asha"}, "early_terminate", "type")
@@ -224,7 +224,7 @@ def _read_early_terminate(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _read_command(file: SourceFile, conversion: Conversion) -> None:
-    """Take over the words of the command, in which W&B's agent replaces macros.
+    """Convert the words of the command, in which W&B's agent replaces macros.
 
     Raises:
         UserError: The command has the macro of a program that the file does not name.

@@ -116,7 +116,7 @@ def _storage(name: str, state: NodeState, wanted: Look) -> Iterator[Finding]:
         fix = "set output_dir to a folder that all nodes mount; checkpoints written there would be lost"
         yield Finding("storage", "failed", name, f"does not share output_dir={folder}", fix)
     elif state.write_error and is_remote(folder):
-        fix = "let it reach the store, and give it the variables, by `ray start` there or by cluster.env"
+        fix = "give the node access to the store, and its variables, by `ray start` there or by cluster.env"
         yield Finding("storage", "failed", name, state.write_error, fix)
     elif state.write_error:
         yield Finding("storage", "failed", name, f"cannot write output_dir={folder}: {state.write_error}", "grant it")

@@ -26,7 +26,7 @@ ANSWERS_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class Look:
-    """Things to look at on a node."""
+    """Settings of a look at a node: what to check there."""
 
     packages: Sequence[str]
     """Names of distributions whose versions are asked for."""
@@ -42,8 +42,6 @@ class Look:
 
 @dataclass(frozen=True)
 class NodeState:
-    """State of one node."""
-
     host: str
     python: str
     versions: Mapping[str, str | None]
@@ -100,7 +98,7 @@ def _folder(folder: str, marker: str) -> tuple[bool, str]:
 
 
 def _try_to_write(folder: Path) -> str:
-    """Error of making a file in a folder; empty if there is none."""
+    """Error of creating a file in a folder; empty if that works."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
             return ""

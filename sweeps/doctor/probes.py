@@ -112,7 +112,8 @@ class Probes:
         return dict(self._collect(answers, STARTS_WITHIN_S))
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:
-        """Seconds that each node's clock is ahead of ours, and the doubt: half the time that the question took."""
+        """Seconds that each node's clock is ahead of ours, with the uncertainty: half the round trip of the
+        question."""
         offsets = {}
         for name in self._answering():
             began = time.time()
@@ -147,7 +148,7 @@ class Probes:
         return [name for name in self._actors if name not in self.failures]
 
     def _collect(self, answers: Mapping[str, Any], within_s: float) -> Iterator[tuple[str, Any]]:
-        """Answers that come in time; what others answer is in ``failures``."""
+        """Collect the answers that arrive in time; nodes that do not answer go to ``failures``."""
         if not answers:
             return
         ready, _ = ray.wait([*answers.values()], num_returns=len(answers), timeout=within_s)

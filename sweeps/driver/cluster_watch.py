@@ -48,7 +48,7 @@ class ClusterWatch:
                 return
 
     def _is_gone(self) -> str | None:
-        """The reason for which the cluster is gone; None if it is there."""
+        """The reason why the cluster is gone; None while it is there."""
         if (ended := self._own.ended()) is not None:
             return f"its process {ended} has ended"
         host, _, port = self._address.rpartition(":")

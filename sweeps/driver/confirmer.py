@@ -32,7 +32,7 @@ class Repeat:
         return f"{self.original.trial}r{self.run}"
 
     def parameters(self, seed: int) -> dict[str, Any]:
-        """Values of the repeated trial, and a seed: the same for the repeats of this number of all contenders.
+        """Parameters of the repeated trial, with a seed that all contenders share for their repeat of this number.
 
         Args:
             seed: Seed of the sweep.
@@ -58,7 +58,7 @@ class Confirmer:
         return [each.trial for each in self._contenders]
 
     def missing(self) -> list[Repeat]:
-        """The repeats that can start now, with those that an earlier session has left unfinished."""
+        """The repeats that can start now, including those that an earlier session left unfinished."""
         now = self._race()
         if not now.next:
             return []
@@ -95,7 +95,7 @@ class Confirmer:
         winner = now.in_race[0] if now.in_race and not now.next else None
         if now.next:
             ended = sum(each.has_ended for each in self._state.repeats)
-            reason = f"{reason or 'it goes on'}; {ended} repeat{'s'[: ended != 1]} ended"
+            reason = f"{reason or 'it continues'}; {ended} repeat{'s'[: ended != 1]} ended"
         elif winner is None:
             reason = "a repeat of every contender failed"
         else:
@@ -153,7 +153,7 @@ def best_trials(state: SweepState, number: int) -> list[TrialStatus]:
 
 
 def begin_unconfirmed(plan: Plan, session: Session) -> None:
-    """Record that the winner of a search that begins, or goes on, is not confirmed."""
+    """Record, when a search begins or continues, that its winner is not confirmed."""
     session.state.winner = None
     if plan.config.search.confirm:
         record(session, Confirmation(contenders=(), reason="the search has not ended"))
@@ -187,5 +187,5 @@ def end_confirmation(session: Session, confirmer: Confirmer) -> None:
 
 
 def record(session: Session, result: Confirmation) -> None:
-    """Record the result of a confirmation, or how far it is."""
+    """Record the result or the progress of a confirmation."""
     session.recorder.attach({}, {TAG_CONFIRMATION: json.dumps(result.as_json())})

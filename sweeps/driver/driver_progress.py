@@ -1,5 +1,5 @@
-"""Whether the driver's main thread goes on. Its heartbeat stops when it does not, since a thread that beats by itself
-would also beat for one that waits for ever."""
+"""Watchdog of the driver's main thread. Its heartbeat stops when it does not, since a thread that beats by itself would
+also beat for one that waits for ever."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class _Driver:
 
 
 def expect_progress(within_s: float) -> None:
-    """Note that the main thread goes on, and will say so again within this time."""
+    """Record a sign of life of the main thread, and the time within which the next one is due."""
     _Driver.next_sign_by, _Driver.is_reported = time.monotonic() + within_s, False
 
 
 def is_stalled() -> bool:
-    """Whether the main thread should have given a sign by now; the first time also writes what all threads do."""
+    """Whether the main thread's next sign of life is overdue; the first time, prints the stacks of all threads."""
     if time.monotonic() < _Driver.next_sign_by:
         return False
     if not _Driver.is_reported:

@@ -45,7 +45,7 @@ class Forecaster:
         """Expected seconds of the whole sweep or stage in the log; NaN if the log says why they are not known."""
 
     def look(self) -> None:
-        """Forecast anew, if it is time and trials have reported since."""
+        """Update the forecast if it is due and trials have reported since."""
         state = self._state
         if time.monotonic() < self._next_at:
             return
@@ -82,8 +82,8 @@ class Forecaster:
 
 
 def search_so_far(state: SweepState) -> SearchSoFar:
-    """Trials, places and budgets of a sweep in the form from which a forecast is made: of the stage that is trained
-    now, or of the search after its stages."""
+    """Trials, parallel places and budgets of a sweep, as input of a forecast: of the present stage, or of the search
+    after its stages."""
     search, now, stage = state.composition.config.search, time.time(), state.stage
     searched = [each for each in state.trials_of(stage) if each.state != "waiting" or each.spans]
     lengths = [each.last_step for each in searched if each.last_step]
@@ -118,7 +118,8 @@ def _mean(values: list[float] | list[int], default: float) -> float:
 
 
 def _course(state: SweepState, status: TrialStatus, usual: float | None, now: float) -> Course:
-    """A trial's course; ``usual`` is the last step of most trials, None if they do not know theirs."""
+    """A trial's course, as input of a forecast; ``usual`` is the last step of most trials, None if they do not know
+    theirs."""
     whole = status.last_step or usual
     held_s = status.held_until(now)
     last = status.reported or (status.step, held_s)

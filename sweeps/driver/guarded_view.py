@@ -1,4 +1,4 @@
-"""The guard that keeps errors of a view from the sweep that it shows."""
+"""A wrapper that keeps errors of a view from ending the sweep."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ class GuardedView:
         except (Exception, SystemExit):  # rich exits when the reader of a pipe has ended
             if not self._has_failed:
                 self._has_failed = True
-                logger.exception("the progress of the sweep could not be shown; the sweep goes on")
+                logger.exception("the progress of the sweep could not be shown; the sweep continues")

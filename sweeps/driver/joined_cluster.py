@@ -66,7 +66,7 @@ def _check_storage(plan: Plan, views: Sequence[NodeView]) -> None:
 
 
 def _code_is_there() -> bool:
-    """Whether this driver's own code has travelled, so that the workers get it, too: it is a job of the cluster."""
+    """Whether this driver is itself a job of the cluster, so that workers already get its code."""
     import ray
 
     return "working_dir" in ray.get_runtime_context().runtime_env

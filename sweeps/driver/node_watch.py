@@ -50,7 +50,7 @@ class NodeWatch:
             )
 
     def _waiting_trials(self) -> set[str]:
-        """Trials whose workers have no place yet: the last ones, as many as there are groups of workers without one."""
+        """Trials whose workers have no place yet: the most recent ones, one for each unplaced worker group."""
         now = time.time()
         starting = [trial for trial in self._state.all_trials if trial.is_starting and trial.assigned]
         late = [trial for trial in starting if now - (trial.assigned or now) > PATIENCE_S]

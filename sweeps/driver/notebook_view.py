@@ -1,4 +1,4 @@
-"""View of a running sweep in a notebook: one output of the cell, which is replaced as the sweep goes on.
+"""View of a running sweep in a notebook: one output of the cell, which is replaced as the sweep continues.
 
 The output is HTML without scripts. So the saved notebook shows its last state, also on GitHub and after nbconvert.
 """

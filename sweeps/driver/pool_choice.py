@@ -37,7 +37,7 @@ class PoolChoice:
         return len(self._pools)
 
     def refit(self, pools: Mapping[str, Fit]) -> None:
-        """Take what holds in each pool now; a pool that is missing has no node."""
+        """Set the present capacity of each pool; a missing pool has no node."""
         self._pools = {name: pools.get(name, before) for name, before in self._pools.items()}
         self._empty = self._pools.keys() - pools.keys()
 
@@ -61,11 +61,11 @@ class PoolChoice:
         return chosen
 
     def release(self, trial_id: str) -> None:
-        """Count a trial no longer."""
+        """Stop counting a trial in its pool."""
         self._running.pop(trial_id, None)
 
     def observe(self, pool: str, metrics: Mapping[str, float]) -> None:
-        """Take the memory that workers of a pool may use from what they report."""
+        """Learn from a report how much memory the workers of a pool may use."""
         limit = metrics.get(MEMORY_METRICS[self._pools[pool].use_gpu].replace("_mib", "_limit_mib"))
         if limit is not None:
             self._reported_mib[pool] = min(limit, self._reported_mib.get(pool, math.inf))

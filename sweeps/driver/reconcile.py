@@ -52,7 +52,7 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
 
 
 def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
-    """The states of other trials that a trial has taken over, with the changed values, in their order."""
+    """Exploits of a trial: other trials' states that it took over, with the changed values, in order."""
     attributes = trial.user_attrs
     counts = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
     before = space.sample(trial, lookup) if counts else {}
@@ -66,8 +66,8 @@ def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Expl
 
 
 def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:
-    """Add recorded trials to the study that a damage of its file has removed. Stopped ones are added as unfinished: the
-    record does not say who stopped them."""
+    """Add recorded trials back to the study, whose damaged file has lost them. Stopped ones are added as unfinished:
+    the record does not say who stopped them."""
     known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
     states: dict[str, TrialState] = {name: state for state, name in STATES.items()}
     of_stage = None if stage is None else stage.number

@@ -45,7 +45,7 @@ def recorded_provenance(record: SweepRecord) -> Provenance | None:
 
 
 def trainings(plan: Plan) -> Iterator[Training]:
-    """One training for every kind of data that the space can make."""
+    """One training config for every kind of data in the space."""
     yield plan.config.training()
     for path, _, point in plan.space.corners(lookup_in(plan.composition)):
         if path.partition(".")[0] in ("data", "task"):

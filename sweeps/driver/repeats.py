@@ -35,7 +35,8 @@ class RepeatSearcher(NotPickled, Searcher):
 
     @property
     def num_trials(self) -> int:
-        """Number of trials of the search; changed when the sweep is extended: then the search goes on first."""
+        """Number of trials of the search, which changes when the sweep is extended; the search then continues before
+        the repeats."""
         return self._session.state.num_trials
 
     @num_trials.setter

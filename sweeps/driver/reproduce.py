@@ -48,7 +48,7 @@ class Reproduction:
     def describe(self) -> list[str]:
         """The differences, a line each."""
         if self.differences is None:
-            return [f"where {self.record.sweep} came from is not recorded: what differs now is not known"]
+            return [f"the provenance of {self.record.sweep} is not recorded, so it is unknown what differs now"]
         if not self.differences:
             return ["code, packages and data are as they were"]
         return [f"{name} differs: {words}" for name, words in self.differences.items()]

@@ -64,4 +64,4 @@ class RequestHandler:
         )
         if state.stage is None:
             cast("StudySearch", self._limiter.searcher).num_trials = extended.config.search.num_trials
-        return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {state.concurrent} at once"
+        return f"{self.plan.name} continues: {describe_search(extended.config.search)}; {state.concurrent} at once"

@@ -53,7 +53,7 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
 
 
 class RetriedTrial(TuneTrial):
-    """Tune's trial, retried only after errors that may pass. A trial becomes one when it starts."""
+    """Tune's trial, retried only after transient errors. A trial becomes one when it starts."""
 
     mistake: str | None = None
     """Key of the last error, equal for two alike ones, if it recurs."""
@@ -80,7 +80,7 @@ class RetriedTrial(TuneTrial):
 
 
 def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
-    """Make a trial of Tune one whose recurring errors are not retried."""
+    """Make Tune retry a trial only after transient errors."""
     if type(trial) is TuneTrial:
         trial.__class__ = RetriedTrial
         cast("RetriedTrial", trial).alike = alike
@@ -99,7 +99,7 @@ class AlikeFailures(NotPickled):
         self._seen: set[str] = set()
 
     def may_pass(self, mistake: str) -> bool:
-        """Whether a trial's error is the first of its kind, in a sweep whose trials make reports."""
+        """Whether an error may be transient: it is the first of its kind, and trials of the sweep have reported."""
         is_new = mistake not in self._seen
         self._seen.add(mistake)
         return is_new and self._has_reports()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from sweeps.constants import TAG_ENDED
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, STARTS_WITHIN_S, expect_progress
 from sweeps.driver.finish import close_record, finish, kept_error
+from sweeps.driver.folder_access import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.guarded_view import GuardedView
-from sweeps.driver.holding import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.joined_cluster import joined_cluster
 from sweeps.driver.recorded_provenance import record_provenance
 from sweeps.driver.requests import RequestHandler
@@ -280,8 +280,8 @@ def _search(plan: Plan, session: Session) -> str:
 
 @contextlib.contextmanager
 def _recorded(session: Session) -> Iterator[None]:
-    """Record what trials report, and in the end the ends of those that Tune has not told of: after an error as stopped,
-    so that they go on when the sweep is resumed."""
+    """Record trials while the block runs. At its end, record the trials whose end Tune did not report; after an error
+    as stopped, so that ``resume`` continues them."""
     session.start()
     try:
         yield
@@ -298,7 +298,7 @@ def _recorded(session: Session) -> Iterator[None]:
 def _train_stages(
     plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext
 ) -> tuple[Plan, str | None]:
-    """Let Tune run the trials of the stages that are not over, one stage after another.
+    """Train the stages that are not finished, one after another.
 
     Returns:
         The plan, as it was extended meanwhile, and the reason for which the search ends before its last stage; None

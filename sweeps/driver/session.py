@@ -69,8 +69,8 @@ class Session:
             self._publish()
 
     def wait_for_ends(self) -> bool:
-        """Wait until the ends of trials are in the session's state, after Tune has ended all; returns whether they
-        are."""
+        """Wait until the session's state has the ends of all trials, after Tune has ended them; return
+        whether it has."""
         until = time.monotonic() + ENDS_WITHIN_S
         while any(each.state == "running" for each in self.state.all_trials):
             if not self._thread.is_alive() or self.state.shutdown.status is not None or time.monotonic() >= until:
@@ -116,19 +116,21 @@ class Session:
                 return
 
     def _waits(self, until: float) -> bool:
-        """Whether there may still be an answer of the broker, which comes before what Tune says of the trials."""
+        """Whether to wait for a pending answer of the broker: its events come before the ends that Tune reports."""
         return not self.broker.is_answering and self.state.shutdown.has_cluster and time.monotonic() < until
 
     def _take_posted(self, timeout_s: float) -> None:
         events = self.broker.drain(timeout_s)
         if events is None and self.state.shutdown.has_cluster:
-            self.state.announce(f"{BROKER_DIED}: trials begin again from their newest checkpoints, which is no failure")
+            self.state.announce(
+                f"{BROKER_DIED}: trials begin again from their newest checkpoints, which does not count as a failure"
+            )
             self.broker.attach(self.worker_events.broker_died())
         else:
             self.worker_events.take(events or ())
 
     def _show(self, *, now: bool) -> None:
-        """Publish what is due, or at once; an error in what is shown must not end what is recorded."""
+        """Publish the sweep's state if due, or at once; an error in the view must not end the recording."""
         try:
             if now or time.monotonic() >= self._publish_at:
                 with self.state.lock:

@@ -32,7 +32,7 @@ class Shutdown:
         return self.driver_fails or self.status is not None or self.budget_spent is not None
 
     def begin(self, status: EarlyEnd) -> bool:
-        """Ask all trials to save their state and stop; False if that was done before."""
+        """Ask all trials to save their state and stop; return False if they were asked before."""
         if self.status is not None:
             return False
         self.status = status
@@ -40,7 +40,7 @@ class Shutdown:
         return True
 
     def storage_has_failed(self, error: StorageFailed) -> None:
-        """End the sweep, so that nothing is measured that could not be recorded; all of it can be resumed."""
+        """End the sweep because its results cannot be written; it can be resumed."""
         if self.storage_failure is None:
             self.storage_failure = error
             self.status = self.status or "interrupted"

@@ -121,7 +121,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 def _leave_when_safe(_: int, frame: FrameType | None) -> None:
-    """Leave, or try again soon where an exception would keep a lock for ever; but not for ever."""
+    """Raise ``LeaveNow``, after waiting a limited time for a moment at which the exception leaves no lock held."""
     if _is_unsafe(frame):
         _Waiting.since = _Waiting.since or time.monotonic()
         if time.monotonic() < _Waiting.since + SAFE_WITHIN_S:

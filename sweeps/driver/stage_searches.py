@@ -32,7 +32,7 @@ def is_over(plan: Plan, stage: PlannedStage) -> bool:
 
 
 def begin_stage(plan: Plan, session: Session, stage: PlannedStage) -> None:
-    """Begin a stage, or go on with it.
+    """Begin or continue a stage.
 
     Args:
         plan: Plan of the sweep.
@@ -47,7 +47,7 @@ def begin_stage(plan: Plan, session: Session, stage: PlannedStage) -> None:
 
 
 def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: str | None) -> str | None:
-    """Record the results of a stage whose trials have ended, from which what follows starts.
+    """Record the results of a finished stage, from which the next one starts.
 
     Args:
         plan: Plan of the sweep.
@@ -69,7 +69,7 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
     if shutdown.interrupts_trials():
         return shutdown.budget_spent or f"the sweep was {shutdown.status}"
     if not results.points:
-        return f"stage {stage.number} has no trial with a value, from which the search could go on ({ended_because})"
+        return f"stage {stage.number} has no trial with a value, so that the search cannot continue ({ended_because})"
     with state.lock:
         lines = describe_stages(stage_results(plan, state))
     for line in lines[max(0, stage.number - 2) : stage.number]:  # the one before is compared with this one now
@@ -78,7 +78,7 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
 
 
 def ranked(state: SweepState, stage: PlannedStage | None) -> list[TrialStatus]:
-    """The trials of a stage that have a value and may be the best, the best first."""
+    """The trials of a stage that have a value and are eligible as best, best first."""
     sign = 1 if state.objectives.modes[0] == "min" else -1
     trials = [each for each in state.candidates_of(stage) if each.value is not None and math.isfinite(each.value)]
     return sorted(trials, key=lambda each: (sign * (each.value or 0.0), each.trial))
@@ -95,12 +95,12 @@ def results_of(state: SweepState, space: Space, stage: PlannedStage) -> EarlierS
 
 
 def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
-    """The searched values of a trial, whose parameters also have those that its stage changes."""
+    """The searched values of a trial, without those that its stage sets."""
     return {path: value for path, value in status.parameters.items() if path in space.distributions}
 
 
 def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
-    """Results of a sweep's stages, as far as trials have ended."""
+    """Results of a sweep's stages, from the trials that have ended."""
     results = []
     for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=True):
         own = _ended(state, plan.space, stage, stage.factors)
@@ -124,8 +124,8 @@ def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
 def _ended(
     state: SweepState, space: Space, stage: PlannedStage | None, factors: Factors = MappingProxyType({})
 ) -> dict[str, TrialStatus]:
-    """The trial of each point that has ended and has a value, the best ones first; of equal points the best one. The
-    points are rescaled by the factors, to those of what follows."""
+    """The best ended trial with a value at each point, best first. Points are rescaled by the factors, to those of the
+    next stage."""
     trials: dict[str, TrialStatus] = {}
     for each in ranked(state, stage):
         if each.has_ended:
@@ -135,8 +135,8 @@ def _ended(
 
 
 def _agreement(first: Mapping[str, TrialStatus], second: Mapping[str, TrialStatus]) -> Agreement:
-    """Agreement of the points that were trained to the end in both. Those that the scheduler stopped do not count: at
-    the same early step, the values of two stages are often those of one and the same training."""
+    """Rank agreement of two stages over the points that both trained to the end. Those that the scheduler stopped do
+    not count: at the same early step, the values of two stages are often those of one and the same training."""
     pairs = [(each, second[point]) for point, each in first.items() if point in second]
     whole = [(one.value or 0.0, other.value or 0.0) for one, other in pairs if one.state == other.state == "finished"]
     return agreement([one for one, _ in whole], [other for _, other in whole])
@@ -155,7 +155,8 @@ def _record(session: Session, results: tuple[StageResult, ...]) -> None:
 
 
 class StageWatch:
-    """Records the results of the stages while trials train: an agreement is known better with each one that ends."""
+    """Updates the results of the stages while trials train, since each ended trial makes the rank agreement more
+    certain."""
 
     def __init__(self, plan: Plan, session: Session):
         self._plan, self._session = plan, session
@@ -163,7 +164,7 @@ class StageWatch:
         self._next_at = 0.0
 
     def look(self) -> None:
-        """Record them, if it is time and they have changed."""
+        """Record the results if it is time and they have changed."""
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + LOOK_EVERY_S

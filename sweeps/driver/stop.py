@@ -104,4 +104,4 @@ def _trial(record: SweepRecord, trial: str) -> TrialRecord:
 
 
 def _hint(status: str, sweep: str) -> str:
-    return "" if status == "finished" else f"; `python -m sweeps resume {sweep}` goes on with it"
+    return "" if status == "finished" else f"; `python -m sweeps resume {sweep}` continues it"

@@ -21,7 +21,7 @@ from sweeps.search.trial_ids import trial_id as name_of
 
 
 class SweepSearcher(NotPickled, OptunaSearcher):
-    """Gives every point a number, which names the trial for people."""
+    """Numbers the points; the number is the trial's name for people."""
 
     def __init__(self, session: Session, *args: Any, stage: PlannedStage | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -97,6 +97,6 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
         if reason is not None and left and not self._has_reports():
             self.ended_because = (
-                f"{reason}. No trial has made a report, so no further one is started; mend it, and "
-                f"`python -m sweeps resume {self._session.state.sweep}` goes on"
+                f"{reason}. No trial has made a report, so no further one is started; fix it, and "
+                f"`python -m sweeps resume {self._session.state.sweep}` continues it"
             )

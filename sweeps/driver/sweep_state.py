@@ -33,7 +33,7 @@ class View(Protocol):
     """Shows a running sweep to a person."""
 
     def changed(self, state: SweepState) -> None:
-        """Take notice of a change; called often."""
+        """Respond to a change; called often."""
 
     def event(self, state: SweepState, text: str) -> None:
         """Show an event in one line."""
@@ -135,7 +135,7 @@ class SweepState:
     # --- trials that change their state -----------------------------------------------------------------------
 
     def reopen(self, trial: str) -> None:
-        """Let a trial that had ended wait for its continuation, since trials have become longer."""
+        """Put an ended trial back to waiting, since trials have become longer."""
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
@@ -148,7 +148,7 @@ class SweepState:
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""
-        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
+        running = self._holding()
         if self.fit.is_elastic:
             held = [len(each.spans[-1].workers) if each.spans else 0 for each in running]
             empty = max(0, self.places - sum(held))
@@ -156,10 +156,20 @@ class SweepState:
             held = [self.fit.of(each.pool).num_workers for each in running]
             empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
         idle = 0 if self._more_to_come() else empty
-        self._usage.count(self.all_trials, sum(held) + empty, idle, self.lanes_found)
+        self._usage.count(running, sum(held) + empty, idle, self.lanes_found)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)
+
+    def _holding(self) -> list[TrialStatus]:
+        """The trials that hold workers. Tune starts a trial as soon as another one has its last result; until the
+        workers of that one have ended, both are running, and the one whose workers do not train yet has no place."""
+        running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
+        training = [each for each in running if each.spans and each.spans[-1].ended is None]
+        if self.fit.is_elastic or len(training) == len(running):
+            return running
+        starting = [each for each in running if each not in training]
+        return training + starting[: max(0, self.concurrent - len(training))]
 
     def budget_left_s(self) -> float:
         """Seconds that are left of the budgets; infinity if there are none."""
@@ -188,17 +198,18 @@ class SweepState:
         return any(each is status for each in self.front())
 
     def _is_better(self, one: TrialStatus, other: TrialStatus) -> bool:
-        """Whether a trial of the search keeps another one out of the front."""
+        """Whether a trial of the search dominates another one."""
         if one.values is None or not self._may_be_best(one, None):
             return False
         return other.values is None or self.objectives.dominates(one.values, other.values)
 
     def candidates(self) -> list[TrialStatus]:
-        """The trials that may be the best. Pruned ones count, since their values are those of a real checkpoint."""
+        """The trials that are eligible as the best. Pruned ones count, since their values are those of a real
+        checkpoint."""
         return self.candidates_of(None)
 
     def candidates_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """The trials that may be the best of a stage, or of the search after its stages."""
+        """The trials of a stage, or of the search after its stages, that are eligible as the best."""
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
     def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
@@ -233,7 +244,7 @@ class SweepState:
         return f"{'' if self.stage is None else f'stage {self.stage.number}: '}{ended}/{self.planned_now}"
 
     def unfinished_count(self, *, is_over: bool) -> int:
-        """Number of trials and repeats that run, wait, or have still to be suggested.
+        """Number of trials and repeats that run, wait, or are still to be suggested.
 
         Args:
             is_over: Whether the search suggests no further trials.
@@ -244,7 +255,7 @@ class SweepState:
         return known - ended + self.to_repeat + sum(not status.has_ended for status in self.repeats)
 
     def _more_to_come(self) -> bool:
-        """Whether a trial will start that does not run."""
+        """Whether trials are still to be started."""
         if self.shutdown.interrupts_trials():
             return False
         waits = any(each.state == "waiting" for each in self.all_trials)

@@ -1,4 +1,4 @@
-"""Time account of a running sweep: that of its trials, and of the places that have no trial."""
+"""Time account of a running sweep: of its trials, and of places without a trial."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TimeLedger:
         return self._trials.setdefault(trial, TrialTime())
 
     def pay(self, seconds: float, workers: int, idle_workers: int) -> None:
-        """Count time that is paid for.
+        """Add the worker-seconds of a period.
 
         Args:
             seconds: The time.

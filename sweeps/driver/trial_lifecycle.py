@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """A line to show."""
+    """A line of text for the view."""
 
     text: str
 
@@ -67,7 +67,7 @@ class TrialLifecycle:
     # --- called by Tune's callbacks ---------------------------------------------------------------------------
 
     def started(self, config: dict[str, Any], attempt: int) -> None:
-        """Take a trial's start: its first one, one after a failure, or one after a pause.
+        """Handle a trial's start: its first one, one after a failure, or one after a pause.
 
         Args:
             config: The trial's config in Tune.
@@ -106,7 +106,7 @@ class TrialLifecycle:
         self.queue(Line(f"trial {trial} started{again}{where}{f': {details}' if details else ''}"))
 
     def ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
-        """Take a trial's end."""
+        """Handle a trial's end."""
         trial, state = config[TRIAL], self._end_state(result, error)
         if trial not in self._state.trials:  # its actor could not be started, and Tune has not announced its start
             self.started(config, 1)
@@ -124,7 +124,7 @@ class TrialLifecycle:
         self.queue(Finished(trial, state, error, last_step, for_good))
 
     def retried(self, config: dict[str, Any], reason: str) -> None:
-        """Take the failure of a trial that is started again.
+        """Handle the failure of a trial that is started again.
 
         Args:
             config: The trial's config in Tune.
@@ -133,14 +133,15 @@ class TrialLifecycle:
         self.queue(Retried(config[TRIAL], reason))
 
     def all_ended(self) -> None:
-        """End the trials that Tune has stopped all together, without a callback for each."""
+        """End the trials that Tune stopped all together, without a callback for each."""
         with self._state.lock:
             for status in self._state.all_trials:
                 if status.state == "running" and not status.ending:
                     self.ended({TRIAL: status.trial}, {})
 
     def _is_judged(self, repeat_of: str | None) -> bool:
-        """Whether a trial may be stopped at a report while it trains on, so that later ones are no part of it."""
+        """Whether the scheduler may stop a trial at a report while its workers train on; later reports are then
+        discarded."""
         return repeat_of is None and self._state.composition.config.search.judges_trials
 
     def _end_state(self, result: dict[str, Any], error: str | None) -> State:
@@ -153,7 +154,7 @@ class TrialLifecycle:
         return "pruned"
 
     def _discard(self, trial: str) -> None:
-        """Stop the workers of a trial that the scheduler has stopped, and drop what they measure until they notice.
+        """Stop the workers of a trial that the scheduler has stopped, and drop what they measure until they stop.
 
         Scheduler and sampler have not learned from that. Tune's thread does not wait for the broker: `ReportGate` and
         `WorkerEvents` drop what comes before the broker has taken this.
@@ -187,7 +188,7 @@ class TrialLifecycle:
         last_step: int | None,
         stage: int | None = None,
     ) -> None:
-        """Record the end of a trial in an earlier session, whose driver died before it had recorded that.
+        """Record the end of a trial whose driver died before recording it.
 
         Args:
             trial: Its number.
@@ -209,7 +210,7 @@ class TrialLifecycle:
     # --- the queue --------------------------------------------------------------------------------------------
 
     def queue(self, change: Change) -> None:
-        """Leave a change to the event loop."""
+        """Queue a change for the event loop."""
         with self._state.lock:
             self._queue.append(change)
 

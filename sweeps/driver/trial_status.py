@@ -78,13 +78,13 @@ class TrialStatus:
     """Number of the stage of the search that it is of; None: the search after its stages."""
 
     def resize(self, num_workers: int) -> None:
-        """Take that it has another number of workers now, and so reserves other resources."""
+        """Record a changed number of workers and the resources that they reserve."""
         factor = num_workers / self.num_workers
         self.needs = {name: amount * factor for name, amount in self.needs.items()}
         self.hourly_cost, self.num_workers = self.hourly_cost * factor, num_workers
 
     def kept(self, *, is_lost: bool) -> str:
-        """The part of its work that is left when its workers end, in words.
+        """Text on how much of the trial's work survives the end of its workers.
 
         Args:
             is_lost: Whether they could not save a checkpoint.
@@ -96,7 +96,7 @@ class TrialStatus:
         return "saved its state"
 
     def held_until(self, moment: float) -> float:
-        """Return the seconds for which it had held workers.
+        """Return the seconds that the trial had held workers up to a time.
 
         Args:
             moment: Unix time.
@@ -106,7 +106,7 @@ class TrialStatus:
         return sum(max(0.0, (span.ended or moment) - span.held) for span in [*ended, *now])
 
     def take_step(self, step: int, moment: float) -> None:
-        """Take metrics that its workers reported.
+        """Record a step and its metrics.
 
         Args:
             step: Number of optimizer steps done.
@@ -118,7 +118,7 @@ class TrialStatus:
             self.first_reported = self.reported
 
     def add_point(self, step: int, value: float) -> None:
-        """Add a report to the curve. When it becomes long, every second point is dropped."""
+        """Add a report to the trial's learning curve. When it becomes long, every second point is dropped."""
         if self.curve and step < self.curve[-1][0]:  # it goes on from another trial's earlier state
             self.curve = [point for point in self.curve if point[0] < step]
         self.curve.append((float(step), value))
@@ -127,18 +127,18 @@ class TrialStatus:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it neither runs nor waits."""
+        """Whether the trial has ended: it neither runs nor waits."""
         return self.state not in ("waiting", "running")
 
     @property
     def is_paused(self) -> bool:
-        """Whether its workers have ended since its last start, and no others are being started."""
+        """Whether the trial's workers have ended and no new ones are being started."""
         last = self.spans[-1].ended if self.spans and self.state == "running" and not self.holds else None
         return last is not None and last >= (self.assigned or 0)
 
     @property
     def is_starting(self) -> bool:
-        """Whether its workers do not train yet: they are being started, or import libraries."""
+        """Whether the trial's workers do not train yet: they are being started, or import libraries."""
         return self.state == "running" and self.training_since is None
 
     @property

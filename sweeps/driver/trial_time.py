@@ -52,7 +52,7 @@ class _Attempt:
 
 
 def _itemize(account: TimeAccount, spent: Mapping[str, float], known: float) -> None:
-    """Add the seconds until a report, of which the workers have timed the greatest part."""
+    """Account for the seconds up to a report, most of which the workers have timed by activity."""
     timed = spent["setup"] + spent["steps"] + spent["evaluation"] + spent["checkpoint"]
     fitted = min(1.0, known / timed) if timed else 0.0  # clocks of workers and driver may differ
     of_steps = max(0.0, spent["steps"] - spent["data_wait"] - spent["communication"])
@@ -109,7 +109,7 @@ class TrialTime:
         return time
 
     def wait(self, moment: float) -> None:
-        """Take that the trial's workers find no room, since others use the resources."""
+        """Record that the trial's workers find no room because others use the resources."""
         self._waits_since = self._waits_since or moment
 
     def start(self, span: Span, exploits: int) -> None:
@@ -130,7 +130,7 @@ class TrialTime:
         self._exploited, self._exploits = exploits != self._exploits, exploits
 
     def report(self, report: Report) -> None:
-        """Take a report. One of an earlier attempt, which was delivered late, is ignored."""
+        """Account for the time up to a report. One of an earlier attempt, which was delivered late, is ignored."""
         attempt, moment = self._attempt, report.timestamp_ms / 1000
         if attempt is None or moment < attempt.span.trained:
             return
@@ -144,7 +144,7 @@ class TrialTime:
         attempt.reported, attempt.spent = moment, spent
 
     def end(self, moment: float, *, failed: bool) -> None:
-        """Take the end of the present attempt.
+        """Account for the end of the present attempt.
 
         Args:
             moment: Unix time.
@@ -172,7 +172,7 @@ class TrialTime:
         return account
 
     def _correct(self, resumed: float) -> None:
-        """Correct what earlier attempts have lost.
+        """Correct how much work of earlier attempts was lost, once it is known where the present one continues.
 
         Args:
             resumed: Seconds of optimizer steps in the checkpoint from which the present attempt continues.

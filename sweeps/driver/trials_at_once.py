@@ -125,7 +125,7 @@ class Capacity:
             self._known = nodes
 
     def _find_lanes(self) -> None:
-        """Let as many trials train at a time as the workers have found to train most together."""
+        """Adopt the number of trials per worker group that the workers have measured as the fastest."""
         state, (number, reason) = self._state, self._broker.lanes()
         if number == state.lanes_found and reason is None:
             return
@@ -138,7 +138,7 @@ class Capacity:
             self._recorder.attach({}, {TAG_LANES: found})
 
     def _leave(self, leaving: Mapping[str, float | None]) -> None:
-        """Move the trials on nodes that are about to leave, whose workers may use other nodes only.
+        """Move trials away from nodes that are about to leave the cluster.
 
         Args:
             leaving: Unix time at which each node ends, by its id; None if it is not known.
@@ -172,7 +172,7 @@ class Capacity:
         return True
 
     def _check(self, nodes: Sequence[str]) -> None:
-        """Check the nodes of a failed trial, whose next attempt waits for the result, and leave out bad ones."""
+        """Check the nodes of a failed trial, leave out bad ones, and let its next attempt wait for the result."""
         state, plan = self._state, self._plan
         folder = str(plan.folder.parent) if plan.uri is None else plan.config.output_dir
         try:
@@ -185,7 +185,7 @@ class Capacity:
             except DoesNotFit:
                 state.excluded_nodes = before
                 if unfit:
-                    state.announce(f"{found}; it is used on, since no trial fits on the other nodes")
+                    state.announce(f"{found}; it stays in use, since no trial fits on the other nodes")
             else:
                 if unfit:
                     state.announce(f"{plan.name}: leaves out {found}; {self._at_once}")
@@ -196,7 +196,7 @@ class Capacity:
 
 
 def _announced(ends: float | None) -> str:
-    """Words for a node that is about to leave.
+    """Text on a node that is about to leave.
 
     Args:
         ends: Unix time at which it ends; None if it is not known.

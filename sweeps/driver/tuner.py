@@ -61,7 +61,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
 
 
 def build_repeats_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
-    """Build the tuner that trains the best trials of a plan's search again, to their end."""
+    """Build the tuner that confirms a search: it trains the best trials again, to their end."""
     context = replace(context, composition=context.composition.with_scheduler(NoScheduler(kind="none")))
     callback = LifecycleCallback(session, cast("RepeatSearcher", limiter.searcher))
     return _tuner(plan, session, limiter, context, None, callback)

@@ -30,11 +30,11 @@ class UsageMeter:
             self._sessions = before.sessions or ((earlier.started, earlier.started + before.wall_s),)
         self._counted_at = time.monotonic()
 
-    def count(self, trials: Collection[TrialStatus], workers: int, idle_workers: int, shared_by: int = 1) -> None:
+    def count(self, holding: Collection[TrialStatus], workers: int, idle_workers: int, shared_by: int = 1) -> None:
         """Add what has been used since the last call.
 
         Args:
-            trials: All trials of the sweep.
+            holding: The trials that hold workers.
             workers: Number of workers of all places, with and without a trial.
             idle_workers: Number of workers in places that will have no trial any more.
             shared_by: Number of trials that share what each of them holds.
@@ -43,12 +43,11 @@ class UsageMeter:
         passed, self._counted_at = now - self._counted_at, now
         self.used.wall_s += passed
         self._ledger.pay(passed, workers, idle_workers)
-        for status in trials:
-            if status.state == "running":
-                part = passed / shared_by
-                self.used.cpu_s += part * status.holds.get("CPU", 0.0)
-                self.used.gpu_s += part * status.holds.get("GPU", 0.0)
-                self.used.cost += part * status.hourly_cost / 3600 if status.holds else 0.0
+        for status in holding:
+            part = passed / shared_by
+            self.used.cpu_s += part * status.holds.get("CPU", 0.0)
+            self.used.gpu_s += part * status.holds.get("GPU", 0.0)
+            self.used.cost += part * status.hourly_cost / 3600
 
     def summary(self, trials: Collection[TrialStatus], session_began: float) -> dict[str, Any]:
         """Totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``account``, ``cpu_s``, ``gpu_s``, ``cost``,

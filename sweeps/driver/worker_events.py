@@ -1,4 +1,4 @@
-"""Events of the workers, taken into the state of the sweep and into tracking."""
+"""Applies the workers' events to the sweep's state and to its tracking."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WorkerEvents:
-    """Takes the events of all trials' workers, in their order."""
+    """Applies the events of all trials' workers, in order."""
 
     def __init__(self, state: SweepState, recorder: Recorder):
         self._state, self._recorder = state, recorder
@@ -75,7 +75,7 @@ class WorkerEvents:
                     self._take_metrics(status, event)
 
     def take_early(self, trial: str) -> None:
-        """Take the events that came before Tune announced the trial's start."""
+        """Apply the events that came before Tune announced the trial's start."""
         self.take(self._early.pop(trial, ()))
 
     def broker_died(self) -> dict[str, TrialSoFar]:
@@ -95,8 +95,8 @@ class WorkerEvents:
         return found
 
     def take_report_log(self, trial: str, up_to: int | None = None, after: int = -1) -> None:
-        """Take what a trial's workers have written into their report log: an earlier driver may have died before it had
-        recorded that, or the broker before it had passed that on. What is recorded already is not recorded twice.
+        """Apply the events in a trial's report log that an earlier driver or the broker died before passing on. What is
+        recorded already is not recorded twice.
 
         Args:
             trial: Its number.
@@ -116,7 +116,7 @@ class WorkerEvents:
             )
 
     def record_again(self) -> None:
-        """Record what is in the report logs of ended trials, and the damaged journal of the record has lost."""
+        """Record reports of ended trials again, from their report logs, after the journal was damaged."""
         for status in self._state.all_trials:
             if status.has_ended:
                 folders = enumerate(checkpoint_folders(self._state.folder / "trials", status.trial))
@@ -133,7 +133,7 @@ class WorkerEvents:
                 self._state.announce(f"{file}: {damage}")
 
     def reports(self, trial: str) -> list[Report]:
-        """The evaluations in a trial's report logs that the search judges."""
+        """The evaluations in a trial's report logs that count for the search."""
         folders = checkpoint_folders(self._state.folder / "trials", trial)
         events = [event for folder in folders for event in read_report_log(str(folder))]
         return [event for event in events if isinstance(event, Report) and event.competes]
@@ -156,18 +156,18 @@ class WorkerEvents:
         self._record_exploit(event.trial, exploits)
 
     def _take_workers(self, status: TrialStatus, number: int) -> None:
-        """Take the number of workers with which an attempt at an elastic trial begins."""
+        """Apply the number of workers with which an attempt at an elastic trial begins."""
         before = len(status.spans[-1].workers) if status.spans else number
         status.resize(number)
         if number != before:
-            self._state.announce(f"trial {status.trial} goes on with {counted(number, 'worker')} instead of {before}")
+            self._state.announce(f"trial {status.trial} continues with {counted(number, 'worker')} instead of {before}")
 
     def _take_move(self, status: TrialStatus, event: Ended, reason: str) -> None:
-        """Take the end of workers whose trial goes on with others."""
+        """Apply the end of workers whose trial continues on other workers."""
         self._record_break(status, event.timestamp_ms / 1000, reason, moved=True)
         why = "" if event.error in (None, reason) else f" ({event.error})"
         kept = status.kept(is_lost=event.error is not None)
-        self._state.announce(f"trial {event.trial} {kept}{why}, and goes on with other workers: {reason}")
+        self._state.announce(f"trial {event.trial} {kept}{why}, and continues on other workers: {reason}")
 
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}
@@ -211,7 +211,7 @@ class WorkerEvents:
         self._save(trial, traceback_name(attempt), traceback_text(trial, attempt, errors))
 
     def _save(self, trial: str, name: str, text: str) -> None:
-        """Write a file into the folder of a trial's logs, and attach it to its run."""
+        """Write a file into the trial's log folder, and attach it to its run."""
         folder = logs_folder(self._state.folder, trial)
         with contextlib.suppress(OSError):  # the disk is full, or the folder is another machine's: MLflow has the text
             folder.mkdir(parents=True, exist_ok=True)
@@ -281,7 +281,7 @@ class WorkerEvents:
         self._state.trials[trial].saved_step = origin.step
         if self._recorder.trials.record_exploit(trial, num_exploits, origin.step, exploit.changed):
             values = f" with {describe(exploit.changed)}" if exploit.changed else ""
-            self._state.announce(f"trial {trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
+            self._state.announce(f"trial {trial} continues from trial {origin.trial}'s step {origin.step}{values}")
 
 
 def _speed(metrics: dict[str, float]) -> str:

@@ -84,8 +84,8 @@ def is_intact(text: bytes) -> bool:
 
 
 def undamaged_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield JSON lines as they were written, with flipped bits corrected, and leave out those that are damaged beyond
-    that. Lines without a checksum and halves of lines are yielded as they are."""
+    """Yield JSON lines with flipped bits corrected, without those that are damaged beyond that. Lines without a
+    checksum and halves of lines are yielded as they are."""
     before = b""
     for line in lines:
         text = line.rstrip(b"\n")
@@ -129,7 +129,7 @@ class Damage:
 
 
 def mend(path: Path) -> Damage:
-    """Correct flipped bits in a file of JSON lines, in place, and name the lines that are damaged beyond that.
+    """Correct flipped bits in a file of JSON lines, in place, and return the lines with more damage.
 
     Half a line that a killed writer has left is no damage.
 
@@ -200,13 +200,13 @@ def _end(body: bytes) -> bytes:
 
 
 def _has_checksum(text: bytes) -> bool:
-    """Whether a text was written with a checksum, as far as damaged characters in its end do not hide that."""
+    """Whether a text was written with a checksum, even if damaged characters partly hide it."""
     end, model = text[-_LENGTH:], _end(b"")
     return len(end) == _LENGTH and sum(end[position] != model[position] for position in _FIXED) <= MOST_DAMAGED
 
 
 def _corrected(text: bytes) -> bytes | None:
-    """The text with the one bit back that was flipped; None if that does not make its checksum right."""
+    """The text with its one flipped bit restored; None if no single bit makes the checksum right."""
     body, end = text[:-_LENGTH], text[-_LENGTH:]
     right = _end(body)
     flipped = int.from_bytes(end, "big") ^ int.from_bytes(right, "big")

@@ -78,7 +78,7 @@ class Bundle:
         self.add_folder(conf_folder(), "sweeps/conf", "*.yaml")
 
     def write(self, archive: Path, limit: int, advice: str) -> Path:
-        """Write the files as a zip archive, the same for the same contents.
+        """Write the files as a zip archive; the same contents give the same bytes.
 
         Args:
             archive: File to write.

@@ -1,4 +1,4 @@
-"""Cron lines in the words of other schedulers, which know less than a schedule does."""
+"""Cron lines in the formats of other schedulers, which support less than a schedule does."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _section(submission: Submission, nodes: int | None = None) -> KubeRay:
     kuberay = submission.config.cluster.kuberay
     if kuberay is None:
         raise UserError(
-            "cluster.kuberay: is missing, which says which image to run; choose cluster=kuberay and "
+            "cluster.kuberay: is missing; it names the image to run: choose cluster=kuberay and "
             "cluster.kuberay.image=IMAGE, with the same Python, Ray and Sweeps as here"
         )
     workers = kuberay.workers

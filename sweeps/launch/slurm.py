@@ -31,7 +31,7 @@ def job_folder(submission: Submission) -> Path:
 
 
 def _outputs(submission: Submission) -> Path:
-    """Return ``output_dir``, or a folder in the working folder if that is in an object store."""
+    """Return ``output_dir``; if that is in an object store, a folder in the working folder."""
     given = submission.config.output_dir
     return Path("outputs" if is_remote(given) else given).expanduser().absolute()
 

@@ -26,7 +26,7 @@ JOIN = "cluster.address=auto"
 
 @dataclass(frozen=True)
 class Submission:
-    """A sweep to submit."""
+    """A checked sweep that is ready to be submitted to a cluster."""
 
     name: str
     """Name of the sweep."""
@@ -45,7 +45,7 @@ class Submission:
         return shlex.join([python, "-m", "sweeps", *self.arguments])
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
-        """Check that one trial fits on the nodes that the job asks for.
+        """Check that the nodes that the job asks for hold at least one trial.
 
         Args:
             asked: Section of the config that asks for them.
@@ -152,7 +152,8 @@ def _is_within(path: Path, folders: Sequence[str]) -> bool:
 
 
 def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], bundle: Bundle) -> list[str]:
-    """Return the arguments with the places of configs in the bundle, to which those from elsewhere are added."""
+    """Return the arguments with config folders replaced by their paths in the bundle; folders from elsewhere are added
+    to it."""
     here, arguments = Path.cwd(), []
     for token in tokens:
         file = Path(token.removeprefix("conf=")).absolute()

@@ -84,7 +84,7 @@ def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, 
 
 
 def not_exported(schedule: Schedule, kind: str) -> list[str]:
-    """Return what the schedule says and another scheduler does not do, a sentence each."""
+    """Return one sentence for each setting of the schedule that another scheduler does not support."""
     notes = []
     if schedule.nights is not None:
         notes.append("nights: only `serve` lets a night learn from earlier ones, and compares models")

@@ -18,7 +18,7 @@ RULE = re.compile(r"search\.stop\.[a-z_]+")
 
 
 def is_complete(record: SweepRecord, plan: Plan) -> bool:
-    """Whether nothing is left to resume: the search has ended by itself, and MLflow has received everything."""
+    """Whether nothing is left to resume: the search has ended normally, and MLflow has received everything."""
     if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
         return False
     ended = record.tags.get(TAG_ENDED, "")

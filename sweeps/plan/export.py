@@ -58,8 +58,8 @@ def _ranges(trials: Sequence[TrialRecord]) -> str:
 
 
 def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
-    """Return the config of a sweep whose only trial is this one, with nothing to search. It trains to its end, even if
-    the trial was stopped early.
+    """Return the config of a sweep that trains only this trial and searches nothing. It trains to its end, even if the
+    trial was stopped early.
 
     Raises:
         UserError: MLflow does not have the trial's config, or no single config leads to the trial's result.

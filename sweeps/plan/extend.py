@@ -48,7 +48,7 @@ CHANGEABLE_WHILE_RUNNING = {
 LENGTH = {"train.max_steps", "train.epochs"}
 """Keys of the length of a trial; with a larger value, finished trials continue."""
 CHANGEABLE = CHANGEABLE_WHILE_RUNNING | LENGTH | {"scaling.trials_per_group"}
-"""Keys that may be changed when the sweep does not run; a trial goes on from its checkpoint with any neighbours."""
+"""Keys that may be changed when the sweep does not run; a trial continues from its checkpoint with any neighbours."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
 FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")

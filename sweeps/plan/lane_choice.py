@@ -1,4 +1,4 @@
-"""Whether the trials of a sweep share their workers, where the config leaves it open."""
+"""Decides whether the trials of a sweep share their workers, where the config leaves it open."""
 
 from __future__ import annotations
 

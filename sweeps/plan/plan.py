@@ -102,7 +102,7 @@ class Plan:
 
     @property
     def compositions(self) -> list[Composition]:
-        """Composed config of each stage before, and of the sweep itself."""
+        """Composed configs of the stages, and of the sweep itself."""
         return [*(self.composition.in_stage(each.number) for each in self.stages), self.composition]
 
     @property
@@ -174,7 +174,7 @@ class Plan:
         )
 
     def check_warm_start(self) -> None:
-        """Read what a new sweep learns from, as far as that needs no ``import mlflow``.
+        """Read the trials that a new sweep learns from, except those that only MLflow's slow import could read.
 
         Raises:
             UserError: See ``warm_start``.
@@ -195,8 +195,8 @@ class Plan:
 
     @property
     def results_of_stages(self) -> list[EarlierSweep]:
-        """Trials of the stages before that are over, the latest stage first; of each the best first. Their values are
-        rescaled to those of this plan's trials."""
+        """Trials of the completed stages before this one: the latest stage first, the best trial first in each. Their
+        values are rescaled to those of this plan's trials."""
         from sweeps.search.samplers.saved_trials import saved_earlier
 
         results: list[EarlierSweep] = []
@@ -209,8 +209,8 @@ class Plan:
         return results
 
     def first_points(self) -> list[dict[str, Any]]:
-        """Points that are trained before the sampler chooses: the config's own values, those of a person, and the best
-        of earlier sweeps; after a stage the best of that instead of the last two."""
+        """Points that are trained before the sampler chooses: the config's own values, the user's points, and the best
+        of earlier sweeps; after a stage, the best of that stage in place of the last two."""
         from sweeps.search.samplers.transfer import distinct_best, points_to_retry
 
         before = self.results_of_stages
@@ -230,7 +230,7 @@ class Plan:
 
     @property
     def hub_names(self) -> list[HubName]:
-        """Models and data sets of the Hugging Face hub that trials load; none without a check before the first one."""
+        """Models and data sets of the Hugging Face hub that trials load; none if the preflight is off."""
         if not self.config.preflight.timeout_s:
             return []
         return hub_names(

@@ -39,12 +39,12 @@ FEWER_NEED_MORE = (
     "strategy.stages",
 )
 """Paths of which smaller values need more memory in a worker."""
-ADVICE = "docs/gpu_sizing.md has what needs less"
+ADVICE = "docs/gpu_sizing.md lists what needs less memory"
 
 
 @dataclass(frozen=True)
 class MemoryQuestion:
-    """A config whose memory is computed."""
+    """A config whose memory is to be computed."""
 
     values: dict[str, Any]
     """Searched values on which its memory depends; none for the config's own trial."""
@@ -76,7 +76,7 @@ class MemoryAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryReport:
-    """Known memory of a sweep's trials."""
+    """Known memory of a sweep's trials, and whether it fits."""
 
     answers: list[MemoryAnswer]
     """The config's own trial first."""
@@ -87,14 +87,14 @@ class MemoryReport:
 
     @property
     def summary(self) -> str:
-        """One line: memory of the config's own trial by what takes it, the most of any trial, and what a worker has."""
+        """One line: memory of the config's own trial by cause, the maximum of any trial, and what a worker has."""
         if not self.answers:
             return f"could not be computed: {self.failure}"
         own, most = self.answers[0], max(self.answers, key=lambda each: each.total)
         text = f"{_gib(own.total)} GiB a worker ({_itemized(own.parts)})"
         if most.total > own.total:
             text += f", up to {_gib(most.total)} with {_listed(most.values)}"
-        has = "how much a worker has is not known (cluster.gpu_memory_gib says it)"
+        has = "how much a worker has is not known (set cluster.gpu_memory_gib)"
         return f"{text}; {has if self.room is None else f'a worker has {_gib(self.room)}'}"
 
     @property
@@ -127,8 +127,8 @@ class MemoryReport:
 
 
 def memory_questions(plan: Plan) -> list[MemoryQuestion]:
-    """Return the configs whose memory tells about the space, each once: the sweep's own, those that need most, and
-    those in which one value alone is at the end that needs more. Empty for a user's own training."""
+    """Return the configs whose memory describes the whole space, each once: the sweep's own, those that need most, and
+    those with one value alone at the end that needs more. Empty for a user's own training."""
     found: dict[str, MemoryQuestion] = {}
     for point in islice(_points(plan), 64):
         try:
@@ -158,7 +158,8 @@ def _points(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _ends(plan: Plan, variant: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """The numbers at the end that needs more memory, and the other choices, of the paths that a variant has."""
+    """The values that need the most memory: the larger end of each range, and every other choice, for the paths of a
+    variant."""
     largest: dict[str, Any] = {}
     choices: dict[str, list[Any]] = {}
     values = plan.composition.container(variant)
@@ -183,7 +184,7 @@ def _matters(path: str) -> bool:
 
 
 def _key(config: SweepConfig) -> str:
-    """Everything on which memory depends."""
+    """Identity of everything that memory depends on."""
     document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
     train = {name: document["train"][name] for name in SIZES_OF_TRAIN} if document["train"] else None
     sections = [document["model"], document["data"], document["strategy"], train, config.scaling.min_workers]

@@ -56,7 +56,8 @@ def main() -> None:
 
 
 def _memory(config: SweepConfig, room: float | None, *, use_gpu: bool) -> dict[str, Any]:
-    """Memory of a worker, and with micro batches of one sample if it may not fit otherwise; or why it is unknown."""
+    """Memory of a worker, also with micro batches of one sample if it may not fit otherwise; or the reason why it is
+    unknown."""
     from sweeps_train.memory.memory_need import memory_need
 
     training, num_workers = config.training(), config.scaling.min_workers

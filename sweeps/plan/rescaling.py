@@ -1,4 +1,4 @@
-"""Rescaling of searched values from a stage to what follows, such as the learning rate with the width of a model."""
+"""Rescaling of searched values from one stage to the next, such as the learning rate with the width of a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stage_factors(composition: Composition) -> list[Factors]:
 
 
 def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:
-    """Return a point of a stage with the values that it has in what follows, within the ranges of the space.
+    """Return a point of a stage with the values that it has in the next one, within the ranges of the space.
 
     Args:
         point: Values by path.

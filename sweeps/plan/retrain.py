@@ -1,4 +1,4 @@
-"""Plan that trains a recorded trial again: to its end, or with other data and steps."""
+"""Plan that trains a recorded trial again: to its full length, or with other data and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of the scheduler of ``search.scheduler.kind=auto``, as far as the config tells."""
+"""Choice of the scheduler for ``search.scheduler.kind=auto``, where the config alone decides it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace the scheduler ``auto`` by ``asha`` where the config tells that no trial can be paused, or none would be.
+    """Replace the scheduler ``auto`` by ``asha`` where the config shows that no trial can, or would, be paused.
 
     Returns:
         The sweep, and the reason if its scheduler was replaced. Otherwise the first trials tell.
@@ -40,7 +40,7 @@ def _why_not_paused(composition: Composition, automatic: AutomaticScheduler) -> 
     space, lookup = Space(composition.config.space), lookup_in(composition)
     length = longest_trial(composition, space, automatic.resource, lookup)
     if length is not None and automatic.grace <= length < automatic.grace * automatic.eta:
-        return f"with {length:g} {automatic.resource} a trial has hardly a rung to pause at"
+        return f"with {length:g} {automatic.resource} a trial reaches too few rungs to pause at"
     return next(filter(None, map(_why_trial_is_not_paused, _configs(composition, space))), None)
 
 
@@ -58,7 +58,7 @@ def _why_trial_is_not_paused(config: SweepConfig) -> str | None:
     if isinstance(config.task, CommandTask) and config.task.checkpoints is None:
         return "the program saves no checkpoints (task.checkpoints)"
     if config.scaling.pools:
-        return "a paused trial would go on in any of scaling.pools"
+        return "a paused trial would continue in any of scaling.pools"
     if config.loop is not None and not config.checkpoint.includes_evaluations(config.loop.eval_every):
         return f"with checkpoint.every={config.checkpoint.every} some evaluations have no checkpoint"
     return None

@@ -57,7 +57,7 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
 
 
 def _advisors(plan: Plan, memory: MemoryEstimate | None, seed: int) -> list[Advisor]:
-    """Advisors from priors, which abstain where there are none, from limits on memory, and from failures."""
+    """Advisors of a search: for priors, memory limits and failures; each abstains if it has nothing to go by."""
     advisors: list[Advisor] = [PriorAdvisor(plan.space, seed)]
     if memory is not None:
         advisors.append(memory)

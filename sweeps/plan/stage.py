@@ -39,9 +39,9 @@ class PlannedStage:
         return f"stage{self.number}.json"
 
     def describe(self) -> str:
-        """Return the stage in words: ``stage 1: 30 trials with train.max_steps=100, of which the best 5 go on``."""
+        """Return the stage in words: ``stage 1: 30 trials with train.max_steps=100, of which the best 5 continue``."""
         what = f"{self.num_trials} trial{'s'[: self.num_trials != 1]} with {', '.join(self.overrides)}"
-        return f"stage {self.number}: {what}, of which the best {self.keep} go on"
+        return f"stage {self.number}: {what}, of which the best {self.keep} continue"
 
     def parameters(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values by dotted path of the trial at a point."""

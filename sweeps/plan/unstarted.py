@@ -1,4 +1,4 @@
-"""Folders that a driver has left which was killed before its search began."""
+"""Folders left behind by a driver that was killed before its search began."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def is_unstarted(folder: Path) -> bool:
 
 
 def was_left_unstarted(folder: Path) -> bool:
-    """Whether a driver was killed before its search began, and has left a folder; not one on another machine that may
-    run, nor one that takes the folder in this moment.
+    """Whether a folder was left by a driver that was killed before its search began. Excludes a driver on another
+    machine that may still run, and one that is just claiming the folder.
 
     If MLflow has no run of its sweep either, nothing is lost with it, and its name is free.
     """

@@ -35,7 +35,7 @@ class Checkout:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the changes were too long and their end is missing."""
+        """Whether the diff was too long, so that its end is missing."""
         return len(self.diff) >= LONGEST_DIFF
 
 

@@ -61,7 +61,6 @@ class Provenance:
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:
-        """Return the provenance of a text that ``as_json`` returned."""
         return cls(**json.loads(text))
 
     def differences(self, now: Provenance) -> dict[str, str]:

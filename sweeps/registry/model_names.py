@@ -1,4 +1,4 @@
-"""Checks of what is asked for a trained model, before anything is trained."""
+"""Default name of a registered model, and checks of what is asked for a model before anything is trained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ FORBIDDEN = r"[/:.%\"'\\]"
 
 
 def retrained_model(config: SweepConfig, name: str | None, conf: str) -> str | None:
-    """Return the name by which a retraining registers its model; None if it registers none by itself.
+    """Return the name under which a retraining registers its model, by default that of the conf; None if it registers
+    none.
 
     Args:
         config: Config of the retraining.

@@ -178,7 +178,7 @@ def compare_sweeps(
     """
     names = [record.sweep for record in records]
     if len(set(names)) < 2:
-        raise UserError("compare: name two sweeps or more; `python -m sweeps list` has them")
+        raise UserError("compare: name two sweeps or more; `python -m sweeps list` lists them")
     objectives = {(record.metric, record.mode) for record in records}
     if len(objectives) > 1:
         theirs = ", ".join(f"{record.sweep} has {record.mode} {record.metric}" for record in records)

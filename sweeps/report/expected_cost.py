@@ -22,7 +22,7 @@ from sweeps.tracking.values import short
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Work of a planned sweep, as far as its config tells."""
+    """Work of a planned sweep, as far as its config determines it."""
 
     trials: int
     """Largest number of trials."""
@@ -64,7 +64,8 @@ class PastSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedCost:
-    """Range of what a sweep may take, by earlier ones. Money is in the currency of the prices."""
+    """Range of a planned sweep's time and cost, estimated from earlier sweeps. Money is in the currency of the
+    prices."""
 
     wall_s: tuple[float, float]
     cost: tuple[float, float] | None
@@ -180,13 +181,13 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
 
 
 def cost_in_words(plan: Plan, expected: ExpectedCost | None) -> str:
-    """Say what a planned sweep is expected to cost, or what is missing to know it."""
+    """Describe the expected cost of a planned sweep, or what is missing to estimate it."""
     if expected is not None:
         return expected.describe()
     conf, store = plan.composition.conf, redact_uri(plan.config.tracking.uri)
     return (
         f"not known: no sweep of conf={conf} has ended in {store}; with search.num_trials=1 one trial shows it, and "
-        "`extend` goes on from there"
+        "`extend` continues from there"
     )
 
 

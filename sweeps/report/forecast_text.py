@@ -20,7 +20,7 @@ def forecast_lines(record: SweepRecord) -> list[str]:
 
 
 def describe_forecast(forecast: Forecast) -> list[str]:
-    """Return a forecast in sentences: the cost of the rest, what stopping now would give up, and what is missing."""
+    """Return a forecast in sentences: the remaining cost, what stopping now would give up, and what is unknown."""
     lines = []
     if forecast.wall_s is not None:
         texts = [time_left(forecast), *_amounts(forecast)]

@@ -148,7 +148,7 @@ def print_plan(
         table.add_row(path, describe_distribution(distribution), describe_conditions(distribution))
     console.print(table)
     for path in plan.composition.fixed:
-        console.print(f"{path} is given a value, and is not searched", markup=False)
+        console.print(f"{path} has a fixed value, and is not searched", markup=False)
     for constraint in plan.config.search.constraints:
         console.print(f"only where {constraint}", markup=False)
     search, fit = plan.config.search, plan.local_fit

@@ -144,7 +144,7 @@ def fetch_curves(
 
 
 def can_be_best(trial: TrialRecord) -> bool:
-    """Whether a trial counts as a result: it neither failed nor broke a limit."""
+    """Whether a trial counts as a result: it did not fail and broke no limit."""
     return trial.state != "failed" and trial.violation is None
 
 

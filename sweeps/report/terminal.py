@@ -27,7 +27,8 @@ class _PlainConsole(Console):
                 yield Segment(without_controls(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """End a command whose result nobody reads any more, as `| head` does; progress and messages alone go unseen."""
+        """End a command whose output nobody reads any more, as with `| head`; if only progress is lost, continue
+        silently."""
         if self.file is sys.__stdout__:
             super().on_broken_pipe()
         self.quiet = True

@@ -180,7 +180,7 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
     if (page := existing_report(record)) is not None:
         console.print(f"report    {page}", markup=False, soft_wrap=True)
     if record.status in ("interrupted", "stopped"):
-        console.print(f"go on     python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
+        console.print(f"continue  python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
     for name, address in mlflow_pages(record):
         console.print(f"{name:9} {address}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)

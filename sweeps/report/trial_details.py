@@ -148,7 +148,7 @@ def _print_failures(document: Mapping[str, Any], console: Console) -> None:
     for each in document["notes"]:
         console.print(f"{_moment(each['at'])}: {each['text']}", markup=False, highlight=False, soft_wrap=True)
     for each in document["moves"]:
-        text = f"went on with other workers at {_moment(each['ended'])}, without having failed: {each['reason']}"
+        text = f"continued on other workers at {_moment(each['ended'])}, without having failed: {each['reason']}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     for each in document["failed_attempts"]:
         text = f"attempt {each['attempt']} failed at {_moment(each['ended'])}: {each['error']}"

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,7 +16,7 @@ from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
 from sweeps.folders.sweep_folder import only_driver
 from sweeps.retention.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
-from sweeps.retention.policy import Policy, describe_size
+from sweeps.retention.policy import Policy, describe_size, read_policy
 from sweeps.retention.selection import Removal, best_trials, select
 from sweeps.storage.location import working_copy
 from sweeps.texts.suggestions import did_you_mean
@@ -44,7 +44,7 @@ class Cleaning:
 
     @property
     def freed(self) -> int:
-        """Bytes of the removals; files that MLflow and the storage share by links count once in each trial."""
+        """Bytes that the removals free; files hard-linked between MLflow and the storage count once per trial."""
         return sum(each.size for each in self.removals)
 
     def as_json(self, *, done: bool) -> dict[str, Any]:
@@ -70,8 +70,21 @@ class Cleaning:
         }
 
 
+def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Any) -> Cleaning:
+    """Remove what the options of ``clean`` allow to remove, see ``read_policy``; return the removals that were made.
+
+    Args:
+        uri: MLflow store.
+        names: Names of sweeps; none: all.
+        dry_run: Remove nothing, and return the removals that would be made.
+        **options: Options of ``read_policy``.
+    """
+    cleaning = plan_cleaning(uri, names, read_policy(names, **options))
+    return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))
+
+
 def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
-    """Find the removals of a policy, and remove nothing.
+    """List what a policy would remove, without removing anything.
 
     Raises:
         UnknownName: There is no such sweep.
@@ -96,8 +109,8 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
-    """Make the removals. Each sweep is locked and read again before: trials of a sweep that is running now, and trials
-    that are among the best now, are not removed.
+    """Carry out the removals. Each sweep is locked and read again before: trials of a sweep that is running now, and
+    trials that are among the best now, are not removed.
 
     Returns:
         The removals that were made.
@@ -124,7 +137,7 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
 
 
 def _held(record: SweepRecord) -> AbstractContextManager[None]:
-    """Hold a sweep's folder, if it can be reached from here."""
+    """Lock a sweep's folder, if it can be reached from here."""
     if (store := sweep_store(record)) is not None:
         return only_driver(working_copy(store.uri), record.sweep, store=store)
     folder = sweep_folder(record)

@@ -56,7 +56,7 @@ def read_policy(
         ConfigError: An age or a size cannot be read, or no option limits what is removed.
     """
     if not names and older_than is None and keep_last is None and max_size is None:
-        raise ConfigError("say what may go: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
+        raise ConfigError("say what to remove: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
     return Policy(
         keep_best=keep_best,
         keep_last=keep_last or 0,

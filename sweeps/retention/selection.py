@@ -83,7 +83,7 @@ def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
 
 
 def _by_goodness(record: SweepRecord) -> list[TrialRecord]:
-    """Return the trials by their value, first those without one, then the worst."""
+    """Return the trials without a value first, then the others from worst to best."""
     sign = -1 if record.mode == "min" else 1
 
     def goodness(trial: TrialRecord) -> tuple[bool, float]:

@@ -1,4 +1,4 @@
-"""Assignment of a trial to the workers of a slot."""
+"""One attempt at a trial, as a slot's workers receive it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between the driver, trials and a process of the broker that takes the place of one that has died."""
+"""Messages that give a restarted broker the state of its dead predecessor, from the driver and the trials."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ BROKER_DIED = "the process of the sweep's broker has died"
 
 
 class NotAttached(Exception):
-    """The driver has not told a new process of the broker yet what the one before knew."""
+    """A restarted broker has not received its predecessor's state from the driver yet."""
 
 
 @dataclass(frozen=True)
 class TrialSoFar:
-    """The driver's knowledge of a trial, for a new process of the broker."""
+    """The driver's knowledge of a trial, for a restarted broker."""
 
     attempt: int = 0
     """Number of its latest attempt."""

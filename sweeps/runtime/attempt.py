@@ -84,7 +84,7 @@ class Attempt:
         be lost afterwards."""
         self._publish = publish
         self._moves: str | None = None
-        """Reason for which the trial is to go on with other workers."""
+        """Reason for which the trial is to continue with other workers."""
         self._assigned_ms = 0
         self._memory_mib: dict[int, float] = {}
         """Memory after the trial of the workers that have finished, by rank."""
@@ -107,7 +107,7 @@ class Attempt:
         self.slot, self.log_folder, self._assigned_ms = slot, log_folder, now_ms()
 
     def post(self, event: Log | Note | Report | Started, locations: tuple[str, ...]) -> None:
-        """Take an event from a worker: STARTING -> TRAINING.
+        """Process an event of a worker: STARTING -> TRAINING.
 
         Args:
             event: Dropped if the attempt's events are discarded, except for the checkpoint of a report before, and of
@@ -133,11 +133,11 @@ class Attempt:
         self.reports.post(event, stopping=self.stop >= StopRequest.SAVE)
 
     def alive(self) -> None:
-        """Take a sign of life from a worker that prepares data and model."""
+        """Record a sign of life of a worker that prepares data and model."""
         self._silence.end(counts=False)
 
     def waits_for_room(self) -> None:
-        """Note that its workers have found no room yet, which does not count as silence."""
+        """Note that the attempt's workers have found no room yet, which does not count as silence."""
         self._silence.end(counts=False)
         if not self._has_waited:
             self._has_waited = True
@@ -159,7 +159,7 @@ class Attempt:
             self.finish(Ended(self.trial, self.number, saved_step=self._saved_step, memory_mib=memory))
 
     def add_error(self, error: WorkerError) -> None:
-        """Note a worker's error, unless the worker has reported one of its kind."""
+        """Add a worker's error, unless the worker has already reported a similar one."""
         self.errors.setdefault((error.rank, error.kind == "lost"), error)
 
     def finish(self, event: Ended) -> Ended:
@@ -178,7 +178,7 @@ class Attempt:
         return self.end
 
     def reason_to_move(self, end: Ended) -> str | None:
-        """Reason for which the trial goes on with other workers after this end, which is no failure then."""
+        """Reason why the trial continues on other workers after this end, which then is no failure."""
         if end.error is None:
             return self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]
@@ -187,8 +187,8 @@ class Attempt:
         return self._moves if end.failure is None or may_be_the_nodes(end) else None
 
     def move(self, reason: str, *, in_time: bool = True) -> None:
-        """Ask the workers to save a checkpoint and stop, so that the trial goes on with others; the last may be lost
-        meanwhile.
+        """Ask the workers to save a checkpoint and stop, so that the trial continues on others; one worker may be lost
+        by then.
 
         Args:
             reason: What is told to the user.
@@ -201,18 +201,18 @@ class Attempt:
             self.request_stop(request)
             self._moves = reason
             saves = "after its next checkpoint it" if waits else "it saves a checkpoint and"
-            text = f"{reason}; {saves} goes on with other workers, which counts as no failure"
+            text = f"{reason}; {saves} continues on other workers, which does not count as a failure"
             self._publish(Note(self.trial, self.number, text))
 
     @property
     def may_change_workers(self) -> bool:
-        """Whether the trial would lose nothing if it went on with other workers after its next checkpoint."""
+        """Whether the trial could continue on other workers after its next checkpoint without losing work."""
         asked = self.stop is not StopRequest.NONE or self.phase is not Phase.TRAINING
         return not asked and self.pace() is not None and (self._saves_when_asked or self._has_checkpoint)
 
     @property
     def is_moving(self) -> bool:
-        """Whether the trial is to go on with other workers."""
+        """Whether the trial is about to continue on other workers."""
         return self._moves is not None
 
     @property
@@ -234,7 +234,7 @@ class Attempt:
             self.reports.open()
 
     def discard(self) -> None:
-        """Ask the workers to stop without a checkpoint, and drop what they post until then: the trial is over."""
+        """Stop the workers without a checkpoint, and drop what they post until then: the trial is over."""
         self._is_over = True
         self.request_stop(StopRequest.DISCARD)
 
@@ -259,8 +259,8 @@ class Attempt:
             self._silence.end(counts=False)  # the workers were silent because they waited for this
 
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
-        """Seconds since the workers' last event, and the most that are allowed in this phase: no limit while
-        an event waits for Tune."""
+        """Seconds since the workers' last event, and the maximum in this phase; no limit while an event
+        waits for Tune."""
         if not self.reports.is_empty or self.phase is Phase.ENDED:
             return 0.0, math.inf
         is_starting = self.phase is Phase.STARTING
@@ -270,7 +270,7 @@ class Attempt:
         return self._silence.seconds, allowed
 
     async def wait_for_stop(self, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Return when the workers should stop, which may be never.
+        """Wait until the workers should stop, which may be never.
 
         Args:
             above: Request that they know already.
@@ -294,8 +294,8 @@ def causes(end: Ended) -> list[WorkerError]:
 
 
 def may_be_the_nodes(end: Ended) -> bool:
-    """Whether an attempt failed in a way that a bad node causes: a worker was lost or hung, or an operation of a
-    device, of the network or of a disk failed."""
+    """Whether a bad node may have caused an attempt's failure: a worker was lost or hung, or an operation of a device,
+    the network or a disk failed."""
     if end.error is None or end.halved_to is not None:
         return False
     if any(each.kind in ("lost", "peer", "hang") for each in causes(end)):

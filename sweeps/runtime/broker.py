@@ -19,12 +19,12 @@ from sweeps.runtime.attachment import Begun, NotAttached, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
-from sweeps.runtime.group_owner import start_group
 from sweeps.runtime.hang_end import hang_end
+from sweeps.runtime.lane_group_owner import start_group
 from sweeps.runtime.placement import Workers
 from sweeps.runtime.shared_slots import SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
-from sweeps.runtime.suspects import SuspectedNodes
+from sweeps.runtime.suspected_nodes import SuspectedNodes
 from sweeps.worker_error import WorkerError
 
 CHECKED_WITHIN_S = 180.0
@@ -32,7 +32,8 @@ CHECKED_WITHIN_S = 180.0
 
 
 class Broker(SharedSlots):
-    """See the module. Every method is called through a Ray actor handle."""
+    """The only channel between workers, Tune's actors and the driver; see the module. Every method is called through a
+    Ray actor handle."""
 
     def __init__(self, *, is_new: bool = True, start_group: StartGroup = start_group) -> None:
         """
@@ -111,7 +112,7 @@ class Broker(SharedSlots):
         return await self._elastic.claim(trial, numbers, total_steps, previous)
 
     async def release_workers(self, trial: str) -> None:
-        """Take the workers of an elastic trial back."""
+        """Free the workers of an elastic trial for others."""
         self._elastic.release(trial)
 
     async def next_report(
@@ -139,7 +140,7 @@ class Broker(SharedSlots):
                 if silent >= allowed:
                     attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
                 else:
-                    text = "its workers were silent, and went on while they were asked for their stacks"
+                    text = "its workers were silent, but continued while they were asked for their stacks"
                     self._publish(Note(trial, attempt.number, text))
                 continue
             try:
@@ -148,7 +149,7 @@ class Broker(SharedSlots):
                 continue  # logs may have been posted meanwhile
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
-        """Ids of an attempt's nodes, if they are to be checked since one of them may be the reason of its failure."""
+        """Ids of an attempt's nodes, if one of them may have caused its failure and they must be checked."""
         if not self._checks_nodes or attempt.phase is Phase.ENDED or not may_be_the_nodes(end):
             return ()
         if attempt.reason_to_move(end) is not None:
@@ -164,8 +165,8 @@ class Broker(SharedSlots):
             self._idle.free_if_others_wait()
 
     async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
-        """Keep a slot for the trial that it is given next; False if its workers are returning already, or if one is on
-        a node to avoid, or on one that is being checked while others have room for the ``workers``."""
+        """Keep a slot for the trial that it is given next; False if its workers are already ending, if one is on a node
+        to avoid, or if one is on a node under check while others have room for the ``workers``."""
         queue = self._slots[slot]
         queue.reserve()
         if workers is not None:
@@ -181,8 +182,8 @@ class Broker(SharedSlots):
         return self._avoided.get(pool, ())
 
     async def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
-        """Ids of the nodes on which these workers are not to be placed at this moment: also of those that are being
-        checked, if others have room."""
+        """Ids of the nodes on which these workers must not be placed now, including nodes under check if others have
+        room."""
         avoided = self._avoided.get(workers.pool, ())
         return (*avoided, *await self._suspects.left_out(workers, avoided, self._idle.queues))
 
@@ -213,7 +214,7 @@ class Broker(SharedSlots):
     # --- called by a slot's workers and their controller --------------------------------------------------
 
     async def slot_started(self, slot: str, handles: dict[str, Any]) -> None:
-        """Add what a slot has started to its handles."""
+        """Store the handles of the actors that a slot has started."""
         self._slots[slot].handles |= handles
         self._move_from(self._leaving)
 
@@ -253,7 +254,7 @@ class Broker(SharedSlots):
         return await queue.take(index)
 
     async def post(self, event: Log | Note | Report | Started) -> None:
-        """Take an event from rank 0; events of earlier attempts are dropped."""
+        """Receive an event from rank 0; events of earlier attempts are dropped."""
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None:
             attempt.post(event, self._slots[attempt.slot].locations)
@@ -292,8 +293,8 @@ class Broker(SharedSlots):
             current.add_error(error)
 
     async def group_ends(self, slot: str) -> bool:
-        """Note that a slot's workers are about to be ended; returns whether they have lost the connection to a worker
-        that reported no error."""
+        """Note that a slot's workers are about to be ended; return whether they lost the connection to a worker that
+        reported no error."""
         self._slots[slot].is_ending = True
         errors = [error for attempt in self._attempts_of(slot) for error in attempt.errors.values()]
         return bool(errors) and all(each.kind == "peer" for each in errors)
@@ -312,7 +313,7 @@ class Broker(SharedSlots):
     # --- called by the driver -----------------------------------------------------------------------------
 
     async def attach(self, trials: Mapping[str, TrialSoFar]) -> list[Event]:
-        """Let trials begin, after the driver has told this process what the one before knew.
+        """Let trials begin, once the driver has restored the state of the broker's predecessor.
 
         Args:
             trials: Those that have not ended.
@@ -375,7 +376,7 @@ class Broker(SharedSlots):
         self._suspects.checked(checked)
 
     async def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Let the trials on some nodes save a checkpoint and go on elsewhere.
+        """Move the trials on some nodes elsewhere, after a checkpoint.
 
         Args:
             nodes: What is announced for each node, by its id.
@@ -384,8 +385,8 @@ class Broker(SharedSlots):
         self._move_from(nodes)
 
     async def check_nodes(self) -> None:
-        """Name the nodes of attempts that may have failed because of them: the next attempt waits for their check, and
-        workers of other trials are placed elsewhere meanwhile, if there is room."""
+        """Register the nodes of attempts that may have failed because of them: the next attempt waits for their check,
+        and workers of other trials go elsewhere if there is room."""
         self._checks_nodes = True
 
     async def drain(self, timeout_s: float) -> list[Event]:

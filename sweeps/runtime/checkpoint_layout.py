@@ -66,8 +66,8 @@ def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
 
 
 def trial_and_exploits(name: str) -> tuple[str, int]:
-    """Return the trial to which a file in the folder of all trials belongs, and how often the trial had taken over
-    another one's state when it was written.
+    """Return the trial that a file in the folder of all trials belongs to, and how often it had taken over another
+    trial's state by then.
 
     >>> trial_and_exploits("0003/reports.jsonl"), trial_and_exploits("0003/lineage-2/reports.jsonl")
     (('0003', 0), ('0003', 2))
@@ -140,7 +140,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
 
 
 def release(trials: Folder, trial: str) -> None:
-    """Remove the pinned checkpoint of a trial from which no other one can continue any more."""
+    """Remove the pinned checkpoint of a trial when no other trial can continue from it any more."""
     with contextlib.suppress(OSError):  # it takes space only
         _remove(trials / trial / PINNED)
 

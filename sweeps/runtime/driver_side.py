@@ -1,4 +1,4 @@
-"""The driver's side of the broker: starts it, and tells a new process of it what applies to the whole sweep.
+"""The driver's side of the broker: starts it, and restores its state after a restart.
 
 If the broker's process dies, Ray starts another one behind the same handle. It knows no trial and waits until the
 driver attaches; then the trials' Tune actors begin their trials again, from the newest checkpoints.
@@ -82,7 +82,7 @@ class DriverSide:
         return number, reason
 
     def end_groups(self) -> None:
-        """End all worker groups with lanes, which no trial's actor owns."""
+        """End all worker groups with lanes, which belong to no trial's actor."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self.actor.end_groups.remote(), timeout=GROUPS_END_WITHIN_S)
 
@@ -91,7 +91,7 @@ class DriverSide:
         self._tell("avoid", self.actor.avoid, nodes, checked)
 
     def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Let the trials on some nodes go on elsewhere; see ``Broker.nodes_leave``."""
+        """Let the trials on some nodes continue elsewhere; see ``Broker.nodes_leave``."""
         self._leaving |= nodes
         self._tell("leaving", self.actor.nodes_leave, {**self._leaving})
 
@@ -138,7 +138,7 @@ class DriverSide:
         return events
 
     def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
-        """Tell a new process of the broker what the one before knew, and let the trials begin again.
+        """Give a restarted broker its predecessor's state, and let the trials begin again.
 
         Args:
             trials: What the driver knows of the trials that have not ended.

@@ -58,7 +58,7 @@ class ElasticWorkers:
         self._ends = False
 
     def end_waiting(self, *, ends: bool) -> None:
-        """Let trials begin without waiting for workers, since all are to stop; or let them wait again."""
+        """Stop making trials wait for workers, since all of them stop; or make them wait again."""
         self._ends = ends
         self._changed.set()
 
@@ -107,8 +107,8 @@ class ElasticWorkers:
             await self._changed.wait()
 
     def lose_node(self, end: Ended) -> str | None:
-        """Return what is told to the user if a trial goes on with other workers because a node has died, which is no
-        failure of an elastic trial; None otherwise.
+        """Return the message for the user if an elastic trial continues on other workers after a node's death, which
+        then is no failure; else None.
 
         Args:
             end: End of its attempt.
@@ -120,17 +120,17 @@ class ElasticWorkers:
         return f"its node {lost[0]} has died"
 
     def began(self, trial: str) -> None:
-        """Take that a trial's attempt has begun, with the workers that it has claimed."""
+        """Record that a trial's attempt has begun with the workers that it claimed."""
         self._beginning.discard(trial)
 
     def trained(self, trial: str) -> None:
-        """Take that the workers of a trial have begun to train."""
+        """Record that the workers of a trial have begun to train."""
         asked = self._resized_at.pop(trial, None)
         if asked is not None:
             self._shares.observe_resize(time.monotonic() - asked)
 
     def release(self, trial: str) -> None:
-        """Take a trial's workers back, since it has ended or is paused."""
+        """Free a trial's workers for others, since it has ended or is paused."""
         self._shares.release(trial)
         self._resized_at.pop(trial, None)
         self._changed.set()
@@ -150,7 +150,7 @@ class ElasticWorkers:
         self._prepare_next()
 
     def _prepare_next(self) -> None:
-        """Start processes for the trial that will grow when another one ends."""
+        """Start processes ahead for the trial that will grow when another one ends."""
         if self._ahead is not None and not self._ahead.done():
             return
         if (growth := self._shares.next_growth(self._may_change)) is not None:
@@ -185,8 +185,7 @@ class ElasticWorkers:
         self._resized_at[trial] = time.monotonic()
 
     async def _free_ended(self) -> None:
-        """Take back the workers of trials that have ended, as soon as their slot is closed; close it if a trial
-        waits."""
+        """Free the workers of ended trials once their slot is closed; close it if a trial waits."""
         for trial in self._shares.trials:
             attempt = self._attempts.get(trial)
             if attempt is None or trial in self._beginning:
@@ -219,8 +218,8 @@ async def _free_workers(slot: SlotQueue) -> dict[str, int]:
 
 
 async def _start(missing: Mapping[Place, int], slot: SlotQueue) -> None:
-    """Start spare processes for a slot's trial, and wait for them; where they do not start, its new workers will need
-    longer."""
+    """Start spare processes for a slot's trial and wait for them; if that fails, its new workers only start more
+    slowly."""
     if missing:
         with contextlib.suppress(LookupError, ConnectionError, ray.exceptions.RayError):
             await asyncio.to_thread(start_spares_and_wait, missing, slot.handles["workers"][0])

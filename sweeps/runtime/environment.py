@@ -10,7 +10,7 @@ from sweeps.config.execution import SET_BY_RAY
 
 
 def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are named, as far as they are set; never those that Ray sets for each worker.
+    """The named variables that are set, except those that Ray sets for each worker.
 
     Args:
         names: Names, and beginnings of names followed by ``*``.

@@ -69,7 +69,7 @@ class Ended:
     flight_records: tuple[str | None, ...] = ()
     """Last collective operations of each worker that hung, by rank, as JSON; None if it has recorded none."""
     moved: str | None = None
-    """Set by the broker: reason for which the trial goes on with other workers, without having failed."""
+    """Set by the broker: reason for which the trial continues with other workers, without having failed."""
     halved_to: int | None = None
     """Micro batch of the next try, after a device ran out of memory while workers wait for each other."""
     suspected: tuple[str, ...] = ()

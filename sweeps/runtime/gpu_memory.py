@@ -54,8 +54,8 @@ def local_gpu_memory() -> int | None:
 
 
 def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
-    """Bytes of the smallest GPU of a connected cluster, one of each node; None if none answers in time, as when all are
-    taken.
+    """Bytes of the smallest GPU of a connected cluster, asking one GPU per node; None if none answers in time, as when
+    all are in use.
 
     Args:
         nodes: Resources of each node.

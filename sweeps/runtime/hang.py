@@ -36,7 +36,7 @@ class Silence:
         return time.monotonic() - self._began
 
     def end(self, *, counts: bool) -> None:
-        """Begin anew; ``counts`` is whether the silence so far was one of workers that train."""
+        """Restart the measurement; ``counts`` says whether the silence so far was that of training workers."""
         if counts:
             self.longest_s = max(self.longest_s, self.seconds)
         self._began = time.monotonic()
@@ -45,7 +45,7 @@ class Silence:
 async def diagnose_hang(
     message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
 ) -> WorkerError:
-    """The error of workers that hang, with the line of code at which each one is, as far as it can be found out.
+    """Build the error for workers that hang, with the line of code at which each one is, if known.
 
     Args:
         message: What was noticed.
@@ -60,7 +60,7 @@ async def diagnose_hang(
 
 
 async def flight_records(workers: Sequence[Any]) -> tuple[str | None, ...]:
-    """The last collective operations of workers that hang, by rank, which say what each waits for.
+    """The last collective operations of hanging workers, by rank, which show what each one waits for.
 
     Args:
         workers: Actors of the workers. They answer beside the training, unless its native code holds the GIL.

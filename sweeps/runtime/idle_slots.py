@@ -25,17 +25,16 @@ class IdleSlots:
 
     @property
     def queues(self) -> list[SlotQueue]:
-        """Their queues."""
         return [queue for queue in self._slots.values() if queue.is_idle]
 
     async def free(self) -> None:
-        """Close them, so that their workers return."""
+        """Close the idle slots, so that their workers return."""
         for queue in self.queues:
             await queue.close()
 
     def free_if_others_wait(self) -> None:
-        """Free them as soon as the workers of a slot that starts find no room: on fewer nodes than before, the search
-        may start no trial for these slots until one that waits has ended."""
+        """Free the idle slots as soon as the workers of a starting slot find no room. On fewer nodes than before, the
+        search may start no trial for these slots until a waiting one has ended."""
         if self._looks is None or self._looks.done():
             self._looks = asyncio.create_task(self._free_while_others_start())
 

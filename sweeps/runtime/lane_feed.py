@@ -76,7 +76,7 @@ class LaneFeed:
         return bool(ray.get(self._broker.wait_for_trial.remote(self._slot, is_idle=True)))
 
     def _begun(self, assignment: Assignment) -> TrainingRequest | None:
-        """Begin a trial; None if that fails, which is told to the broker."""
+        """Begin a trial; if that fails, tell the broker and return None."""
         from sweeps_train.training_request import TrainingRequest  # imports torch
 
         signs = contextlib.ExitStack()
@@ -107,8 +107,8 @@ class LaneFeed:
         return request
 
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
-        """Tell the broker, if a step shows that another number of lanes trains more, and take the number that another
-        group has found before."""
+        """Tell the broker when a step shows that another number of lanes is faster, and adopt a number that another
+        group has found."""
         if self._number.add(lanes, tokens, seconds):
             number = self._number
             self._broker.set_lanes.remote(number.number, number.reason if number.is_found else None)
@@ -145,7 +145,7 @@ class LaneFeed:
         return f"{self._num_workers} workers, the first on {socket.gethostname()}, process {os.getpid()}, {now}"
 
     def _write_log(self, assignment: Assignment, text: str) -> None:
-        """Add a text to the trial's own log, which has only what is of this trial alone."""
+        """Append to the trial's own log, which has only this trial's output."""
         with contextlib.suppress(OSError):  # the training needs no log
             folder = Path(assignment.log_folder)
             folder.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ def train_in_lanes(config: dict[str, Any]) -> None:
 
 
 def _number(lanes: Lanes, broker: Any) -> LaneNumber:
-    """The number of trials at a time, or the one with which a group begins that is to find it."""
+    """The configured number of trials at a time, or the number to begin with if it is found while training."""
     if not lanes.is_found_while_training:
         return LaneNumber(lanes.number, lanes.number, is_found=True)
     start, reason = ray.get(broker.lanes.remote())

@@ -1,4 +1,4 @@
-"""The number of trials that a worker group trains at a time, where it is to be found while they train."""
+"""Number of trials that a worker group trains at a time, found by measuring while they train."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SKIPPED, MEASURED = 6, 14
 
 
 class LaneNumber:
-    """The number of lanes with which a group trains most: it is doubled for as long as that gains."""
+    """Finds the number of lanes with the highest throughput: doubles it as long as that gains."""
 
     def __init__(self, most: int, start: int = 1, *, is_found: bool = False) -> None:
         """
@@ -27,7 +27,7 @@ class LaneNumber:
         self._to_skip = SKIPPED
 
     def add(self, lanes: int, tokens: int, seconds: float) -> bool:
-        """Take a step of the group; returns whether the number has changed or is found now.
+        """Record a step of the group; return whether the number has changed or is final now.
 
         Args:
             lanes: Number of lanes that made it.
@@ -57,7 +57,7 @@ class LaneNumber:
         return True
 
     def take(self, number: int) -> None:
-        """Take the number that another group has found, with which the sweep computes how many trials it starts."""
+        """Adopt the number that another group has found, which also determines how many trials the sweep starts."""
         self.number, self.is_found = min(number, self._most), True
 
     @property

@@ -10,7 +10,7 @@ from sweeps.runtime.slot_queue import SlotQueue
 
 
 class LaneQueue(SlotQueue):
-    """A slot whose workers train several trials at a time. The main worker alone takes them."""
+    """The trials of a slot whose workers train several at a time. The main worker alone takes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class LaneQueue(SlotQueue):
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be given trials."""
+        """Whether the slot accepts trials."""
         return not (self.is_closed or self.is_ending)
 
     @property
@@ -42,7 +42,7 @@ class LaneQueue(SlotQueue):
             self._changed.notify_all()
 
     async def wait_for_trial(self, search_over: asyncio.Event, *, is_idle: bool) -> bool:
-        """Wait until a trial waits for a lane.
+        """Wait until a trial is queued for a lane.
 
         Args:
             search_over: Set when the search starts no further trials.
@@ -58,24 +58,23 @@ class LaneQueue(SlotQueue):
         return bool(self._waiting)
 
     def take_up_to(self, number: int) -> list[Assignment]:
-        """Move at most so many trials into lanes."""
+        """Move up to ``number`` waiting trials into lanes."""
         taken = [self._waiting.popleft() for _ in range(min(number, len(self._waiting)))]
         self.occupied |= {(each.trial, each.attempt) for each in taken}
         self.has_trained = self.has_trained or bool(taken)
         return taken
 
     def is_waiting(self, trial: str, attempt: int) -> bool:
-        """Whether a trial waits for a lane."""
         return any((each.trial, each.attempt) == (trial, attempt) for each in self._waiting)
 
     def withdraw(self, trial: str, attempt: int) -> bool:
-        """Remove a trial that waits; returns whether it did."""
+        """Remove a waiting trial; return whether it was waiting."""
         left = [each for each in self._waiting if (each.trial, each.attempt) != (trial, attempt)]
         found = len(left) < len(self._waiting)
         self._waiting = deque(left)
         return found
 
     def withdraw_all(self) -> list[Assignment]:
-        """Remove all trials that wait, and return them."""
+        """Remove and return all waiting trials."""
         waiting, self._waiting = [*self._waiting], deque()
         return waiting

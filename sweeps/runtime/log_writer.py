@@ -1,4 +1,4 @@
-"""Process that writes what a worker prints into the trial's log file, and outlives the worker to write all of it.
+"""Process that writes a worker's output to the trial's log file, and outlives the worker to write all of it.
 
 It is a program that imports only the standard library, so that it starts within milliseconds. Over a socket it receives
 pipes, each with the path of a file. A file keeps its beginning and its end; a line between gives the bytes left out.

@@ -1,4 +1,4 @@
-"""Cleanup of a worker process between two trials: frees what a trial has left in memory, and measures the rest."""
+"""Cleanup of a worker process between two trials: frees what the last trial left in memory, and measures the rest."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def ask_for_stacks(processes: Iterable[tuple[str, int]]) -> list[Any]:
 
 
 def last_start(log_folder: str, rank: int) -> str | None:
-    """The end of a worker's log, from its last start; None if there is no log."""
+    """The part of a worker's log since its last start; None if there is no log."""
     folder = Path(log_folder)
     if is_remote(log_folder):  # the worker may have run on this node
         folder = node_copy(log_folder, ray.get_runtime_context().get_node_id())

@@ -1,4 +1,4 @@
-"""Resources of nodes as Ray names them, with their labels among them."""
+"""Resources of nodes under Ray's names, including their labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> 
 
 
 def avoiding(nodes: Sequence[str]) -> dict[str, str]:
-    """Selector of Ray labels for all nodes but these; empty for none.
+    """Ray label selector for all nodes except these; empty if there are none to avoid.
 
     Args:
         nodes: Ids of nodes.
@@ -50,7 +50,7 @@ def avoiding(nodes: Sequence[str]) -> dict[str, str]:
 
 
 def accelerator(kind: str) -> str:
-    """Ray's name for the resource of nodes with such GPUs."""
+    """Ray's resource name of a GPU model."""
     return f"accelerator_type:{kind}"
 
 

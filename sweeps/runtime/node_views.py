@@ -1,4 +1,5 @@
-"""Views of the driver's files by the nodes of a running cluster: the sweep's folder, the working folder, Sweeps itself.
+"""Checks which of the driver's files each node of a running cluster sees: the sweep's folder, the working folder,
+Sweeps itself.
 
 The question must also reach nodes without Sweeps, so the function that answers it uses nothing but Python's standard
 library before it knows that Sweeps is there.
@@ -21,7 +22,7 @@ ANSWERS_WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class NodeView:
-    """View of one node."""
+    """Files of the driver that one node sees."""
 
     id: str
     name: str

@@ -9,12 +9,12 @@ import io
 
 
 def write_open_files_at_exit() -> None:
-    """Write what open files hold back when this process ends, after its exit handlers that are registered later."""
+    """Flush open files when this process ends, after exit handlers that are registered later."""
     atexit.register(write_open_files)
 
 
 def write_open_files() -> None:
-    """Write what open files hold back."""
+    """Flush open files."""
     gc.unfreeze()  # `MemoryCleanup` has hidden some
     for each in gc.get_objects():
         if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):

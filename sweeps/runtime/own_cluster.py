@@ -30,7 +30,7 @@ class OwnCluster:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none: this process has joined a running cluster."""
+        """Whether this process started no cluster but joined a running one."""
         return not self._processes
 
     def ended(self) -> str | None:
@@ -38,7 +38,7 @@ class OwnCluster:
         return next((name for name, each in self._processes.items() if not _runs(each)), None)
 
     def kill(self) -> None:
-        """Kill what is left of it."""
+        """Kill the processes that are left."""
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()  # it starts no further ones

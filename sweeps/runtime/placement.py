@@ -54,11 +54,11 @@ class Fit:
     """Resources of an evaluation in the pool for them; empty if a trial's workers evaluate."""
 
     def of(self, pool: str | None) -> Fit:
-        """Return what holds for trials in a pool; None without pools."""
+        """Return the fit of trials in a pool; None without pools."""
         return self if pool is None else self.pools[pool]
 
     def leaving_out(self, nodes: Collection[str]) -> Fit:
-        """Return the same, with further nodes to avoid in each pool.
+        """Return a copy with further nodes to avoid in each pool.
 
         Args:
             nodes: Ids of nodes.
@@ -170,7 +170,7 @@ def fit(
 
 
 def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool) -> Fit:
-    """Compute what holds in each pool, and how many trials run at a time in all of them together; see ``fit``."""
+    """Compute the fit of each pool, and how many trials run at a time in all of them together; see ``fit``."""
     members = nodes_of_pools(config.scaling, nodes)
     whole = replace(config, search=replace(config.search, max_concurrent=None, num_trials=MOST_TRIALS, stop=Stop()))
     found: dict[str, list[Fit]] = {}
@@ -272,7 +272,7 @@ def _cpus(trial: Fit) -> float:
 
 
 def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
-    """Number of trials at a time that leave CPUs for their datasets. Workers keep theirs until a trial ends, so that a
+    """Number of trials at a time that leaves CPUs for their datasets. Workers keep theirs until a trial ends, so that a
     dataset whose tasks find no other would wait forever, without an error.
 
     Raises:
@@ -282,8 +282,8 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
     at_once = int(total / (_cpus(trial) + data_cpus) + 1e-9)
     if at_once < 1:
         raise DoesNotFit(
-            f"task.dataset_config.num_cpus={data_cpus:g}: Ray Data needs so many CPUs beside the {_cpus(trial):g} of a "
-            f"trial's workers, and the cluster has {total:g}; lower scaling.num_workers or "
+            f"task.dataset_config.num_cpus={data_cpus:g}: Ray Data needs this many CPUs in addition to the "
+            f"{_cpus(trial):g} of a trial's workers, and the cluster has {total:g}; lower scaling.num_workers or "
             f"scaling.resources_per_worker.CPU, or raise cluster.num_cpus to {math.ceil(_cpus(trial) + data_cpus)} "
             "(logical CPUs) or join a larger cluster with cluster.address"
         )
@@ -367,7 +367,7 @@ def _labelled(scaling: Scaling, nodes: Sequence[Resources]) -> Sequence[Resource
 
 
 def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
-    """Trials at a time on nodes that have room for so many workers each.
+    """Number of trials at a time on nodes with room for this many workers each.
 
     Raises:
         DoesNotFit: Not one can be placed as ``scaling.placement`` says.
@@ -396,5 +396,5 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
 
 
 def fits_on(worker: Resources, node: Resources) -> int:
-    """Number of workers that a node holds."""
+    """Number of such workers for which a node has resources."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)

@@ -38,7 +38,7 @@ class ProcessGroup(BackendConfig):
 
 
 class _ProcessGroupBackend(Backend):
-    """Called by Ray Train where the worker group is controlled; what needs torch runs in the workers."""
+    """Ray Train's hooks into a worker group, called where it is controlled; what needs torch runs in the workers."""
 
     share_cuda_visible_devices = True
 
@@ -93,7 +93,7 @@ def _join(address: str, port: int, rank: int, number: int, backend: str, timeout
 
 
 def _leave() -> None:
-    """Leave the process group, if there are other workers, and return the memory of this worker's GPU."""
+    """Leave the process group, if there are other workers, and free this worker's cached GPU memory."""
     import torch.distributed
 
     group = torch.distributed

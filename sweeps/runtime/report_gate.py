@@ -9,7 +9,7 @@ from sweeps.runtime.events import Ended, Event, Report, Saved
 
 
 class ReportGate:
-    """Queue of one attempt's reports that knows on which of them Tune has decided.
+    """Queue of one attempt's reports that tracks which of them Tune has decided on.
 
     Tune decides to continue a trial after a report by asking for the next one. Under a scheduler that may stop a trial
     at a report while it trains on, events after an undecided report are withheld: if the trial stops there, they are
@@ -68,7 +68,7 @@ class ReportGate:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that Tune could be told now."""
+        """Whether there is nothing to tell Tune at the moment."""
         return self._reports.empty()
 
     async def next(self, timeout_s: float) -> Report | Ended:
@@ -90,7 +90,7 @@ class ReportGate:
         self._reports.put_nowait(event)
 
     def open(self) -> None:
-        """Let workers wait for no decision."""
+        """Make workers no longer wait for decisions."""
         self._decided.set()
 
     def drop_withheld(self, *, announces: bool) -> None:
@@ -101,7 +101,7 @@ class ReportGate:
                 self.drop(event)
 
     def drop(self, event: Event) -> None:
-        """Drop an event that was posted after the trial's end, except that its checkpoint is announced: the workers may
+        """Drop an event that was posted after the trial's end. Its checkpoint is still announced, since the workers may
         have removed the earlier ones for it."""
         if isinstance(event, Report | Saved) and event.checkpoint is not None:
             self._publish(

@@ -75,7 +75,7 @@ def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
 
 
 def _relocated(event: Log, folder: Path) -> Log:
-    """The event with the present path of its checkpoint: the sweep's folder may have been moved."""
+    """The event with its checkpoint's present path, since the sweep's folder may have been moved."""
     if not isinstance(event, Report | Saved) or event.checkpoint is None or is_remote(event.checkpoint):
         return event
     parts = Path(event.checkpoint).parts

@@ -20,8 +20,8 @@ def data_cpus_of(config: SweepConfig) -> float:
 
 
 def cpus_beside_a_gpu(nodes: Sequence[Resources]) -> float:
-    """CPUs that each GPU of the cluster can have, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be used and one
-    CPU of each node stays free for others, such as a job's driver.
+    """CPUs for each GPU of the cluster, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be used and one CPU per
+    node stays free, for instance for a job's driver.
 
     Args:
         nodes: Resources of each node.
@@ -50,8 +50,8 @@ def reserved_per_worker(scaling: Scaling, *, use_gpu: bool, cpus_per_gpu: float 
 
 
 def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
-    """Resources that are reserved for all workers of a trial and for its datasets; a trial that shares its workers has
-    its part of them.
+    """Resources that are reserved for all workers of a trial and for its datasets; trials that share workers have a
+    part each.
 
     Args:
         config: Config of the trial.

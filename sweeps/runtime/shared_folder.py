@@ -1,4 +1,5 @@
-"""A folder that all nodes of a cluster must share, with a mark by which a worker knows that it sees the same one."""
+"""A folder that all nodes of a cluster must share, with a mark file by which workers verify that they see
+the same one."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class NotShared(SweepsError):
 
 @dataclass(frozen=True)
 class SharedFolder:
-    """A folder, and what the driver has written into its mark."""
+    """A shared folder and the content of its mark file."""
 
     folder: str
     ident: str
@@ -29,7 +30,7 @@ class SharedFolder:
 
     @classmethod
     def marked(cls, folder: Path) -> SharedFolder:
-        """Mark a folder.
+        """Write the mark file into a folder.
 
         Raises:
             OSError: It cannot be written.

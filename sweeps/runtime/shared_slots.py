@@ -1,5 +1,5 @@
-"""The part of the broker for slots whose workers train several trials at a time: it owns their worker groups, which
-outlive the trials' actors, and gives trials to their lanes."""
+"""The part of the broker for slots that train several trials at a time: it owns their worker groups, which outlive the
+trials' actors, and assigns trials to lanes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class SharedSlots(ABC):
         return slot
 
     async def _watch(self, slot: str, owner: Any) -> None:
-        """Wait for the death of the process that owns a worker group, with which its workers die."""
+        """Wait for the death of the process that owns a worker group; the group's workers die with it."""
         try:
             await owner.wait.remote()
         except ray.exceptions.RayError as error:
@@ -107,8 +107,8 @@ class SharedSlots(ABC):
                 await self.slot_ended(slot, f"the process that runs its worker group was lost: {error}")
 
     async def leave_lane(self, trial: str, number: int, within_s: float) -> None:
-        """Let a trial leave its lane, if it is in one, or the queue for one. Its group ends if it does not, and then
-        the other trials there go on elsewhere.
+        """Remove a trial from its lane, or from the queue for one. Its group ends if it does not, and then the other
+        trials there go on elsewhere.
 
         Args:
             trial: The trial.
@@ -163,8 +163,8 @@ class SharedSlots(ABC):
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
-        """The number of trials that a group is to train at a time, where it is found while they train; and what was
-        measured, once it is found."""
+        """The number of trials that a group should train at a time, where it is found while training, with the
+        measurements once it is final."""
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:
@@ -199,17 +199,17 @@ class SharedSlots(ABC):
         await self.forget_slot(slot)
 
     def _forget_group(self, slot: str) -> None:
-        """Forget the owner of a slot's workers, which are gone: its process ends."""
+        """Drop the owner of a slot's workers, which have ended; the owner's process then ends."""
         self._owners.pop(slot, None)
         self._specs.pop(slot, None)
 
     def _lanes_of(self, slot: str) -> LaneQueue | None:
-        """The lanes of a slot; None if it has none, is gone, or was another broker's."""
+        """The lane queue of a slot; None if it has no lanes, has ended, or belonged to another broker."""
         queue = self._slots.get(slot)
         return queue if isinstance(queue, LaneQueue) else None
 
     def _waits_for_lane(self, attempt: Attempt) -> bool:
-        """Whether an attempt waits until another trial leaves its lane: after the loss of a node, there may be more
+        """Whether an attempt waits for another trial to leave its lane: after the loss of a node there may be more
         trials than lanes."""
         queue = self._lanes_of(attempt.slot)
         return queue is not None and queue.has_trained and queue.is_waiting(attempt.trial, attempt.number)

@@ -1,5 +1,5 @@
-"""Signs of life of a worker that prepares a trial: it may import a user's code, download, tokenize and load for hours
-without a report."""
+"""Signs of life of a worker that prepares a trial, which may import, download, tokenize and load for hours without a
+report."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ IDLE_S = 2.0
 
 
 class SlotQueue:
-    """Trials that a slot is given one after another, and what the slot has started."""
+    """Assignments of one slot, one after another, and the actors that it has started."""
 
     def __init__(self) -> None:
         self.handles: dict[str, Any] = {}
@@ -48,16 +48,16 @@ class SlotQueue:
 
     @property
     def is_starting(self) -> bool:
-        """Whether it has a trial, and its workers have not started."""
+        """Whether the slot has a trial whose workers have not started yet."""
         return bool(self._assignments) and "workers" not in self.handles and not self.is_closed
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no trial, and is not kept for one that is about to come."""
+        """Whether the slot has no trial and is not kept for one."""
         return self._release is not None and not self._release.done() and not self._release.cancelling()
 
     def reserve(self) -> None:
-        """Keep the slot for a trial that is about to come, also if its workers ask for it only after this."""
+        """Keep the slot for a trial that is about to come, even if its workers ask for it only later."""
         self._is_reserved = True
         if self._release is not None:
             self._release.cancel()
@@ -90,7 +90,8 @@ class SlotQueue:
             self._release = asyncio.create_task(self._close_after(search_over))
 
     async def _close_after(self, search_over: asyncio.Event) -> None:
-        """Tune may keep the actor of an ended trial, and with it the slot, for a trial that never comes."""
+        """Close the slot after a while: Tune may keep the actor of an ended trial, and with it the slot, for a trial
+        that never comes."""
         await search_over.wait()
         await asyncio.sleep(IDLE_S)
         await self.close()

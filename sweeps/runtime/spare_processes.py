@@ -60,7 +60,7 @@ class ProcessOrigin:
 
 
 class SpareProcesses:
-    """Numbers of spare processes, in the broker."""
+    """Numbers of spare processes, as the broker tracks them."""
 
     def __init__(self) -> None:
         self._kept: Counter[Place] = Counter()
@@ -69,7 +69,7 @@ class SpareProcesses:
         self._are_wanted = False
 
     def replace(self, slot: str, workers: Sequence[ProcessOrigin], *, wanted: bool) -> dict[Place, int]:
-        """Take note of a worker group that has started.
+        """Register a worker group that has started, and return how many spare processes to start for it.
 
         Args:
             slot: Its slot.
@@ -125,7 +125,7 @@ class SpareProcesses:
 
 
 class _Idle:
-    """Whether this process has waited for its actor, with the imports done or under way."""
+    """Whether this process has waited for its actor, with its imports done or in progress."""
 
     was_spare = False
     tried: ClassVar[set[str]] = set()
@@ -172,7 +172,7 @@ def _import(name: str) -> None:
 
 
 def imported_libraries() -> list[str]:
-    """Names of the modules that this worker has imported, as far as others may need them."""
+    """Names of the modules that this worker has imported and other workers may need."""
     return [name for name in [*sys.modules] if name.partition(".")[0] in LIBRARIES]
 
 
@@ -255,7 +255,7 @@ def start_spares(missing: Mapping[Place, int]) -> None:
 
 
 def _wait_for_starts(wanted: Mapping[Place, int]) -> None:
-    """Wait until so many processes have started, or some have and no other follows: ``STARTED_WITHIN_S`` at most."""
+    """Wait until this many processes have started, or some have and no other follows: ``STARTED_WITHIN_S`` at most."""
     from sweeps.compat.ray_processes import told
 
     nodes, total = {node_id for node_id, _ in wanted}, sum(wanted.values())

@@ -1,4 +1,4 @@
-"""Script that Ray runs for each new worker process of a cluster on this machine, in place of its own ``setup_worker``.
+"""Script that Ray runs for each new worker process of a cluster on this machine, in place of Ray's ``setup_worker``.
 
 Ray's own script imports ray, for a second, to read one argument, and then executes Python anew, which imports it again.
 This one imports only what every Python has loaded. What a runtime environment asks for beyond environment variables is
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str]) -> None:
-    """Become the worker.
+    """Turn this process into a Ray worker.
 
     Args:
         arguments: The worker's command without its Python, and among it what Ray's script takes.

@@ -1,4 +1,5 @@
-"""A trial whose folder is in an object store: its copy on each node while it trains, and the upload of its checkpoints.
+"""A trial whose folder is in an object store: its local copy on each node during training, and the upload of its
+checkpoints.
 
 The workers train in a folder of their node. The first worker of each node brings the trial's checkpoints there before
 the training begins. The main worker uploads every checkpoint from a thread while the training goes on: first the report
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def in_store(assignment: Assignment, rank: int) -> Iterator[tuple[Assignment, StoredTrial | None]]:
-    """Bring what an object store has of a trial to this node, and upload at the end what is left.
+    """Download a trial's files from its object store to this node, and upload the remaining ones at the end.
 
     Args:
         assignment: The trial; its folders may be URIs.
@@ -86,7 +87,7 @@ class StoredTrial:
         self._thread = threading.Thread(target=self._follow, name="checkpoint-upload", daemon=True)
 
     def restore(self) -> None:
-        """Bring checkpoints, report log and this worker's log to this node. Every worker calls it.
+        """Download checkpoints, the report log and this worker's log to this node. Every worker calls it.
 
         Raises:
             OSError: The store does not answer.
@@ -116,7 +117,7 @@ class StoredTrial:
         barrier()
 
     def save(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
-        """Upload a complete checkpoint soon; on the main worker.
+        """Start the upload of a complete checkpoint; on the main worker.
 
         Args:
             checkpoint: Its folder, or a folder in it.
@@ -147,7 +148,7 @@ class StoredTrial:
             raise self._error
 
     def close(self, *, failed: bool) -> None:
-        """Upload what is left, and remove this node's copy.
+        """Upload the remaining files, and remove this node's copy.
 
         Args:
             failed: Whether the training has failed; then an error of the store is only logged.

@@ -119,8 +119,8 @@ class Trial(tune.Trainable):
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
-        """Note a trial. In a new actor it begins with its first step: Tune may take it back, and give it to an actor
-        that has become idle."""
+        """Store the trial's config and identity. In a new actor it begins with its first step: Tune may take it back,
+        and give it to an actor that has become idle."""
         if self._has_failed:  # the next attempt, which gets new workers
             self._slot.close()
         self._config, self._has_begun, self._has_failed = config, False, False
@@ -142,7 +142,7 @@ class Trial(tune.Trainable):
             self._failure = f"{type(error).__name__}: {error}"
 
     def _begin(self, lost: Ended | None = None) -> None:
-        """Begin the trial, and once more whenever the broker's process dies meanwhile.
+        """Begin the trial; repeat that whenever the broker's process dies meanwhile.
 
         Args:
             lost: See ``Broker.begin``.
@@ -156,7 +156,7 @@ class Trial(tune.Trainable):
                 return
 
     def _give_to_slot(self, lost: Ended | None) -> None:
-        """Give the trial to the slot of the trial before, if that is warm and fits, or to a new one."""
+        """Assign the trial to the previous trial's slot if that is warm and fits, otherwise to a new one."""
         context, config = self._context, self._config
         pool: str | None = config.get(POOL)
         sweep = context.composition.trial(config[PARAMETERS]).in_pool(pool)
@@ -305,14 +305,14 @@ class Trial(tune.Trainable):
             )
 
     def _is_no_news(self, event: Report | Ended) -> bool:
-        """Whether Tune is to hear nothing of a report: it has it already, since the trial was paused at it or has
-        resumed from before it; or the report does not compete."""
+        """Whether to hide a report from Tune: Tune has it already, since the trial was paused at it or resumed from
+        before it; or the report does not compete."""
         if not isinstance(event, Report) or event.done:
             return False
         return event.step <= self._returned_step or not event.competes
 
     def _begins_again(self, event: Report | Ended) -> bool:
-        """Begin again from the last checkpoint after an end that is no failure; returns whether it did.
+        """Restart from the last checkpoint after an end that is no failure; return whether it did.
 
         Either the workers' nodes or processes are about to end, or the trial is to have another number of workers, or
         the broker's process has died, or a device ran out of memory while workers wait for each other: then with half
@@ -326,7 +326,7 @@ class Trial(tune.Trainable):
         return True
 
     def _halves(self, end: Ended) -> bool:
-        """Halve the micro batch for the next attempt, if that is the end's reason; returns whether it was."""
+        """Halve the micro batch for the next attempt, if this one ran out of memory; return whether it did."""
         half, largest = end.halved_to, self._largest_micro_batch
         if half is None or (largest is not None and half >= largest):
             return False
@@ -356,14 +356,14 @@ class Trial(tune.Trainable):
         return {TRIAL: self._trial, ORIGIN: self._num_exploits, STEP: step}
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        """Note the last step that Tune knows. Training continues from the newest checkpoint in the trial's folder and
-        repeats that report, which Tune must not receive again. A checkpoint of another trial does not count."""
+        """Restore the last step that Tune knows. Training continues from the newest checkpoint in the trial's folder
+        and repeats that report, which Tune must not receive again. A checkpoint of another trial does not count."""
         if checkpoint and (checkpoint[TRIAL], checkpoint[ORIGIN]) == (self._trial, self._num_exploits):
             self._returned_step = checkpoint[STEP]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial in the same actor, which keeps it. It begins before Tune tells of its start: the workers
-        have left the trial before by then."""
+        """Switch this actor to the next trial. It begins before Tune tells of its start: the workers have left the
+        trial before by then."""
         self._take(new_config)
         self._begin_or_fail()
         return True

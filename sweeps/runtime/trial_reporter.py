@@ -13,10 +13,10 @@ import ray
 
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attempt import StopRequest
-from sweeps.runtime.cost_meter import CostMeter
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
+from sweeps.runtime.trial_cost import CostMeter
 from sweeps.tracking.held_checkpoints import hold
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.reports.progress import Progress
@@ -28,7 +28,7 @@ quick steps share one."""
 
 
 class BrokerReporter:
-    """Rank 0's side of the broker; posts without waiting, unless the scheduler wants to decide on each report."""
+    """Reporter of rank 0: posts to the broker without waiting, unless the scheduler decides on each report."""
 
     def __init__(self, assignment: Assignment, stored: StoredTrial | None = None):
         """
@@ -114,7 +114,7 @@ class BrokerReporter:
         stored.save(Path(checkpoint), lambda uri: self._post_saved(step, metrics, uri, None))
 
     def _announce_stored(self) -> None:
-        """Announce the checkpoints of earlier attempts, which may have died between uploading and announcing one."""
+        """Announce checkpoints of earlier attempts that died between uploading and announcing them."""
         if self._stored is None or not self._stored.steps:
             return
         from sweeps_train.checkpoints.checkpoint import FILES, complete_checkpoints  # imports torch
@@ -210,7 +210,7 @@ def undelivered(assignment: Assignment) -> list[Log]:
 
 
 def _with_existing_checkpoint(event: Log) -> Log:
-    """The event without its checkpoint, if the training has deleted that and it was not held for MLflow."""
+    """The event, without its checkpoint if the training has deleted that and no copy is held for MLflow."""
     if not isinstance(event, Report | Saved) or event.checkpoint is None:
         return event
     exists = any(Path(folder).is_dir() for folder in (event.checkpoint, event.held) if folder is not None)

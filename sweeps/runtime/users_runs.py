@@ -19,7 +19,8 @@ RUN_TAGS = "MLFLOW_RUN_CONTEXT"
 
 @contextlib.contextmanager
 def users_runs_ended(trial_name: str) -> Iterator[None]:
-    """Name the runs that are started meanwhile without a name, and end those that this thread has left.
+    """Give runs that start inside the block without a name the trial's name, and end those that this thread leaves
+    open.
 
     Args:
         trial_name: Name of the sweep and number of the trial.

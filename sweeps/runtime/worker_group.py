@@ -89,7 +89,7 @@ class SlotHolder:
 
 
 class Slot:
-    """One worker group, from its request to the moment when its resources are free again."""
+    """One worker group, from the request for its resources until they are free again."""
 
     def __init__(self, name: str, spec: WorkerGroupSpec, broker: Any):
         self.spec = spec
@@ -128,7 +128,7 @@ class Slot:
         self._thread.start()
 
     def assign(self, assignment: Assignment) -> None:
-        """Give the workers a trial, which they take as soon as they have started."""
+        """Assign a trial, which the workers begin as soon as they have started."""
         self._attempt = assignment.trial, assignment.attempt
         self._ends_within_s = assignment.ends_within_s
         ray.get(self._broker.assign.remote(self._name, assignment))
@@ -226,8 +226,7 @@ class Slot:
 
 
 class _SlotHooks(ControllerHooks):
-    """Called by Train's controller: gives slot and broker the handles of what was started, and places the workers on
-    none of the nodes that are to be avoided when they are started."""
+    """Hooks for Train's controller: store the handles of started actors, and keep workers off the nodes to avoid."""
 
     def __init__(self, slot: str, broker: Any, spec: WorkerGroupSpec):
         self.handles: dict[str, Any] = {}
@@ -238,15 +237,15 @@ class _SlotHooks(ControllerHooks):
         """Time at which a placement group was last asked for."""
 
     def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
-        """Labels of nodes on which the workers are placed now, each time that a placement group is asked for; None
-        where those of the slot's start hold."""
+        """Label selectors that keep workers off nodes to avoid, for each request of a placement group; None to keep
+        those of the slot's start."""
         spec = self._spec
         avoid: tuple[str, ...] = ray.get(self._broker.nodes_to_avoid_now.remote(spec.workers))
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Free the room of workers whose trial's actor has died, and tell the broker if the placement group that was
-        asked for before has found no room: that is no hang."""
+        """Free the workers of a trial whose actor has died, and tell the broker if the last placement group found no
+        room, which is no hang."""
         remove_orphaned_groups()
         before, self._asked = self._asked, time.monotonic()
         if before is not None and self._asked - before >= float(os.environ.get(ROOM_TIMEOUT, "inf")):
@@ -270,7 +269,7 @@ class _SlotHooks(ControllerHooks):
             keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
-        """Find out which worker died, while the others still live, if they have lost the connection to one."""
+        """Find out which worker died, while the others still live, if they lost the connection to one."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
             if ray.get(self._broker.group_ends.remote(self._slot)):
                 for error in dead_workers(worker_processes(worker_group)):

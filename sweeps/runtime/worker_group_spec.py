@@ -11,7 +11,7 @@ from sweeps.runtime.shared_folder import SharedFolder
 
 @dataclass(frozen=True)
 class Lanes:
-    """Several trials at a time on one group."""
+    """Settings of a group that trains several trials at a time."""
 
     number: int
     """Trials at a time, or the most of them."""

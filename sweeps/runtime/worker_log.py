@@ -29,7 +29,7 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class WorkerLog:
-    """Redirection of one worker process, which begins and ends with each trial."""
+    """Redirection of one worker's output; starts and ends with each trial."""
 
     def __init__(self, rank: int, num_workers: int) -> None:
         self._rank, self._num_workers = rank, num_workers
@@ -94,7 +94,7 @@ class WorkerLog:
             os.close(pipe)
 
     def _follow(self) -> None:
-        """Empty the pipe if the writer dies: no output may block the training or fail it."""
+        """Drain the pipe if the writer dies, so that output never blocks or fails the training."""
         with contextlib.suppress(OSError):
             while self._control.recv(1):
                 self._written.set()

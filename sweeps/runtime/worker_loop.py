@@ -28,7 +28,7 @@ from sweeps_train.errors import MicroBatchHalved
 
 
 class WorkerFailed(Exception):
-    """Ends a worker whose error the broker has."""
+    """Ends a worker whose error was reported to the broker."""
 
 
 def train_assignments(config: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Shares of the cluster's workers that the trials of a sweep have, if their number of workers is a range.
+"""Division of the cluster's workers among the trials of an elastic sweep.
 
 A trial starts on free workers. Those above the fair share are given back when another trial waits; when none waits, and
 none is to come, trials grow into the free ones. This module only decides; the broker asks trials to change.
@@ -29,19 +29,19 @@ class Share:
 
     @property
     def booked(self) -> int:
-        """Workers that nobody else may have."""
+        """Workers that are reserved for this trial."""
         return max(self.workers, self.target or 0)
 
     @property
     def soon(self) -> int:
-        """Workers that it will have."""
+        """Number of workers after a pending change."""
         return self.workers if self.target is None else self.target
 
     def next_larger(self) -> int | None:
         return next((number for number in self.numbers if number > self.soon), None)
 
     def saves_s(self, number: int) -> float:
-        """Seconds that a larger number of workers saves, if the training is as much faster."""
+        """Seconds that a larger number of workers would save, if speed grows in proportion."""
         return self.remaining_s() * (1 - self.workers / number)
 
 
@@ -62,12 +62,11 @@ class WorkerShares:
 
     @property
     def fair(self) -> int:
-        """Workers that each trial has if all trials that may run at a time have as many."""
+        """Workers per trial if they are divided equally among as many trials as may run at a time."""
         return self._places // max(1, self._expected, len(self._shares.keys() | self._waiting.keys()))
 
     @property
     def trials(self) -> list[str]:
-        """Trials that have workers."""
         return list(self._shares)
 
     @property
@@ -77,7 +76,7 @@ class WorkerShares:
 
     @property
     def has_more_than_expected(self) -> bool:
-        """Whether more trials have workers than will run at a time from now on: one has ended, and none follows it."""
+        """Whether more trials have workers than will run at a time: one has ended, and none follows."""
         return len(self._shares) > self._expected
 
     def workers_of(self, trial: str) -> int:
@@ -94,7 +93,7 @@ class WorkerShares:
         self._places, self._expected, self._to_come = places, expected, to_come
 
     def observe_resize(self, seconds: float) -> None:
-        """Learn from a resize what the next one will take."""
+        """Learn from one resize how long the next will take."""
         self._resize_s = seconds
 
     def claim(self, trial: str, numbers: Sequence[int], remaining_s: Callable[[], float]) -> int | None:
@@ -121,18 +120,18 @@ class WorkerShares:
         return number
 
     def moved(self, trial: str) -> None:
-        """Take that a trial's former workers are free, because it has stopped in order to change their number."""
+        """Free a trial's former workers, since it has stopped to change their number."""
         share = self._shares.get(trial)
         if share is not None and share.target is not None:
             share.workers, share.target = share.target, None
 
     def stay(self, trial: str) -> None:
-        """Take that a trial does not change its number of workers any more: it ends."""
+        """Fix a trial's number of workers, since it is about to end."""
         if trial in self._shares:
             self._shares[trial].target = None
 
     def release(self, trial: str) -> None:
-        """Take a trial's workers back."""
+        """Free a trial's workers for others."""
         self._shares.pop(trial, None)
         self._waiting.pop(trial, None)
 
@@ -156,8 +155,8 @@ class WorkerShares:
         return {trial: share.soon for trial, share in self._shares.items() if share.soon != before[trial]}
 
     def next_growth(self, may_change: Callable[[str], bool]) -> tuple[str, int] | None:
-        """Find the trial that will grow when another one ends, and its number of workers then; None while others are to
-        come or one changes, and if it is not worth it.
+        """Find the trial that will grow when another one ends, and its new number of workers; None while trials are to
+        come or change, or if growing does not pay.
 
         Args:
             may_change: Whether a trial can be asked to.
@@ -181,7 +180,7 @@ class WorkerShares:
         return max((each for each in numbers if each <= self.fair), default=numbers[0])
 
     def _shrink(self, changing: Mapping[str, Share], missing: int) -> None:
-        """Take workers from those that have most, down to the fair share."""
+        """Take workers from the trials that have most, down to the fair share."""
         for share in sorted(changing.values(), key=lambda each: -each.workers):
             number = min(self._fair_number(share.numbers), share.workers)
             if missing <= 0 or number == share.workers:
@@ -190,8 +189,8 @@ class WorkerShares:
             missing -= share.workers - number
 
     def _grow(self, changing: Mapping[str, Share]) -> None:
-        """Give free workers to those that have fewest, and among these to the one that takes longest. Those of trials
-        that have still to begin are kept for them."""
+        """Give free workers to the trials that have fewest, and among these to the one with the most time left. Those
+        of trials that have still to begin are kept for them."""
         free = self.free - max(0, self._expected - len(self._shares)) * self.fair
         while True:
             steps = [(share, larger) for share in changing.values() if (larger := share.next_larger()) is not None]
@@ -207,6 +206,6 @@ class WorkerShares:
             share.target = larger
 
     def _is_worth_it(self, share: Share, free: int) -> bool:
-        """Whether a trial that takes all it can is done earlier, though it has to stop and begin again."""
+        """Whether a trial ends earlier with all workers that it can take, despite the restart."""
         most = max(number for number in share.numbers if number <= share.booked + free)
         return most > share.workers and share.saves_s(most) > self._resize_s

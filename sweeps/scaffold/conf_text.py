@@ -62,7 +62,7 @@ def nested(values: Mapping[str, Any], keys: Mapping[str, Sequence[str]] | None =
 
 
 def _real(value: float) -> str:
-    """Return a float that YAML 1.1 reads as one: it wants a dot before an exponent."""
+    """Return a float in a form that YAML 1.1 reads as a float: with a dot before an exponent."""
     if not math.isfinite(value):
         return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
     text = repr(value)

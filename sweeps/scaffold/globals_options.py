@@ -1,5 +1,5 @@
-"""Read the options of a script that takes its module's own values as options, as nanoGPT does: a file that it executes
-replaces them by what ``--name=value`` says."""
+"""Read the options of a script whose module-level values are its options, as in nanoGPT: a file that it executes
+replaces them by the values of ``--name=value``."""
 
 from __future__ import annotations
 

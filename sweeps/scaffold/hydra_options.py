@@ -55,7 +55,8 @@ class HydraConfig(NamedTuple):
 
 
 def config_of(tree: ast.Module) -> HydraConfig | None:
-    """Return what ``@hydra.main(config_path=..., config_name=...)`` says; None without one."""
+    """Return the config path and name of ``@hydra.main(config_path=..., config_name=...)``; None without that
+    decorator."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
             continue

@@ -11,7 +11,7 @@ from sweeps.texts.suggestions import did_you_mean
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of project: a folder of templates and what a person should know of it."""
+    """One kind of project: its templates, and advice for the user."""
 
     name: str
     """Value of ``--kind``, and folder of its templates in ``templates/``."""

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Missing:
-    """The default of an option that has none, or none that the source tells."""
+    """Marks an option without a default, or with one that the source does not show."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -32,7 +32,7 @@ class Option:
 
     @property
     def kind(self) -> str | None:
-        """The type, or that of the default."""
+        """The option's type, or else that of its default."""
         if self.type is not None or self.default is MISSING or self.default is None:
             return self.type
         return type(self.default).__name__

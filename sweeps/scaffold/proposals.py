@@ -45,7 +45,7 @@ def _number(option: Option, otherwise: float) -> float:
 
 
 def _decades(otherwise: float, up: float = 10.0, down: float = 10.0) -> Callable[[Option], Distribution | None]:
-    """A factor around the default, on a logarithmic scale."""
+    """A logarithmic range around the default, by a factor in each direction."""
 
     def propose_decades(option: Option) -> Distribution | None:
         value = _number(option, otherwise)
@@ -59,7 +59,7 @@ def _decades(otherwise: float, up: float = 10.0, down: float = 10.0) -> Callable
 
 
 def _between(low: float, high: float) -> Callable[[Option], Distribution | None]:
-    """A fixed range, made wider where the default lies outside."""
+    """A fixed range, widened to include the default."""
 
     def propose_range(option: Option) -> Distribution | None:
         value = _number(option, low)
@@ -71,12 +71,12 @@ def _between(low: float, high: float) -> Callable[[Option], Distribution | None]
 
 
 def _decay(option: Option) -> Distribution | None:
-    """Zero has no logarithm: from a default of zero the range is linear."""
+    """A range for a decay: linear if the default is zero, which has no logarithm."""
     return _between(0.0, 0.1)(option) if _number(option, 0.0) <= 0 else _decades(1e-4)(option)
 
 
 def _doublings(otherwise: int, down: int = 1, up: int = 1) -> Callable[[Option], Distribution | None]:
-    """The default, halved and doubled so many times."""
+    """The default, halved and doubled several times."""
 
     def propose_doublings(option: Option) -> Distribution | None:
         value = round(_number(option, otherwise))

@@ -108,7 +108,8 @@ def printed_metrics(tree: ast.Module) -> list[str]:
 
 
 def _mappings(node: ast.expr, tree: ast.Module) -> list[ast.Dict]:
-    """Return the mappings that an expression is made of; a variable is what is assigned to it anywhere."""
+    """Return the mappings that an expression is built from; a variable stands for everything assigned to it
+    anywhere."""
     match node:
         case ast.Dict(keys=keys, values=values):
             unpacked = [value for key, value in zip(keys, values, strict=True) if key is None]

@@ -83,7 +83,7 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
 
 
 def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list[str]:
-    """Return the words of the command of a program, each of which has its own place for files in the trial's folder."""
+    """Return the command of a program, each part of which gets its own place for files in the trial's folder."""
     words = ["python", Path(target).name if read.style == "globals" else target, *read.words]
     if read.style == "hydra":
         return [*words, HYDRA_FOLDER_OF_TRIAL, *(f"{name}={{{name}}}" for name in arguments)]
@@ -95,7 +95,7 @@ def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list
 
 
 def _untouched(read: ScriptOptions) -> list[Option]:
-    """Return the options but for those that the command gives a program beside its arguments."""
+    """Return the options without those that the command sets outside of the program's arguments."""
     given = {word.partition("=")[0] for word in _command("", read, ())} if read.is_program else set()
     return [option for option in read.options if f"--{option.name}" not in given]
 
@@ -139,7 +139,7 @@ def _block(values: Mapping[str, Any], indent: int) -> str:
 
 
 def _plan_test(name: str, conf_folder: str, required: Iterable[Option]) -> str:
-    """A test that makes the plan; how long a trial of the script takes is not known."""
+    """A test that only makes the plan, for a script whose trials may take any time."""
     whole = own_test(name, conf_folder, {})
     text = whole.partition("\n\ndef test_a_short_trial")[0].rstrip() + "\n"
     text = text.replace("Check the config and one short trial:", "Check the config:")

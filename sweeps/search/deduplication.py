@@ -55,7 +55,7 @@ class KnownPoints:
         return self._left is not None and not self._left
 
     def unknown(self, seed: int | None, invalid: Callable[[Point], str | None]) -> Iterator[dict[str, Any]]:
-        """Points that are not known and can be trained, as far as they are found.
+        """Yield untrained valid points that a search over the space finds.
 
         Args:
             seed: Seed of their random order; None: in the order that they are listed in.

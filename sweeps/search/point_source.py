@@ -132,7 +132,8 @@ class PointSource:
             self._study.enqueue_trial(self._space.encode(values))
 
     def _resample_missing(self, trial: optuna.Trial, point: Point) -> None:
-        """Enqueue a rejected point again if values were missing in it: the sampled ones may be why it was rejected."""
+        """Enqueue a rejected point again if some of its values were sampled, since these may be the cause of the
+        rejection."""
         values = enqueued_values(self._study.get_trials(deepcopy=False)[trial.number]) or {}
         resampled = trial.user_attrs.get(RESAMPLED, 0)
         if set(values) < set(self._space.encode(point)) and resampled < MAX_RESAMPLED:

@@ -46,7 +46,8 @@ def too_little_improvement(stop: Stop, improvement: ExpectedImprovement, study: 
 
 
 def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: float) -> int:
-    """Number of trials that ended since one improved on the best by more than ``min_change``; 0 before any value."""
+    """Number of trials that ended since the best value last improved by more than ``min_change``; 0 before any
+    value."""
     best: float | None = None
     since = 0
     ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]

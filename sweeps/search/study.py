@@ -130,8 +130,8 @@ def rewrite_in_space(
 
 
 def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:
-    """Return how often each trial has taken over another one's state, by its number as text, of the study in a sweep's
-    folder."""
+    """Return how often each trial in a sweep's study has taken over another one's state, by the trial's number as
+    text."""
     storage, _ = open_study_storage(folder / STUDY_FILE)
     if name not in optuna.get_all_study_names(storage):
         return {}

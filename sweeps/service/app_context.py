@@ -15,8 +15,8 @@ from sweeps.config.service import Service
 from sweeps.errors import ConfigError
 from sweeps.service.audit import Audit
 from sweeps.service.auth.auth import Authenticator
+from sweeps.service.auth.principal import LOCAL, Principal
 from sweeps.service.clock import Clock, WallClock
-from sweeps.service.commands import Commands
 from sweeps.service.database.engine import open_database
 from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_at_most
 from sweeps.service.notify.address import addresses
@@ -27,6 +27,7 @@ from sweeps.service.poller import Poller
 from sweeps.service.promotion import night as nights
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
+from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import Housekeeping
 from sweeps.service.queue.job_requests import Run
@@ -38,9 +39,11 @@ from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.editor import ScheduleEditor
 from sweeps.service.schedules.saved import FOLDER, SavedSchedules
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
+from sweeps.service.user_operations import UserOperations
 
 
-class AppContext:
+class AppContext(Surroundings):
     """Everything that this process serves from; the web application finds it as ``app.state.service``."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
@@ -52,90 +55,49 @@ class AppContext:
 
         Raises:
             ConfigError: The database cannot be opened, a schedule or a channel's address is invalid, or the service
-                would
-                be reachable from other machines without an admin token.
+                would be reachable from other machines without an admin token.
         """
-        self.config = config
-        self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
-        self.output_dir = Path(config.output_dir).expanduser().absolute()
-        self.clock = clock or WallClock()
-        self.database = open_database(config.database)
-        self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_loopback(config.host))
-        if not is_loopback(config.host) and not self.authenticator.has_admin():
+        folders = [*config_dirs, *(Path(each) for each in config.config_dirs)]
+        super().__init__(config, open_database(config.database), clock or WallClock(), folders)
+        is_local = is_loopback(config.host)
+        self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_local)
+        if not is_local and not self.authenticator.has_admin():
             raise ConfigError(
                 f"host={config.host}: is reachable from other machines, where the service requires tokens, and no "
                 "admin token exists; make it with `python -m sweeps token create --user YOU --role admin`, or "
                 "serve on host=127.0.0.1"
             )
         self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
-        self.runner = JobRunner(
-            self.database,
-            self.clock,
-            config.queue,
-            self.heartbeat,
-            output_dir=self.output_dir,
-            tracking_uri=config.tracking_uri,
-            config_dirs=self.config_dirs,
-            environment=_sweep_environment(config.notifications),
-        )
+        self.runner = JobRunner(self, self.heartbeat, _sweep_environment(config.notifications))
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
         self.past_sweeps = PastSweeps(self.records)
-        self.audit = Audit(self.output_dir, self.clock)
-        self.commands = Commands(
-            config,
-            self.config_dirs,
-            self.database,
-            self.clock,
-            self.runner,
-            self.records,
-            self.planner,
-            self.past_sweeps,
-            self.audit,
-        )
-        self.saved_schedules = SavedSchedules(self.output_dir / FOLDER)
+        self.audit = Audit(config.folder, self.clock)
+        self.stops = DriverStops()
+        self.saved_schedules = SavedSchedules(config.folder / FOLDER)
         self.scheduler = Scheduler(
-            self.database,
-            self.clock,
-            self.config_dirs,
-            only=config.schedules,
-            enable=config.enable,
-            service=self.heartbeat.service,
-            keep_days=config.keep_firings_days,
+            self,
+            number=self.heartbeat.service,
             queued=self.runner.wake,
             saved=self.saved_schedules,
             placed=with_output_dir(config, ()),
         )
-        self.schedule_editor = ScheduleEditor(
-            self.database, self.saved_schedules, self.scheduler, self.commands, self.clock, config.access, self.audit
-        )
-        self.notifier = Notifier(
-            self.database,
-            self.clock,
-            config.tracking_uri,
-            config.notifications,
-            addresses(config.notifications),
-            self.page_of,
-        )
-        self.promotion_worker = PromotionWorker(
-            self.database,
-            self.clock,
-            self.heartbeat,
-            output_dir=self.output_dir,
-            tracking_uri=config.tracking_uri,
-            config_dirs=self.config_dirs,
-            decided=[self.notifier.wake],
-        )
+        self.schedule_editor = ScheduleEditor(self, self.saved_schedules, self.scheduler, self.operations, self.audit)
+        self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
+        self.promotion_worker = PromotionWorker(self, self.heartbeat, [self.notifier.wake])
+        self.housekeeping = Housekeeping(self)
         self.runner.listeners.before_start.append(self._night_overrides)
         self.runner.listeners.checks.append(self._check_again)
         self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
-        self.housekeeping = Housekeeping(
-            self.database, self.clock, config.queue, output_dir=self.output_dir, tracking_uri=config.tracking_uri
-        )
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
         """Parts in the order in which they start; they stop in reverse order."""
+
+    def operations(self, principal: Principal) -> UserOperations:
+        """Return the operations of a user."""
+        shared = (self.runner, self.records, self.planner, self.past_sweeps, self.audit, self.stops)
+        return UserOperations(self, *shared, principal)
 
     def _night_overrides(self, job: Job) -> list[str]:
         """Return the overrides that a schedule's sweep gets from earlier nights."""
@@ -153,7 +115,8 @@ class AppContext:
             night = nights.find(connection, job.sweep) if isinstance(job.parsed_request, Run) else None
         if night is not None and night.repeats == job.sweep and night.reported is None:
             return {}
-        return self.commands.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
+        owner = self.operations(LOCAL).acting_for(job.user, job.project)
+        return owner.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
 
     def _is_operators(self, job: Job) -> bool:
         """Whether a schedule's job is as the operator's own file has it, and not as somebody has saved it."""
@@ -186,7 +149,7 @@ class AppContext:
                 part.request_stop()  # so that their present calls end at the same time
         for part in reversed(self.parts):
             part.stop()
-        self.commands.close()
+        self.stops.close()
         self.database.dispose()
 
 

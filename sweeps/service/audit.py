@@ -8,21 +8,22 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from getpass import getuser
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from sweeps.config.service import Service
 from sweeps.files.whole_files import FILE_MODE
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.principal import Principal
-from sweeps.service.clock import Clock
+from sweeps.service.clock import Clock, WallClock
 
 AUDIT_FILE = "audit.jsonl"
 """Name of the file, in the folder of the sweeps."""
 MOST_READ = 16 * 2**20
-"""Maximum bytes that are searched for one page of entries."""
-_BLOCK = 2**16
+"""Maximum bytes that are read for one page of entries."""
 
 logger = logging.getLogger(__name__)
 
@@ -110,20 +111,18 @@ class Audit:
         if not self.file.exists():
             return
         with self.file.open("rb") as file:
-            end = min(file.seek(0, os.SEEK_END), 2**62 if before is None else before)
-            stop, rest = max(0, end - MOST_READ), b""
-            while end > stop:
-                start = max(0, end - _BLOCK)
-                file.seek(start)
-                first, *lines = (file.read(end - start) + rest).split(b"\n")
-                position = start + len(first) + 1 + sum(len(each) + 1 for each in lines)
-                for line in reversed(lines):
-                    position -= len(line) + 1
-                    if line:
-                        yield position, line.decode(errors="replace")
-                end, rest = start, first
-            if end == 0 and rest:
-                yield 0, rest.decode(errors="replace")
+            position = min(file.seek(0, os.SEEK_END), 2**62 if before is None else before)
+            start = file.seek(max(0, position - MOST_READ))
+            lines = file.read(position - start).splitlines(keepends=True)
+        for line in reversed(lines[1:] if start else lines):  # the first one may be a part
+            position -= len(line)
+            if line.strip():
+                yield position, line.decode(errors="replace")
+
+
+def note_of_operator(config: Service, action: str, **about: str | int | None) -> None:
+    """Append an entry about what the operator has done on the command line."""
+    Audit(config.folder, WallClock()).note(Principal(getuser(), "admin"), action, **about)
 
 
 def _append(handle: int, line: bytes) -> None:

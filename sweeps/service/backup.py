@@ -78,7 +78,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     """
     if file.exists():
         raise UserError(f"{file}: exists already; give another file")
-    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), _output_dir(config)
+    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder
     is_sqlite = url.get_backend_name() == "sqlite"
     if is_sqlite and not Path(str(url.database)).is_file():
         raise ConfigError(
@@ -122,7 +122,7 @@ def restore(config: Service, file: Path) -> Contents:
     Raises:
         SweepsError: Something is there already, or the backup cannot be read; nothing was changed then.
     """
-    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), _output_dir(config)
+    url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder
     places = {SQLITE: Path(str(url.database)), OUTPUTS: output_dir}
     if store is not None:
         places |= {STORE: store, ARTIFACTS: store.absolute().parent / ARTIFACTS}
@@ -139,10 +139,6 @@ def restore(config: Service, file: Path) -> Contents:
         connection.execute(update(tables.services).values(beat=0.0))
     engine.dispose()
     return contents
-
-
-def _output_dir(config: Service) -> Path:
-    return Path(config.output_dir).expanduser().absolute()
 
 
 def _jobs(url: str) -> dict[str, int]:

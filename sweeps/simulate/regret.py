@@ -12,7 +12,7 @@ from sweeps.simulate.recorded_table import CurveTable, RecordedTrial
 
 @dataclass(frozen=True)
 class Improvement:
-    """A value that was better than all before it."""
+    """A new best value, and when it was reached."""
 
     time_s: float
     """Simulated time."""
@@ -23,7 +23,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class Scale:
-    """Values of the first objective in a table, against which those of a search are held."""
+    """Values of the first objective in a table, to which those of a search are compared."""
 
     best: float
     """Best value, of the configurations that keep all limits."""

@@ -113,8 +113,8 @@ def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tup
 
 
 def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> list[tuple[float, float]]:
-    """Times and values of the first objective, of the reports that count: of trials that may be the best, and only
-    their last ones where those count."""
+    """Times and values of the first objective, from the reports that count: those of eligible trials, and only the last
+    one of each where that counts."""
     valid = {trial.trial for trial in record.trials if _may_be_best(trial)}
     found = [
         (report.trial, (report.time_s, values[0]))

@@ -142,7 +142,7 @@ class Simulation:
         )
 
     def _use(self, now: float) -> None:
-        """Let the time pass until ``now``."""
+        """Advance the time to ``now``, and count what was used."""
         running = sum(trial.status == "running" for trial in self._live.values())
         passed, self._now = now - self._now, now
         self.usage.wall_s = now

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConstraintFailed(ConstraintViolated):
-    """A constraint that cannot be computed with the values of a point."""
+    """A constraint that cannot be computed from the values of a point."""
 
 
 class Constraints:
@@ -102,7 +102,7 @@ class Constraints:
         return True
 
     def _values(self, point: Mapping[str, Any]) -> Callable[[str], Any]:
-        """A lookup in the config of a trial at this point, which composes the config only where it must."""
+        """A lookup in the config of a trial at this point; composes the config only if it must."""
         from sweeps.compose.expressions import Absent
 
         composition = self._composition
@@ -130,7 +130,7 @@ class Constraints:
         return value
 
     def _variant(self, point: Mapping[str, Any]) -> Any:
-        """The composed config with the point's options of config groups, and no other values of the point."""
+        """The composed config with only the point's choices of config groups."""
         key = self._composition.variant(point)
         if key not in self._variants:
             self._variants[key] = SWEEP_CONFIG.dump_python(self._composition.trial(dict(key)), by_alias=True)

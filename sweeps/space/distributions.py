@@ -107,8 +107,8 @@ class Space:
             values = grid_values(path, distribution)
             if len(points) * len(values) > MAX_GRID_POINTS:
                 raise ConfigError(
-                    f"space.{path}: with it the grid has more than {MAX_GRID_POINTS:,} points; widen its steps, search "
-                    "less, or use search/sampler=random"
+                    f"space.{path}: with it the grid has more than {MAX_GRID_POINTS:,} points; give larger steps, "
+                    "search less, or use search/sampler=random"
                 )
             grown: list[dict[str, Any]] = []
             for point in points:
@@ -125,7 +125,7 @@ class Space:
         return None if outside else point
 
     def outside(self, lookup: Lookup) -> dict[str, Any]:
-        """The config's own values that are outside of the space, by path."""
+        """The config's own values that lie outside of the space, by path."""
         return self._default(lookup)[1]
 
     def _default(self, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -157,7 +157,7 @@ class Space:
         return encoded
 
     def corners(self, lookup: Lookup) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-        """Both bounds of every range and every choice, each with a point that has it: (path, value, point)."""
+        """Both bounds of every range and every choice, each with a point that includes it: (path, value, point)."""
         for path, distribution in self.distributions.items():
             context = self.context(path, lookup)
             if context is not None:
@@ -165,7 +165,7 @@ class Space:
                     yield path, value, {**context, path: value}
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
-        """Values of other searched parameters with which this one exists; None if it never does."""
+        """Values of other searched parameters under which this parameter is active; None if it never is."""
         wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
         above = [path]
         for each in above:
@@ -230,7 +230,7 @@ def _suggest(trial: Suggester, path: str, distribution: Distribution) -> Any:
 
 
 def _at_step(low: float, step: float, index: int) -> float:
-    """The value at a step, in decimal arithmetic as in Optuna: 0.1 + 2 * 0.1 is 0.3."""
+    """The value at a step, computed in decimals as Optuna does: 0.1 + 2 * 0.1 is 0.3."""
     return float(Decimal(str(low)) + index * Decimal(str(step)))
 
 
@@ -286,7 +286,8 @@ def contains(distribution: Distribution, value: Any) -> bool:
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
-    """A value of the distribution in the type that sampling gives: 3.0 of an integer distribution is 3."""
+    """A value of the distribution, converted to the type that sampling gives: 3.0 of an integer distribution
+    becomes 3."""
     match distribution:
         case IntDistribution():
             return int(value)
@@ -296,7 +297,8 @@ def as_sampled(distribution: Distribution, value: Any) -> Any:
 
 
 def boundary_values(distribution: Distribution) -> list[Any]:
-    """Every choice, or the first and the last value that can be sampled: the last step may be below ``high``."""
+    """Every choice, or the first and the last value that can be sampled, which may lie below ``high`` because of the
+    step."""
     ends: list[Any]
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
@@ -323,14 +325,14 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
             if step is not None:
                 count = _num_steps(low, high, step) + 1
                 if count > MAX_GRID_POINTS:
-                    raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; widen it")
+                    raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; give a larger step")
                 return [_at_step(low, step, index) for index in range(count)]
             needed = "a list of choices" if log else f"a step between low={low} and high={high}, or a list of choices"
             raise ConfigError(f"space.{path}: a grid needs {needed}; for example {_as_grid(path, distribution)}")
 
 
 def _as_grid(path: str, distribution: FloatDistribution) -> str:
-    """Overrides that make a range finite."""
+    """Text with overrides that make a range finite."""
     low, high = distribution.low, distribution.high
     step = f"'space.{path}.step={(high - low) / 4:g}'"
     if not distribution.log:  # of which steps would not be even
@@ -358,7 +360,7 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
         if path not in space.distributions:
             raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{did_you_mean(path, space)}")
         if not contains(space[path], value):
-            raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as the space says")
+            raise ConfigError(f"{name}.{path}={value!r}: {expected(space[path], value)}, as in the space")
         for other, wanted in space[path].when.items():
             if other in space.distributions and other not in point:
                 continue  # the other value will be sampled
@@ -384,7 +386,7 @@ def describe(distribution: Distribution) -> str:
 
 
 def expected(distribution: Distribution, value: Any) -> str:
-    """Text on a value that cannot be sampled, such as ``must be between 0 and 1``; or that it is no number."""
+    """Text on why a value cannot be sampled, such as ``must be between 0 and 1``."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number or not isinstance(distribution, FloatDistribution | IntDistribution):
         return f"must be {describe(distribution)}"

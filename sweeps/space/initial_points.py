@@ -32,7 +32,7 @@ class InitialPoints:
     lookup: Lookup
 
     def default(self) -> tuple[dict[str, Any] | None, str]:
-        """The config's own values as a point; or None, and the reason why it is not tried."""
+        """The config's own values as a point; or None, with the reason why it is not tried."""
         outside = self.space.outside(self.lookup)
         if outside:
             absent = [path for path, value in outside.items() if value is None]
@@ -148,7 +148,8 @@ class InitialPoints:
         return frozenset(self.space) - frozenset(point) - absent
 
     def _excluding_constraints(self) -> Iterator[str]:
-        """The mistakes of constraints that none of many random points satisfies, or can even be computed with."""
+        """Mistakes of constraints that none of many random points satisfies, or that cannot be computed at
+        any of them."""
         failure: ConstraintFailed | None = None
         always_fails = True
         for point in self._draws(NUM_DRAWS):

@@ -61,7 +61,7 @@ def fetch(store: ObjectStore, folder: Path) -> None:
 
 
 def is_same(store: ObjectStore, folder: Path) -> bool:
-    """Whether a folder of this machine is what is committed, by its seal and the sizes of its files.
+    """Whether a local folder equals the committed one, by its seal and file sizes.
 
     Raises:
         OSError: The store does not answer.

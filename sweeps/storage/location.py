@@ -37,7 +37,7 @@ def plain(uri: str) -> str:
 
 
 def working_copy(location: str) -> Path:
-    """The folder of this machine in which a sweep's driver works, if the sweep is in an object store.
+    """The local folder in which a sweep's driver works, if the sweep is in an object store.
 
     Args:
         location: URI of the sweep's folder.
@@ -47,7 +47,7 @@ def working_copy(location: str) -> Path:
 
 
 def node_copy(location: str, node: str) -> Path:
-    """The folder in which the workers of a node keep a folder of a trial while they train it.
+    """The local folder in which a node's workers keep a trial's files while they train it.
 
     Args:
         location: URI of that folder.
@@ -57,7 +57,7 @@ def node_copy(location: str, node: str) -> Path:
 
 
 def record_copy(location: str) -> Path:
-    """The folder of this machine with a record of the sweeps in an object store.
+    """The local folder with a record of the sweeps in an object store.
 
     Args:
         location: URI of the folder of all sweeps.
@@ -71,5 +71,5 @@ def _slug(uri: str) -> str:
 
 
 def empty_store_copy(version: str) -> Path:
-    """The file of this machine with an empty store of an MLflow version."""
+    """The local file with an empty tracking store of one MLflow version."""
     return cache_folder().absolute() / "empty_stores" / f"mlflow-{version}.db"

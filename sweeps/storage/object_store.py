@@ -28,7 +28,7 @@ class ObjectStore:
     """
 
     def __init__(self, uri: str) -> None:
-        """Nothing is asked of the store yet.
+        """Store the address; the store is not contacted yet.
 
         Args:
             uri: Address of the folder; options of the file system follow after ``?``, as Arrow defines them:
@@ -186,7 +186,7 @@ class ObjectStore:
             system.delete_dir(root)
 
     def writing(self, name: str) -> Any:
-        """Open an object to be written; it exists when that is closed.
+        """Open an object for writing; it appears when it is closed.
 
         Raises:
             OSError: The store does not answer, or refuses.
@@ -199,7 +199,7 @@ class ObjectStore:
 
 
 def checked_store(key: str, uri: str) -> ObjectStore:
-    """Return an object store that takes objects.
+    """Return an object store after checking that it accepts objects.
 
     Args:
         key: Config key that has the URI, for the message.

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Copied:
-    """State of a file in the store."""
+    """State of a file that the store has."""
 
     inode: int
     modified_ns: int
@@ -75,7 +75,7 @@ class StateMirror:
         self._warned = False
 
     def start(self) -> None:
-        """Begin a session: what the store has is brought here first, unless the files here are newer.
+        """Begin a session: download the store's files first, unless the local ones are newer.
 
         Raises:
             OSError: The store does not answer, or refuses.
@@ -91,7 +91,7 @@ class StateMirror:
         self._thread.start()
 
     def close(self) -> None:
-        """Copy what is left.
+        """Copy the remaining changes.
 
         Raises:
             OSError: The store does not answer; the files here are complete, and the next session copies them.
@@ -221,7 +221,7 @@ def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[st
 
 
 def refresh(store: ObjectStore, folder: Path) -> None:
-    """Bring the newest committed files of a sweep into a folder, unless those there are of the same session or later.
+    """Download the newest committed files of a sweep into a folder, unless that has the same session's or later ones.
 
     No driver may use the folder.
 
@@ -237,11 +237,11 @@ def refresh(store: ObjectStore, folder: Path) -> None:
 
 
 class _Superseded(OSError):
-    """A part was removed, since the driver has committed a newer manifest while the older one was read."""
+    """Raised when a part is missing because the driver committed a newer manifest during the read."""
 
 
 def _reading(store: ObjectStore, read: Callable[[_Manifest | None], T]) -> T:
-    """Read what the newest manifest names, again if a newer one supersedes it meanwhile.
+    """Read the files that the newest manifest names; repeat if a newer manifest replaces it meanwhile.
 
     Raises:
         OSError: The store does not answer, or a part is lost.
@@ -295,7 +295,7 @@ def _part(store: ObjectStore, name: str) -> bytes:
 
 
 def _snapshot(folder: Path) -> dict[str, os.stat_result]:
-    """Names and states of the files at one moment: looked at twice, until nothing has changed in between."""
+    """A consistent listing of the files: repeated until nothing changes between two looks."""
     before = _look(folder)
     for _ in range(100):
         now = _look(folder)

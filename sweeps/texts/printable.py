@@ -1,4 +1,4 @@
-"""Texts of users and programs without what a terminal or a page would obey instead of showing it."""
+"""Removes from the texts of users and programs what a terminal or a page would interpret."""
 
 from __future__ import annotations
 

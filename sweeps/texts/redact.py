@@ -11,7 +11,6 @@ def redact_uri(uri: str) -> str:
 
 
 def holds_password(uri: str) -> bool:
-    """Whether a URI has a password."""
     return redact_uri(uri) != uri
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def value_text(value: Any) -> str:
-    """Return a value as a config's YAML and the command line write it; a text without quotes.
+    """Return a value in the notation of a config's YAML and the command line; texts have no quotes.
 
     >>> value_text(True), value_text([1, None]), value_text("adamw")
     ('true', '[1, null]', 'adamw')

@@ -1,6 +1,5 @@
-"""Uploads text files and checkpoints to MLflow's artifacts on a thread of its own, so that neither gigabytes nor an
-artifact store that does not answer delay metrics.
-"""
+"""Uploads text files and checkpoints to MLflow's artifacts on its own thread, so that large files or a slow artifact
+store never delay metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ ANSWER_WITHIN_S = 120
 
 
 class ArtifactUploader:
-    """Uploads artifacts in the order in which they are due; of those with one run and name, only the newest."""
+    """Uploads artifacts in the order in which they are due; of several with the same run and name, only the newest."""
 
     def __init__(
         self,
@@ -86,7 +85,8 @@ class ArtifactUploader:
             self._release(older)
 
     def close(self) -> int:
-        """Upload what waits until the retrier gives up, and end the thread; return how many artifacts remain."""
+        """Upload the waiting artifacts until the retrier gives up, and end the thread; return how many artifacts
+        remain."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()
@@ -115,7 +115,7 @@ class ArtifactUploader:
             pass
 
     def _release(self, artifact: Artifact | None) -> None:
-        """Remove the held folder of an artifact, unless another one is to be uploaded from it."""
+        """Remove the held copy of an artifact, unless another upload still needs it."""
         if artifact is None or artifact.folder is None or not is_held(artifact.folder):
             return
         with self._condition:
@@ -153,7 +153,7 @@ class ArtifactUploader:
         self._done(artifact, uri)
 
     def _attempt(self, run_id: str, artifact: Artifact) -> bool:
-        """Upload an artifact; return whether all of it was there.
+        """Upload an artifact; return whether it was complete.
 
         Raises:
             Superseded: A newer one waits.

@@ -1,4 +1,4 @@
-"""One call that writes many metric values, parameters and tags of a run.
+"""Writes many metric values, parameters and tags of a run in one call.
 
 A server gets it as JSON directly. MLflow's client would make an object of each value, then a message in Protocol
 Buffers, its text, and JSON of that, which takes longer than the server needs to answer.

@@ -1,4 +1,4 @@
-"""Step and values of the weights in a checkpoint, which may not be those of the trial's best report."""
+"""Step and objective values of a checkpoint's weights, which may not be those of the trial's best report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps.tracking.values import short
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights that a checkpoint has."""
+    """Step and objective values of the weights in a checkpoint."""
 
     step: int
     """Number of optimizer steps done."""

@@ -1,4 +1,4 @@
-"""MLflow's client, which prints nothing and whose calls fail within seconds instead of minutes."""
+"""MLflow's client, silenced, with calls that fail within seconds instead of minutes."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def connect(uri: str) -> MlflowClient:
 
 @contextmanager
 def reaching_within(seconds: float) -> Iterator[None]:
-    """Limit how long ``connect`` waits for an answer inside a ``with`` block (a request of a service); it does not wait
-    at all if somebody else has failed to reach the store since the block began."""
+    """Limit how long ``connect`` waits for an answer inside a ``with`` block (a request of a service). It does not wait
+    at all if another thread has failed to reach the store since the block began."""
     before = _patience.set((seconds, time.monotonic()))
     try:
         yield
@@ -93,8 +93,8 @@ def reaching_within(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _making_tables(path: Path | None, version: str) -> Iterator[None]:
-    """Let one process at a time connect to an SQLite store, since of two that make its tables one would fail; a new one
-    is a copy where this version of MLflow has made one before."""
+    """Let only one process at a time connect to an SQLite store, since two that create its tables would collide; a new
+    store is copied from one that this MLflow version made before."""
     if path is None:
         yield
         return
@@ -106,7 +106,7 @@ def _explained(uri: str, error: Exception) -> str:
     """Return why a store cannot be used, and what to do."""
     if type(error).__name__.startswith("Unsupported"):  # one of several exceptions of MLflow
         scheme = uri.partition(":")[0]
-        return f"is no tracking store: there is none of the scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
+        return f"is no tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
     why = first_cause(error)
     if "filesystem tracking backend" in why:
         return f"is a folder of files, which MLflow no longer takes as a store; use a database, as in {DEFAULT}"
@@ -128,7 +128,7 @@ def _advice(uri: str, why: str) -> str:
 
 
 def first_cause(error: BaseException) -> str:
-    """Return one line on the first cause of an error, without the layers that raised it again."""
+    """Return one line on the first cause of an error, without the errors that wrap it."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     lines = str(error).strip().splitlines()

@@ -1,4 +1,4 @@
-"""Result of training the best trials of a sweep again with other seeds, as it is recorded on the parent run."""
+"""Result of training the best trials of a sweep again with other seeds, as recorded on the parent run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """The winner among the best trials, as far as repeats with other seeds tell."""
+    """The winner among the best trials, as far as the repeats show."""
 
     contenders: tuple[Contender, ...]
     """The best trials, the first one first; of those that are left, the one with the best mean."""
@@ -53,7 +53,7 @@ class Confirmation:
 
     @property
     def tied(self) -> tuple[str, ...]:
-        """The other trials that the winner is not significantly better than."""
+        """The trials that are not significantly worse than the winner."""
         left = [each.trial for each in self.contenders if each.lost_to is None and each.failed is None]
         return tuple(trial for trial in left if trial != self.winner) if self.winner is not None else ()
 

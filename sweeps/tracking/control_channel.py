@@ -62,7 +62,7 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
 
 
 def clear_request(record: SweepRecord) -> None:
-    """Delete a request that an earlier driver has not answered."""
+    """Delete a request that an earlier driver left unanswered."""
     if TAG_REQUEST in record.tags:
         connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_REQUEST)
     if is_remote(location := record.tags.get(TAG_FOLDER, "")):
@@ -83,7 +83,7 @@ class _Tags:
         return found
 
     def is_running(self) -> bool:
-        """Whether there is a driver, as far as is recorded."""
+        """Whether the record says that there is a driver."""
         return self._tags().get(TAG_STATE) == "running"
 
     def _tags(self) -> Mapping[str, str]:
@@ -104,7 +104,7 @@ class _Objects:
         return found
 
     def is_running(self) -> bool:
-        """Whether there is a driver, or its heartbeat is left."""
+        """Whether the store has the heartbeat of a driver, which may be outdated."""
         return self._store.read(DRIVER_FILE) is not None
 
 
@@ -137,7 +137,7 @@ class RequestListener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop polling, after the answer to a request that is being carried out."""
+        """Stop polling, after answering a request in progress."""
         self._closed.set()
         self._thread.join()
 

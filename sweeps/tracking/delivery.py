@@ -1,4 +1,4 @@
-"""Delivery of a sweep's record to MLflow: the journal, and the two threads that carry metrics and artifacts from it.
+"""Delivery of a sweep's record to MLflow: the journal, and two threads that deliver its metrics and artifacts.
 
 Callers wait for nothing but the journal.
 """
@@ -73,11 +73,11 @@ class Delivery:
         self._uploader.submit(*artifacts)
 
     def resume_upload(self, artifact: Artifact) -> None:
-        """Upload an artifact that an earlier session has written to the journal."""
+        """Upload an artifact from an earlier session's journal."""
         self._uploader.submit(artifact)
 
     def deliver_earlier(self, run_ids: Mapping[str, str]) -> None:
-        """Deliver what earlier sessions have left in the journal. Returns when MLflow has all entries.
+        """Deliver the entries that earlier sessions left in the journal. Returns when MLflow has all entries.
 
         Args:
             run_ids: MLflow's ids of the runs that exist, by trial.
@@ -102,7 +102,7 @@ class Delivery:
         return found
 
     def start(self) -> None:
-        """Start to deliver entries as they come. From now on calls are repeated without end."""
+        """Start delivering entries continuously. From now on calls are repeated without end."""
         self.retrier.give_up_after(float("inf"))
         self._outbox.start()
 

@@ -1,4 +1,4 @@
-"""Attempts of a trial that failed or moved to other workers, as they are written to a tag."""
+"""A trial's attempts that failed or moved to other workers, as recorded in a tag."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def to_text(failures: Sequence[FailedAttempt]) -> str:
 
 
 def from_text(text: str) -> tuple[FailedAttempt, ...]:
-    """Return the attempts of a text that ``to_text`` returned; none if something else has written the tag."""
+    """Return the attempts in a text from ``to_text``; none if the tag has another content."""
     try:
         return tuple(FailedAttempt(**each) for each in json.loads(text))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Forecast of a sweep that has not ended, as it is recorded on the parent run."""
+"""Forecast of a running sweep, as recorded on the parent run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Probable cost of the rest of a sweep, and what stopping now would probably give up."""
+    """Probable cost of the rest of a sweep, and what stopping now would give up."""
 
     at: float
     """Unix time at which it was made."""
@@ -49,7 +49,7 @@ class Forecast:
     """Number of the stage that it forecasts; None: the search after its stages, to the end of the sweep."""
 
     def after(self, seconds: float) -> Forecast:
-        """Return the forecast with the seconds to the end that are left later on.
+        """Return the forecast as of a later moment, with less time left.
 
         Args:
             seconds: Seconds since it was made, in which the sweep ran.

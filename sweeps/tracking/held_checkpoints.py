@@ -1,5 +1,4 @@
-"""Hard links to checkpoints that wait for their upload, since a training may remove a superseded checkpoint before the
-driver has uploaded it.
+"""Hard links that keep checkpoints until their upload: the training may delete a superseded one before that.
 
 ``trials/0003/uploads/step-00000020-1f3a`` has the files of ``trials/0003/step-00000020``. It takes no space, and is
 removed after the upload or when a newer checkpoint replaces it.
@@ -48,8 +47,6 @@ def release(folder: str) -> None:
 
 
 def release_all(trials: Path) -> None:
-    """Remove all remaining links of a sweep: those of reports that were dropped, since their trial was stopped, are
-    never uploaded.
-    """
+    """Remove all remaining links of a sweep, such as those of dropped reports, which are never uploaded."""
     for uploads in itertools.chain(trials.glob(f"*/{UPLOADS}"), trials.glob(f"*/lineage-*/{UPLOADS}")):
         shutil.rmtree(uploads, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""The journal of a sweep's record: a file in the sweep's folder with all that is written to MLflow. Entries that MLflow
-has not taken when it, the driver or the machine dies are delivered later.
+"""The journal of a sweep's record: a file in the sweep's folder with everything that is written to MLflow. Entries that
+MLflow has not taken when it, the driver or the machine dies are delivered later.
 
 Each entry is one line with a checksum, appended and never changed. ``Outbox`` delivers the lines in order and saves its
 position. After a crash it repeats the last ones, which changes nothing in MLflow: a run is found by its tags, and a
@@ -65,7 +65,7 @@ class Points:
 
 @dataclass(frozen=True)
 class GoneBack:
-    """A return of the run to an earlier step: later steps may be logged again."""
+    """Return of a run to an earlier step: later steps may be logged again."""
 
     key: str
     step: int
@@ -101,7 +101,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Stored:
-    """An artifact that was uploaded, or can never be, and needs no further attempt."""
+    """Marks an artifact that was uploaded or can never be, and needs no further attempt."""
 
     key: str
     name: str
@@ -130,7 +130,7 @@ _ARTIFACT_PREFIXES = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for
 
 
 def is_delivered(folder: Path) -> bool:
-    """Whether MLflow has taken the whole journal in a folder, with all artifacts. Its driver must have ended."""
+    """Whether MLflow has received the whole journal in a folder, with all artifacts. Its driver must have ended."""
     path = folder / JOURNAL_FILE
     if not path.is_file():
         return True
@@ -152,8 +152,8 @@ def is_delivered(folder: Path) -> bool:
 
 
 def _unchanged(line: dict[str, Any]) -> dict[str, Any]:
-    """Convert a line of version 1 to version 2, which added ``Version`` lines, or of that to version 3, which added
-    checksums: what an entry says is as it was."""
+    """Convert a line of version 1 to 2, which added ``Version`` lines, or of 2 to 3, which added checksums: the entry
+    itself is unchanged."""
     return line
 
 
@@ -227,7 +227,6 @@ class Journal:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Whether a folder has a journal."""
         return (folder / JOURNAL_FILE).is_file()
 
     def append(self, entry: Entry) -> None:
@@ -240,7 +239,7 @@ class Journal:
             self._write(_line(entry))
 
     def read(self, start: int, most: int) -> tuple[list[Entry], int]:
-        """Return the entries in the next bytes, at least one line, and the position after them.
+        """Return the entries in the next chunk of bytes, at least one line, and the position after them.
 
         Args:
             start: Position of the first.
@@ -284,7 +283,7 @@ class Journal:
         return True
 
     def advance(self, position: int) -> None:
-        """Save the position up to which MLflow has taken the journal."""
+        """Save the position up to which MLflow has received the journal."""
         # On a full disk the old position stays, and what follows it is sent once more, without harm.
         with suppress(OSError), replacing(self._position_path) as unfinished:
             unfinished.write_text(_with_checksum(position), encoding="ascii")
@@ -325,7 +324,7 @@ class Journal:
 
 
 def _position(folder: Path) -> int:
-    """Return the number of bytes that MLflow has taken."""
+    """Return the number of bytes that MLflow has received."""
     try:
         text = (folder / POSITION_FILE).read_text(encoding="ascii")
         position = int(text.partition(" ")[0])

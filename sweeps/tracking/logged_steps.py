@@ -1,4 +1,4 @@
-"""The steps of a run's metrics that are recorded."""
+"""Steps of a run's metrics that are already recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BLOCK = 1024
 
 
 class StepSet:
-    """A set of steps that takes about a bit for each, since a long trial has millions."""
+    """A set of steps that needs about one bit per step, since a long trial has millions."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, int] = {}
@@ -43,7 +43,7 @@ class LoggedSteps:
         self._steps: dict[str, StepSet] | None = {}
 
     def take(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics that are not recorded at a step, and mark them as recorded."""
+        """Return the metrics that are not recorded at a step yet, and mark them as recorded."""
         if self._steps is None:
             return {}
         return {name: value for name, value in metrics.items() if self._steps.setdefault(name, StepSet()).add(step)}
@@ -59,5 +59,5 @@ class LoggedSteps:
             steps.forget_until(step)
 
     def close(self) -> None:
-        """Take everything as recorded from now on: the run has ended and will not be resumed."""
+        """Treat every step as recorded from now on, since the run has ended and will not be resumed."""
         self._steps = None

@@ -58,8 +58,8 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
 
 
 def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
-    """Return the names of all metrics that runs have reported, without the best values beside them; those that are too
-    long for MLflow are cut.
+    """Return the names of all metrics that runs have reported, without the best values; names that are too long for
+    MLflow stay cut.
 
     Args:
         uri: Tracking URI.

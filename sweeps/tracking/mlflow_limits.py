@@ -1,4 +1,4 @@
-"""Names and values in the form that MLflow takes: it refuses some characters and paths, and cuts what is long.
+"""Converts names and values to what MLflow accepts: it refuses some characters and paths, and cuts long texts.
 
 No two names become one. A name that MLflow takes stays as it is; in others each character that it refuses becomes
 ``_x0040_``, with the character's code, as XML does. A name that would be too long ends with a checksum; the journal and
@@ -45,7 +45,7 @@ def to_name(name: str) -> str:
 
 
 def from_name(name: str) -> str:
-    """Return the name that ``to_name`` was given; one that was too long stays cut.
+    """Return the name that was given to ``to_name``; an overlong one stays cut.
 
     >>> from_name("recall_x0040_5")
     'recall@5'
@@ -54,7 +54,7 @@ def from_name(name: str) -> str:
 
 
 def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return parameters as MLflow takes them, and tags with the whole texts of those that do not fit.
+    """Return parameters as MLflow accepts them, and tags with the full text of those that are too long.
 
     Args:
         params: Texts by path.
@@ -70,7 +70,7 @@ def fit_parameters(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
 
 
 def whole_parameters(params: Mapping[str, str], tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters of a run as they were recorded: what ``fit_parameters`` was given."""
+    """Return a run's parameters as they were given to ``fit_parameters``."""
     parts: list[str] = []
     while (part := tags.get(f"{WHOLE_PARAMETERS}{len(parts)}")) is not None:
         parts.append(part)

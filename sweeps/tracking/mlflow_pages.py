@@ -1,4 +1,4 @@
-"""Addresses of MLflow's pages, from the ``#`` on: after a server's address, or as links in a description."""
+"""Addresses of MLflow's pages, from the ``#`` on: to append to a server's address, or as links in a description."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""New SQLite stores: copies of an empty one that MLflow has made on this machine before, since its migrations take more
-than a second."""
+"""Makes new SQLite stores by copying an empty one that MLflow made on this machine before, since its migrations take
+over a second."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FOREIGN = ("runs", "registered_models")
 
 @contextlib.contextmanager
 def made_from_copy(path: Path, version: str) -> Iterator[None]:
-    """Make a store that does not exist from the copy, if there is one; in the end keep a copy of one that MLflow has
-    made in the block. Whatever goes wrong here leaves the work to MLflow.
+    """Create a missing store from the copy, if there is one; afterwards keep a copy of a store that MLflow created in
+    the block. Whatever goes wrong here leaves the work to MLflow.
 
     Args:
         path: The store's file.
@@ -52,7 +52,7 @@ def _keep(path: Path, kept: Path) -> None:
 
 
 def _place(content: bytes, path: Path) -> None:
-    """Write a file that appears whole, unless another process has made one meanwhile."""
+    """Write a file atomically, unless another process has created it meanwhile."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         whole = Path(folder) / path.name
         whole.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Notes of a trial's workers for the user, as they are written to a tag."""
+"""Notes of a trial's workers for the user, as recorded in a tag."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ LONGEST = 700
 
 @dataclass(frozen=True, kw_only=True)
 class TimedNote:
-    """One note."""
-
     at: float
     """Unix time at which it came."""
     text: str
@@ -28,7 +26,7 @@ def to_text(notes: Sequence[TimedNote]) -> str:
 
 
 def from_text(text: str) -> tuple[TimedNote, ...]:
-    """Return the notes of a text that ``to_text`` returned; none if something else has written the tag."""
+    """Return the notes in a text from ``to_text``; none if the tag has another content."""
     try:
         return tuple(TimedNote(**each) for each in json.loads(text))
     except (ValueError, TypeError):

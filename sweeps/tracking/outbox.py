@@ -107,7 +107,7 @@ class Outbox:
         self._thread.start()
 
     def adopt(self, key: str, run_id: str) -> None:
-        """Set MLflow's id of a run that exists."""
+        """Set MLflow's id of an existing run."""
         with self._condition:
             self._run_ids[key] = run_id
 
@@ -155,7 +155,7 @@ class Outbox:
         return self._journal.position >= end
 
     def close(self) -> int:
-        """End the thread; return how many metric values MLflow has not taken."""
+        """End the thread; return how many metric values MLflow has not received."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()
@@ -314,7 +314,8 @@ def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
 
 
 def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Divide what one call writes: into its kinds, or parameters and tags in halves; nothing if it can't be divided."""
+    """Split the content of one call: into its kinds, or parameters and tags into halves; empty if it cannot
+    be split."""
     if len(kinds) > 1:
         return [{kind: items} for kind, items in kinds.items()]
     return [

@@ -1,4 +1,4 @@
-"""The sweep's own run in MLflow, which is the parent of its trials' runs."""
+"""The sweep's own run in MLflow, named after the sweep, and the parent of its trials' runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXPERIMENT_DESCRIPTION = (
 
 @dataclass(frozen=True, kw_only=True)
 class SweepInfo:
-    """The facts of a sweep that its parent run is created with."""
+    """The facts with which a sweep's parent run is created."""
 
     name: str
     conf: str
@@ -72,7 +72,7 @@ class SweepInfo:
 
 
 def check_name(uri: str, name: str) -> None:
-    """Check that no sweep of a name is recorded yet.
+    """Check that no recorded sweep has a name.
 
     Raises:
         UserError: One is.
@@ -136,13 +136,13 @@ def create_parent_run(
 
 
 def write_parent(folder: Path, experiment: str, name: str, tags: Mapping[str, str]) -> None:
-    """Write what a parent run is created with, so that it can be created again in another store."""
+    """Write the facts that create a parent run to a file, so that it can be created again in another store."""
     document = {"experiment": experiment, "name": name, "started_ms": now_ms(), "tags": tags}
     write_json(folder / PARENT_FILE, document, checksum=True)
 
 
 def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:
-    """Create a parent run from what ``write_parent`` has written, unless there is one."""
+    """Create a parent run from the file of ``write_parent``, unless it exists."""
     document = parsed(content)
     name, experiment = document["name"], _experiment_id(client, uri, document["experiment"])
     run_id = next((run.run_id for run in _parents(uri, name)), None)

@@ -106,8 +106,8 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
 
 
 def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
-    """Return the runs of a sweep's best trials that somebody has deleted in MLflow: the sweep's result stays. Of one
-    that MLflow has also removed, the sweep's own run knows the value and the parameters."""
+    """Return those runs of a sweep's best trials that somebody has deleted in MLflow; the sweep's result keeps them. Of
+    one that MLflow has also removed, the sweep's own run knows the value and the parameters."""
     sweep = {constants.TAG_SWEEP: parent.tags[constants.TAG_SWEEP], constants.TAG_KIND: "trial"}
     runs = fetch_runs(uri, sweep, parent.experiment, deleted=True)
     kept = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]

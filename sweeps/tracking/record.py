@@ -87,12 +87,13 @@ class TrialRecord:
 
     @property
     def saved(self) -> Weights | None:
-        """Step and values of the weights in ``checkpoint``; None without one, and in the record of an older version."""
+        """Step and objective values of the weights in ``checkpoint``; None without a checkpoint, and in
+        older records."""
         return self.weights.get("best" if "best" in self.checkpoints else "last") if self.checkpoints else None
 
     @property
     def other_weights(self) -> Weights | None:
-        """The weights in ``checkpoint`` if they are not those of the report with the trial's value."""
+        """The weights in ``checkpoint``, if they are from another step than the trial's value."""
         saved = self.saved
         if saved is None or self.best_step is None:
             return None
@@ -287,13 +288,13 @@ class SweepRecord:
         return self.front[0] if self.front else None
 
     def _is_interrupted(self, trial: TrialRecord) -> bool:
-        """Whether a trial had not ended when its sweep did."""
+        """Whether the sweep ended before a trial did."""
         ended_with_it = self.status in ("interrupted", "stopped") and not trial.stopped_for_good
         return trial.state == "running" or (trial.state == "stopped" and ended_with_it)
 
     def settled(self) -> SweepRecord:
-        """Return the record as it is shown to people: once the sweep does not run, a trial that ``resume`` continues is
-        interrupted, and neither running nor stopped."""
+        """Return the record as it is shown to people: when the sweep is not running, a trial that ``resume`` would
+        continue counts as interrupted."""
         if self.status == "running" or not any(map(self._is_interrupted, self.all_trials)):
             return self
 

@@ -1,6 +1,5 @@
-"""Records a running sweep in MLflow without delaying it: all goes into the journal in the sweep's folder, from where
-other threads deliver it.
-"""
+"""Records a running sweep in MLflow without delaying it: everything goes into the journal in the sweep's folder, from
+which threads deliver it."""
 
 from __future__ import annotations
 
@@ -77,8 +76,8 @@ class Recorder:
         checkpoints: Literal["copy", "reference", "none"] = "copy",
         resume: bool = False,
     ) -> Recorder:
-        """Create the sweep's parent run, or with ``resume`` continue with the existing one and its trials' runs, after
-        MLflow has taken what an earlier driver left in the journal.
+        """Create the sweep's parent run; with ``resume``, deliver what an earlier driver left in the journal and
+        continue with the existing runs.
 
         Args:
             uri: Tracking URI.
@@ -94,8 +93,8 @@ class Recorder:
         """
         if resume and not Journal.is_in(sweep.folder):
             raise UserError(
-                f"{sweep.name}: {sweep.folder / JOURNAL_FILE} is missing, which says what MLflow has been told "
-                "already; put it back, or start a new sweep with search.warm_start"
+                f"{sweep.name}: {sweep.folder / JOURNAL_FILE} is missing, so it is unknown what MLflow has "
+                "received; restore it, or start a new sweep with search.warm_start"
             )
         client = connect(uri)
         journal = Journal(sweep.folder, sweep.copy)
@@ -118,7 +117,7 @@ class Recorder:
         return recorder
 
     def record_config(self, config_yaml: str, planned: int | None = None, points: int | None = None) -> None:
-        """Record the sweep's config and the number of its trials, in place of earlier ones.
+        """Record the sweep's config and number of trials, replacing earlier ones.
 
         Args:
             config_yaml: The composed config.
@@ -176,7 +175,7 @@ class Recorder:
         return remaining
 
     def restore(self, earlier: SweepRecord) -> None:
-        """Continue with what earlier drivers have recorded, after delivering what they left in the journal."""
+        """Continue the record of earlier drivers, after delivering what they left in the journal."""
         uri, name, location = self.ids.tracking_uri, self._sweep.name, self._sweep.location
         self._delivery.deliver_earlier({trial.trial: trial.run_id for trial in earlier.all_trials})
         record = load_sweep(uri, name)

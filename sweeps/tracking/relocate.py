@@ -1,4 +1,4 @@
-"""A sweep's folder that was moved: recorded paths and URIs in it are changed to the new folder."""
+"""Updates recorded paths and URIs after a sweep's folder was moved."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Retries of calls to MLflow: they are repeated until they succeed, with one warning when calls begin to fail and one
-when they succeed again.
-"""
+"""Retries of calls to MLflow: repeated until they succeed, with one warning at the first failure and one at the
+recovery."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class GaveUp(Exception):
 
 
 class Superseded(Exception):
-    """A call has nothing to do any more, which says nothing of whether MLflow answers."""
+    """A call is no longer needed, which does not tell whether MLflow answers."""
 
 
 class Retrier:
@@ -64,7 +63,7 @@ class Retrier:
         self._last_success = time.monotonic()
 
     def give_up_after(self, silence_s: float, total_s: float = float("inf")) -> None:
-        """Set the time limits from now on; calls after them, and one that is being made then, raise ``GaveUp``.
+        """Set the time limits from now on, also for a call in progress; calls beyond them raise ``GaveUp``.
 
         Args:
             silence_s: Seconds without a successful call.
@@ -112,7 +111,7 @@ class Retrier:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def create_once(self, find: Callable[[], T | None], create: Callable[[], T], *, may_exist: bool = False) -> T:
-        """Create something once, also if the server creates it and its answer is lost.
+        """Create something exactly once, even if the server's answer is lost.
 
         Args:
             find: Returns it if it exists.
@@ -154,7 +153,7 @@ class Retrier:
                 return
             self._failing_since = time.monotonic()
         logger.warning(
-            "%s at %s fails (%s); training goes on, and this is tried again until it succeeds",
+            "%s at %s fails (%s); training continues, and the call is repeated until it succeeds",
             self._doing,
             self._uri,
             first_cause(error),

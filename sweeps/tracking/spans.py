@@ -1,4 +1,4 @@
-"""Times at which a trial held workers, and which ones, as they are written to a tag."""
+"""Periods in which a trial held workers, and which ones, as recorded in a tag."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_text(spans: Sequence[Span]) -> str:
 
 
 def from_text(text: str) -> tuple[Span, ...]:
-    """Return the spans of a text that ``to_text`` returned; none if something else has written the tag."""
+    """Return the spans in a text from ``to_text``; none if the tag has another content."""
     try:
         return tuple(Span(**{**each, "workers": tuple(each["workers"])}) for each in json.loads(text))
     except (ValueError, TypeError, KeyError):

@@ -20,7 +20,7 @@ SHOWN_TABLES = 3
 
 
 class _Locked(TrackingUnreachable):
-    """Another process has locked the file for longer than SQLite waits."""
+    """Another process held a lock on the file for longer than SQLite waits."""
 
 
 def queryable_file(uri: str) -> Path | None:
@@ -107,7 +107,7 @@ def _explained(path: Path, error: sqlite3.DatabaseError) -> str:
     if path.is_dir():
         return f"is a folder, and no database file; {USE_ANOTHER}"
     if "locked" in text:
-        return f"another process holds it ({text}); try again when that has ended"
+        return f"another process has locked it ({text}); try again when that has ended"
     if "no such column" in text or "no such table" in text:
         return (
             f"is no MLflow store, or of an old version ({text}); "

@@ -1,4 +1,4 @@
-"""Results of the stages of a search, and how far their orders agree, as they are recorded on the parent run."""
+"""Results of the stages of a search and their rank agreement, as recorded on the parent run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeps.tracking.values import short
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Rank correlation between the values that the same points have in two places."""
+    """Rank correlation between the values of the same points in two stages."""
 
     points: int
     """Number of points that were trained to the end in both."""

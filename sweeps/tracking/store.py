@@ -1,6 +1,5 @@
-"""Runs as a tracking store has them. An SQLite store is queried in SQL, which takes milliseconds since it needs no
-``import mlflow``; other stores are read through MLflow's client. Both return the same.
-"""
+"""Runs in the form in which a tracking store returns them. An SQLite store is queried in SQL, which takes milliseconds
+since it needs no ``import mlflow``; other stores are read through MLflow's client. Both return the same."""
 
 from __future__ import annotations
 

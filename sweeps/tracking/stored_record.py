@@ -1,4 +1,4 @@
-"""The record of the sweeps in an object store, made from their journals on a machine that has nothing else.
+"""The record of sweeps in an object store, rebuilt from their journals on a machine that has nothing else.
 
 ``--tracking-uri s3://bucket/sweeps`` names the store. Its sweeps are recorded in an MLflow store in this machine's
 cache, which is brought up to date whenever it is asked for.
@@ -36,7 +36,7 @@ READS_AT_ONCE = 8
 
 
 def local_store(uri: str) -> str:
-    """Return the MLflow store of a tracking URI: of an object store, the one on this machine, brought up to date.
+    """Return the MLflow store for a tracking URI; for an object store the local one, brought up to date.
 
     Raises:
         UserError: The object store does not answer.
@@ -49,7 +49,7 @@ def local_store(uri: str) -> str:
 
 
 def recorded_here(uri: str) -> str:
-    """Bring the record of all sweeps in an object store to this machine.
+    """Update the local record of all sweeps in an object store.
 
     Args:
         uri: ``output_dir`` of the sweeps.
@@ -79,7 +79,7 @@ def recorded_here(uri: str) -> str:
 
 
 def _bring(store: ObjectStore, folder: Path) -> bytes | None:
-    """Bring a sweep's journal if it has changed; returns the facts of its parent run then."""
+    """Download a sweep's journal if it has changed; return the facts of its parent run in that case."""
     folder.mkdir(exist_ok=True)
     version_file = folder / VERSION_FILE
     known = version_file.read_text(encoding="utf-8") if version_file.is_file() else ""
@@ -94,7 +94,7 @@ def _bring(store: ObjectStore, folder: Path) -> bytes | None:
 
 
 def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, parent: bytes) -> None:
-    """Deliver what is new in a sweep's journal."""
+    """Deliver the new entries of a sweep's journal."""
     ids, journal = create_again(client, uri, parent), Journal(folder)
     try:
         runs = fetch_runs(uri, {TAG_SWEEP: folder.name})

@@ -28,7 +28,7 @@ Front = Sequence[tuple[str, Values, Mapping[str, Any]]]
 
 
 class StatusWriter:
-    """Writes the parts of a sweep's status into the journal that have changed since the last time."""
+    """Writes to the journal those parts of a sweep's status that have changed."""
 
     def __init__(self, objectives: Objectives, put: Callable[[Points | Tags], None]) -> None:
         self._objectives, self._put = objectives, put
@@ -43,7 +43,7 @@ class StatusWriter:
         """Write the status of the last ``update`` with the sweep's duration."""
 
     def restore(self, sweep: SweepRecord) -> None:
-        """Continue from the status that is recorded."""
+        """Continue from the recorded status."""
         self._written = {from_name(key): text for key, text in sweep.tags.items() if _is_of_best_trial(key)}
         self._front = {trial.trial for trial in sweep.front if trial.values}
 

@@ -1,4 +1,4 @@
-"""Account of the time that workers were paid for: how much of it trained, and where the rest went."""
+"""Account of paid worker time: how much of it trained, and where the rest went."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TimeAccount:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def times(self, factor: float) -> TimeAccount:
-        """Return the account with all its parts multiplied."""
+        """Return the account multiplied by a number."""
         return TimeAccount(**{name: factor * seconds for name, seconds in asdict(self).items()})
 
     def move(self, seconds: float, source: str, target: str) -> float:
@@ -75,7 +75,7 @@ class TimeAccount:
 
     @classmethod
     def from_json(cls, written: Mapping[str, float]) -> TimeAccount:
-        """The account that ``as_json`` returned; parts that are unknown here are left out."""
+        """The account in a document of ``as_json``, without parts that this release does not know."""
         return cls(**{name: float(written[name]) for name in NAMES if name in written})
 
 

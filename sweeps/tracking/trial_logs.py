@@ -82,7 +82,7 @@ class TrialLogs:
         return LogPart(redacted_log(printable(text.decode(errors="replace"))), start + len(text), more)
 
     def read_all(self, worker: int) -> str:
-        """Return a worker's whole log, except for what was left out of a long one."""
+        """Return a worker's whole log; a long one has a gap."""
         text, position, more = "", 0, True
         while more:
             part = self.read(worker, position)

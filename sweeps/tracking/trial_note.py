@@ -36,7 +36,7 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
 
 
 def _how(trial: TrialProgress) -> str:
-    """Continuation of a sentence that says how far the trial came, and why it ended."""
+    """End of the sentence on a trial: how far it got, and why it ended."""
     attempts = f" in {trial.attempts} attempts" if trial.attempts > 1 else ""
     done = f"{counted(trial.steps, 'step')}{attempts}"
     match trial.state:

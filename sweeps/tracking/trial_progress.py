@@ -1,4 +1,4 @@
-"""Progress of one trial of a running sweep, as far as it is recorded."""
+"""Recorded progress of one trial of a running sweep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweeps.tracking.record import TrialRecord
 
 @dataclass
 class TrialProgress:
-    """Everything about a trial that decides what is still to be recorded, and what its description says."""
+    """Recorded state of a trial: decides what is still to be recorded, and supplies its description."""
 
     params: Mapping[str, Any]
     """Sampled values by dotted path."""
@@ -49,7 +49,7 @@ class TrialProgress:
 
     @classmethod
     def of(cls, trial: TrialRecord) -> TrialProgress:
-        """Return the progress of a trial that is recorded in MLflow, without the steps that it has logged."""
+        """Return the progress of a trial recorded in MLflow, without its logged steps."""
         return cls(
             params=trial.params,
             state=trial.state,
@@ -66,14 +66,14 @@ class TrialProgress:
         )
 
     def go_back(self, step: int) -> None:
-        """Continue from another trial's state at a step; later steps may be logged again."""
+        """Return to another trial's state at a step; later steps may be logged again."""
         self.exploits += 1
         self.saved_step = self.continued_at = step
         self.logged.go_back(step)
         self.measured = {each: values for each, values in self.measured.items() if each <= step}
 
     def notice_beginning(self, step: int) -> None:
-        """Take note of a step at which the trial measures something, before anything else is done with it.
+        """Note a step at which the trial measures something; call this before recording it.
 
         At a step that another trial's state had passed already, the trial has lost that state and begun anew: what it
         recorded at such steps earlier, with other weights, does not stand for what it measures there now.
@@ -85,7 +85,7 @@ class TrialProgress:
 
     @property
     def kept(self) -> str:
-        """The part of its work that is left when it has stopped, in words."""
+        """Text on how much of the trial's work is left when it has stopped."""
         if self.saved_step is None:
             return "It has saved no state"
         if self.saved_step < self.steps:
@@ -93,7 +93,7 @@ class TrialProgress:
         return "It saved its state"
 
     def take_measured(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> Values | None:
-        """Take the metrics of a step; return the values of the objectives there.
+        """Add the metrics of a step; return the values of the objectives there.
 
         Args:
             objectives: The sweep's objectives.
@@ -107,7 +107,7 @@ class TrialProgress:
         return None if values is None else self.measured.setdefault(step, values)
 
     def take_report(self, objectives: Objectives, step: int, values: Values) -> bool:
-        """Take the values of the objectives at a step; return whether they are the trial's best so far."""
+        """Add the values of the objectives at a step; return whether they are the trial's best so far."""
         if not objectives.improves(values, self.values):
             return False
         self.values, self.best_step = values, step

@@ -43,7 +43,7 @@ LONGEST_ERROR = 1000
 
 
 class TrialRecorder:
-    """The trials of one sweep. No method waits for MLflow; each raises ``StorageFailed``."""
+    """Records the trials of one sweep. No method waits for MLflow; each raises ``StorageFailed``."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class TrialRecorder:
         self._lock = threading.Lock()
 
     def restore(self, trials: Sequence[TrialRecord]) -> None:
-        """Continue with trials that are recorded in MLflow; ``replay`` adds the steps that they have logged."""
+        """Continue with trials that are recorded in MLflow; ``replay`` adds their logged steps."""
         for trial in trials:
             self._trials[trial.trial] = TrialProgress.of(trial)
 
     def replay(self, entry: Points | GoneBack) -> None:
-        """Take a journal entry of an earlier session as recorded."""
+        """Mark a journal entry of an earlier session as recorded."""
         trial = self._trials.get(entry.key)
         if trial is None:
             return
@@ -239,7 +239,7 @@ class TrialRecorder:
         self._delivery.put(Tags(trial_id, tags))
 
     def log_account(self, trial_id: str, step: int, account: TimeAccount) -> None:
-        """Record what the workers of a trial that has ended have spent their time on, as metrics at its last step."""
+        """Record the time account of an ended trial, as metrics at its last step."""
         with self._lock:
             if new := self._trials[trial_id].logged.take(step, account.metrics()):
                 self._delivery.put(Points(trial_id, step, now_ms(), new))
@@ -252,7 +252,7 @@ class TrialRecorder:
         held: str | None = None,
         weights: Weights | None = None,
     ) -> None:
-        """Record a new best or last checkpoint of a trial, or one that is both.
+        """Record a new checkpoint of a trial: its best, its last, or both.
 
         Args:
             trial_id: A started trial.
@@ -280,7 +280,7 @@ class TrialRecorder:
             self._delivery.put(Tags(trial_id, {constants.WEIGHTS_TAGS[kind]: text for kind in kinds}))
 
     def saved(self, trial_id: str, step: int) -> None:
-        """Take the step of a trial's newest checkpoint, for its description."""
+        """Store the step of a trial's newest checkpoint, for the trial's description."""
         self._trials[trial_id].saved_step = step
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:

@@ -22,7 +22,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def sqlite_uri(path: Path) -> str:
-    """Return the URI of an SQLite file, whatever characters the names of its folders have.
+    """Return the URI of an SQLite file, with special characters in its path escaped.
 
     Raises:
         UserError: The installed SQLAlchemy has no URI for it.

@@ -49,12 +49,12 @@ def numbers(text: str | None) -> tuple[float, ...]:
 
 
 def written(values: Sequence[float]) -> str:
-    """Return the text of a tag for ``numbers``."""
+    """Format numbers as the text of a tag, for ``numbers``."""
     return repr(float(values[0])) if len(values) == 1 else json.dumps([float(value) for value in values])
 
 
 def latest_as_json(texts: Sequence[str]) -> str:
-    """Return a JSON list of the last of some JSON documents, as many as a tag can hold, but at least one."""
+    """Return a JSON list of the most recent of some JSON documents, as many as fit into a tag, but at least one."""
     texts = list(texts)
     while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TAG:
         del texts[0]

@@ -74,7 +74,7 @@ def configs_of_trials(
 def _with_arguments(
     composition: Composition, space: Space, lookup: Lookup, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a point in which all arguments have a value that trials with these options can have."""
+    """Return a point that gives every argument a value that trials with these options can have."""
     point, values = dict(options), composition.container(options)
     for path, distribution in space.distributions.items():
         is_missing = find(values, path) is MISSING and ".arguments." in path
@@ -89,7 +89,7 @@ def values_of(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def argument_mistakes(config: SweepConfig, signature: Signature, space: Collection[str] = ()) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and the nearest name."""
+    """Yield one line for each mistake in arguments, with key, value and the nearest name."""
     for key, section in (("model", config.model), ("data", config.data)):
         if isinstance(section, CustomModel | CustomData):
             found = signature(section.target)
@@ -145,7 +145,7 @@ def mistakes_of_call(
 
 
 def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collection[str]) -> Iterator[str]:
-    """Check ``task.arguments``: a function gets them as one mapping, a script as ``--name=value``."""
+    """Check ``task.arguments``: a function receives one mapping, a script ``--name=value``."""
     if task.framework == "script":
         options = script_options(task.target)
         for name, value in task.arguments.items():
@@ -171,7 +171,8 @@ def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collectio
         return
     if not parameters and (task.arguments or task.framework != "ray_train"):
         yield (
-            f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`, or "
+            f"task.arguments={task.arguments}: task._target_={task.target} takes no arguments; "
+            "write `def train(config)`, or "
             "remove the arguments (~task.arguments ~space)"
         )
         return

@@ -48,7 +48,7 @@ PLANNED: dict[str, Any] = {
 
 
 def check_command(composition: Composition, space: Space, lookup: Lookup) -> None:
-    """Check the program of a sweep and of every kind of trial.
+    """Check the program of a sweep, for every kind of trial.
 
     Raises:
         ConfigError: With every mistake, one a line.
@@ -135,7 +135,7 @@ def _way_to_give(name: str) -> str:
 
 
 def _misplaced(task: CommandTask, values: Mapping[str, Any]) -> Iterator[str]:
-    """Find placeholders that have no value where they stand."""
+    """Find placeholders that have no value where they are used."""
     for key, text in templates(task):
         template = Template(text)
         for name in template.names:
@@ -175,7 +175,7 @@ def _checkpoints(config: SweepConfig, values: Mapping[str, Any]) -> Iterator[str
 
 
 def _metrics(config: SweepConfig) -> Iterator[str]:
-    """Find metrics of the search that cannot come."""
+    """Find metrics that the search needs and the program cannot report."""
     task = config.task
     assert isinstance(task, CommandTask)
     patterns = [source.pattern for source in task.read if isinstance(source, LinePattern)]
@@ -295,7 +295,7 @@ def command_notes(composition: Composition) -> Iterator[str]:
 
 
 def _is_used(composition: Composition, tasks: list[CommandTask], path: str) -> bool:
-    """Whether a placeholder, or another value of the YAML, has a value."""
+    """Whether a value is used: by a placeholder, or by another value of the YAML."""
     used = {name for task in tasks for _, text in templates(task) for name in Template(text).names}
     used |= {f"task.arguments.{name}" for name in used}
     if "arguments" in used:

@@ -1,4 +1,4 @@
-"""Checks of a whole sweep beyond the schema: mistakes between one key and another. Begin with ``check_sweep``."""
+"""Checks of a whole sweep beyond the schema: keys that do not fit each other. Begin with ``check_sweep``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
 
 
 def _rescaling(composition: Composition, space: Space) -> Iterator[str]:
-    """Yield the mistakes in how values are rescaled between stages, one a line."""
+    """Yield the mistakes in rescaling values between stages, one a line."""
     search = composition.config.search
     if any(stage.rescale for stage in search.stages):
         yield from rescaling_mistakes(search, space, phases_of(composition))
@@ -254,7 +254,7 @@ def _condition_hint(path: str, variants: Mapping[Variant, Any]) -> str:
 
 
 def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
-    """Both ends of every range and every choice make a valid trial."""
+    """Check that both ends of every range and every choice make a valid trial."""
     if mistakes.lines:
         return  # each of them would be repeated for every value
     for path, value, point in space.corners(lookup_in(composition)):

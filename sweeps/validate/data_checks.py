@@ -1,4 +1,4 @@
-"""Check of the data files that a config names: they exist, and have the columns."""
+"""Check of the data files that a config names: they must exist and have the columns."""
 
 from __future__ import annotations
 

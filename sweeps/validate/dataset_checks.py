@@ -73,7 +73,7 @@ def names_read(target: str) -> set[str] | None:
 
 
 def _asked_by(target: str) -> set[str]:
-    """Names that a function asks for whenever it is called: outside of conditions, loops and other functions."""
+    """Names of datasets that a function asks for in every call: outside of conditions, loops and other functions."""
     found = find_definition(target)
     if found is None or not isinstance(found.node, Function):
         return set()

@@ -12,7 +12,7 @@ from sweeps_train.config.strategy import DDP, FSDP, FSDPTensorParallel
 
 
 def check_elastic(config: SweepConfig) -> None:
-    """Check that the trials of a config can change their number of workers while they train.
+    """Check that trials of this config can change their number of workers while they train.
 
     Raises:
         ConfigError: The number of workers is a range, and trials like these cannot change it.
@@ -47,7 +47,7 @@ def check_elastic(config: SweepConfig) -> None:
 
 
 def _check_group(config: SweepConfig, given: str) -> None:
-    """Check that the workers that hold one model together stay as many, and that each step is the same."""
+    """Check that a change of workers keeps the group that holds one model, and the work of each step, the same."""
     strategy = config.strategy
     if isinstance(strategy, DDP):
         if strategy.compression == "powersgd":

@@ -35,7 +35,7 @@ def check_installed(task: EstimatorTask) -> None:
 
 
 def known_goal(task: EstimatorTask) -> Goal | None:
-    """Return whether an estimator predicts classes or numbers; None if only running a user's code could tell.
+    """Return whether an estimator predicts classes or numbers; None if only running user code could tell.
 
     Raises:
         ConfigError: It is no estimator of either.
@@ -68,7 +68,7 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
     """
     for name in task.arguments:
         if name in FIT_AT_ONCE:
-            yield f"task.arguments.{name}: has no place in a trial: {FIT_AT_ONCE[name]}; remove it"
+            yield f"task.arguments.{name}: cannot be set in a trial: {FIT_AT_ONCE[name]}; remove it"
     if task.target.partition(".")[0] not in LIBRARIES:
         return
     try:

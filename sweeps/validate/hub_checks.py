@@ -37,7 +37,7 @@ class HubName:
 
 
 def hub_names(configs: Iterable[SweepConfig]) -> list[HubName]:
-    """The names that trials with these configs load from the hub; not those of models that are in its local cache."""
+    """The names that trials with these configs load from the hub, except models in its local cache."""
     return list(dict.fromkeys(each for config in configs for each in _names(config)))
 
 

@@ -1,4 +1,4 @@
-"""Check that the trials of a sweep can share their workers, if they are to."""
+"""Check that the trials of a sweep can share their workers, if ``scaling.trials_per_group`` asks for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIXES = {
 
 
 def check_lanes(config: SweepConfig) -> None:
-    """Check that trials like this one can share their workers, if they are to.
+    """Check that trials of this config can share their workers, if they should.
 
     Raises:
         ConfigError: They cannot.
@@ -46,12 +46,12 @@ def check_lanes(config: SweepConfig) -> None:
 
 
 def why_alone(config: SweepConfig) -> str | None:
-    """Say what keeps trials like this one from sharing their workers, and what helps; None if they may."""
+    """Return why trials of this config cannot share their workers, and what helps; None if they can."""
     scheduler = f"search.scheduler.kind={config.search.scheduler.kind}"
     excluded = {
         "workers outlive trials; use scaling.isolation=warm": not config.warm,
         "the number of workers cannot change; give scaling.num_workers one number": config.scaling.is_elastic,
-        "it does not go with scaling.pools; remove them": bool(config.scaling.pools),
+        "it cannot be combined with scaling.pools; remove the pools": bool(config.scaling.pools),
         f"{scheduler} copies trials that train on, and others would wait; use another": config.search.copies_trials,
         f"output_dir={config.output_dir} must be a folder that all nodes share": is_remote(config.output_dir),
     }
@@ -67,18 +67,18 @@ def why_alone(config: SweepConfig) -> str | None:
 
 
 def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield what keeps the trials of a space from sharing their workers with each other, if they are to; one a line."""
+    """Yield what keeps the trials of a space from sharing their workers, if they should; one line each."""
     number = composition.config.scaling.trials_per_group
     if number != 1:
         for reason in differences(composition, space, lookup):
             yield (
-                f"{reason}, as they are to with scaling.trials_per_group={number}; remove it from the space, or use "
+                f"{reason}, as they should with scaling.trials_per_group={number}; remove it from the space, or use "
                 "scaling.trials_per_group=1"
             )
 
 
 def differences(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield the values of the space with which trials cannot share their workers."""
+    """Yield the searched values whose differences keep trials from sharing their workers."""
     cannot = "trials with different values cannot share their workers"
     for path in space:
         if path.partition(".")[0] == "scaling":
@@ -94,6 +94,6 @@ def differences(composition: Composition, space: Space, lookup: Lookup) -> Itera
 
 
 def _common(path: str, key: str) -> int:
-    """Number of parts at the beginning of a path that a key has, too."""
+    """Number of leading parts that a path and a key have in common."""
     both = zip(path.replace("/", ".").split("."), key.split("."), strict=False)
     return len([*takewhile(lambda parts: parts[0] == parts[1], both)])

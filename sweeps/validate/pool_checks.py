@@ -1,4 +1,4 @@
-"""Checks of a sweep's pools, and of the metrics that say what a trial cost."""
+"""Checks of a sweep's pools, and of the metrics that report a trial's cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of ``search.stages.N.rescale``: searched ranges, and sizes that change from the stage to what follows."""
+"""Checks of ``search.stages.N.rescale``: searched ranges, and sizes that change from one stage to the next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rescaling_mistakes(search: Search, space: Space, phases: list[Values]) -> It
 
 
 def rescaling_factor(rule: float | Mapping[str, float], stage: Values, following: Values) -> float:
-    """Return the factor of a searched value from a stage to what follows.
+    """Return the factor of a searched value from a stage to the next.
 
     Args:
         rule: The factor itself, or powers by the path of a size.

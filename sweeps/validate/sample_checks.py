@@ -1,4 +1,5 @@
-"""Check that a training has samples for a batch, of data sets that ship: their sizes are known without reading them."""
+"""Check that a data set that ships with Sweeps has enough samples for a batch: their sizes are known without reading
+them."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def check_samples(config: SweepConfig) -> None:
 
 
 def _size(config: SweepConfig) -> tuple[int, int] | None:
-    """Numbers of samples and of classes; None if only reading the data tells them."""
+    """Numbers of samples and classes; None if they are known only after reading the data."""
     match config.data:
         case DigitsData():
             return DIGITS

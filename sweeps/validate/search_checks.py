@@ -159,14 +159,14 @@ def _single_value(path: str, distribution: FloatDistribution | IntDistribution) 
 
 
 def _ignores_seed(config: SweepConfig) -> bool:
-    """Whether the task is a program that is not told the seed."""
+    """Whether the task is a program that does not receive the seed."""
     if not isinstance(config.task, CommandTask):
         return False
     return SEED not in config_values(config.task, SWEEP_CONFIG.dump_python(config, by_alias=True))[0]
 
 
 def _wrong_direction(config: SweepConfig) -> Iterator[str]:
-    """Note a metric of a built-in task that is searched for its worst value, such as the lowest accuracy."""
+    """Note a built-in metric that is searched in the wrong direction, such as the lowest accuracy."""
     for metric, mode in zip(config.search.metrics, config.search.modes, strict=True):
         best = BEST.get(metric)
         if config.task.kind in OWN_METRICS and best is not None and best != mode:

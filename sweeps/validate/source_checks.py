@@ -39,7 +39,7 @@ def find_module(module: str) -> ModuleSpec | None:
 
 
 def find_definition(target: str) -> Definition | None:
-    """Find the source of ``package.module.name``, following imports; None if only running the code could tell."""
+    """Find the source of ``package.module.name``, following imports; None if only running the code could show it."""
     for _ in range(MAX_IMPORTS):
         module, _, name = target.rpartition(".")
         spec = find_module(module) if module else None

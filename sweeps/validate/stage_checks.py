@@ -1,4 +1,4 @@
-"""Checks of ``search.stages``: what a stage needs from the search, and its numbers of trials."""
+"""Checks of ``search.stages``: what a stage requires of the search, and the numbers of trials."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def check_strategy(config: SweepConfig) -> None:
         return
     if train.precision == "fp16" and strategy.kind != "ddp":
         raise ConfigError(
-            f"train.precision=fp16 does not go with strategy.kind={strategy.kind}; use bf16, fp32, or strategy=ddp"
+            f"train.precision=fp16 cannot be combined with strategy.kind={strategy.kind}; "
+            "use bf16, fp32, or strategy=ddp"
         )
     if isinstance(config.data, TableData) and strategy.kind not in ("ddp", "fsdp"):
         raise ConfigError(
@@ -146,7 +147,7 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
 
 
 def _num_parts(config: SweepConfig) -> int | None:
-    """Return the number of parts of the model that can be stages; None if only a worker can tell."""
+    """Number of model parts that can be pipeline stages; None if only a worker can tell."""
     model = config.model
     if isinstance(model, ConvNet):
         return 2 * model.blocks + 1  # a convolution and a normalisation each, and the classifier

@@ -47,7 +47,8 @@ def _mistakes_of_columns(data: TableData, key: str, path: str) -> Iterator[str]:
 
 
 def _is_small(data: TableData, path: str) -> bool:
-    """Whether a table can be read in a moment; scikit-learn's own are not read here, since its import takes longer."""
+    """Whether a table can be read in a moment; scikit-learn's own tables do not count, since its import
+    takes longer."""
     return not path.startswith("builtin:") and sum(file.size for file in table_files(data, "", path)) <= MAX_BYTES
 
 

@@ -1,5 +1,5 @@
-"""Checks of ``search.warm_start``: names, files and config paths, which need neither Optuna, MLflow nor pandas; and
-what the sources hold, as far as that can be read without MLflow."""
+"""Checks of ``search.warm_start``: names, files, config paths, and the contents of sources that can be read without
+MLflow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterato
 
 
 def unread_sources(config: SweepConfig) -> list[str]:
-    """Return the keys of the sources whose trials only MLflow's client or a database server can read."""
+    """Return the keys of sources that only MLflow's client or a database server can read."""
     return [
         f"search.warm_start.{index}"
         for index, source in enumerate(config.search.warm_start)
@@ -46,7 +46,7 @@ def unread_sources(config: SweepConfig) -> list[str]:
 
 
 def _is_local(source: WarmStart, tracking_uri: str) -> bool:
-    """Whether a file on this machine holds the trials, in a form that is read without ``import mlflow``."""
+    """Whether the trials are in a file on this machine that can be read without ``import mlflow``."""
     if isinstance(source, MLflowExperiment):
         return False
     if isinstance(source, OptunaStudy):

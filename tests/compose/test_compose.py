@@ -15,7 +15,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.folders.conf_folders import conf_folder
-from sweeps.validate.config_checks import check_sweep, lookup_in
+from sweeps.validate.config_checks import check_sweep
 
 
 def composed(conf: str, *tokens: str, folders: tuple[Path, ...] = ()) -> Composition:
@@ -95,26 +95,6 @@ def test_a_plain_value_for_a_searched_path_takes_it_out_of_the_space() -> None:
     assert composition.config.train.lr == 0.002
 
 
-@pytest.mark.parametrize(
-    ("token", "expected"),
-    [
-        ("train.lr=tag(log, interval(1e-5, 1e-2))", {"type": "float", "low": 1e-5, "high": 1e-2, "log": True}),
-        ("train.lr=interval(1, 2)", {"type": "float", "low": 1.0, "high": 2.0}),
-        ("train.max_steps=interval(10, 20)", {"type": "int", "low": 10, "high": 20}),
-        ("train.max_steps=range(10, 30, 10)", {"type": "int", "low": 10, "high": 20, "step": 10}),
-        ("train.max_steps=range(10, 31, 10)", {"type": "int", "low": 10, "high": 30, "step": 10}),
-        ("train.weight_decay=range(0, 0.3, 0.1)", {"type": "float", "low": 0.0, "high": 0.2, "step": 0.1}),
-        ("train.optimizer=choice(adamw, sgd)", {"type": "categorical", "choices": ["adamw", "sgd"]}),
-        ("model.lora.r=4,8", {"type": "categorical", "choices": [4, 8]}),
-    ],
-)
-def test_a_range_on_the_command_line_joins_the_space(token: str, expected: dict[str, object]) -> None:
-    path = token.partition("=")[0]
-    distribution = composed("llm_lora", token).config.space[path]
-    for name, value in expected.items():
-        assert getattr(distribution, name) == pytest.approx(value) if isinstance(value, float) else value
-
-
 def test_a_glob_searches_the_options_of_a_group() -> None:
     composition = composed("digits", "space=none", "model=glob([conv*, vision*])")
     assert composition.config.space["model"].choices == ["conv_net", "vision_transformer"]  # type: ignore[union-attr]
@@ -183,13 +163,6 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
     assert document["scaling"]["isolation"] == "auto"
 
 
-def test_the_configs_own_value_is_what_lookup_gives() -> None:
-    lookup = lookup_in(composed("digits"))
-    assert lookup("model") == "conv_net"
-    assert lookup("train.optimizer") == "adamw"
-    assert lookup("nowhere") is None
-
-
 @pytest.mark.parametrize(
     ("conf", "tokens", "error", "words"),
     [
@@ -210,67 +183,38 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
         ("ray_train_function", ["train.lr=3"], ConfigError, ["train: task.kind=function ignores this section"]),
         ("ray_train_function", ["+model=conv_net"], ConfigError, ["model", "task.arguments"]),
         ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "remove it"]),
-        ("ray_train_function", ["search.metric=acc"], ConfigError, ["search.metric=acc", "loss, accuracy"]),
         ("ray_train_function", ["task.argument.lr=3"], ConfigError, ["task.argument", "task.arguments"]),
-        (
-            "digits",
-            ["search/sampler=cmaes", "search.metric=[eval/loss, eval/accuracy]", "search.mode=[min, max]"],
-            ConfigError,
-            ["search.sampler.kind=cmaes", "one objective"],
-        ),
-        ("digits", ["search/sampler=brute_force"], ConfigError, ["needs a step", "model.dropout"]),
         ("digits", ["modle=conv_net"], ConfigError, ["modle", "did you mean model"]),
         ("digits", ["train.lrr=3"], ConfigError, ["train.lrr=3", "did you mean train.lr"]),
-        ("digits", ["strategy.compresion=none"], ConfigError, ["did you mean strategy.compression"]),
         ("digits", ["search.mode=maximize"], ConfigError, ["search.mode='maximize'", "did you mean max?"]),
-        ("digits", ["search.sampler.kind=tpee"], ConfigError, ["search.sampler.kind='tpee'", "did you mean tpe?"]),
         ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),
         ("llm_lora", ["data=text", "data.path=2026"], ConfigError, ["data.path=2026", """'data.path="2026"'"""]),
         ("digits", ["train.lr=-1"], ConfigError, ["train.lr=-1", "greater than 0"]),
-        ("digits", ["train.max_steps=2.5"], ConfigError, ["train.max_steps=2.5", "integer"]),
-        ("digits", ["train.epochs=1"], ConfigError, ["max_steps", "epochs", "null"]),
-        ("digits", ["model.kind=net"], ConfigError, ["model.kind='net'", "conv_net"]),
         ("digits", ["space.train.lr.low=3", "space.train.lr.high=1"], ConfigError, ["train.lr", "low=3", "high=1"]),
         ("digits", ["space.train.lr.low=0"], ConfigError, ["space.train.lr", "low=0", "logarithm"]),
-        ("digits", ["space.train.lr.lw=0"], ConfigError, ["space.train.lr.lw", "low"]),
         ("digits", ["~space.train.l"], UnknownName, ["train.l", "train.lr"]),
         ("digits", ["space.train.lrr={type: float, low: 0, high: 1}"], ConfigError, ["train.lrr", "train.lr"]),
         ("digits", ["space.search.num_trials={type: int, low: 1, high: 2}"], ConfigError, ["num_trials", "sweep"]),
         ("digits", ["model.channels=choice(4, 8)"], ConfigError, ["model.channels", "when: {model: conv_net}"]),
         ("digits", ["space.model.depth.when={modl: 1}"], ConfigError, ["modl", "model"]),
         ("digits", ["space.train.lr.low=-1", "space.train.lr.log=false"], ConfigError, ["train.lr", "-1"]),
-        ("digits", ["train.optimizer=choice(adamw, sdg)"], ConfigError, ["train.optimizer", "sdg", "sgd"]),
         ("digits", ["search.metric=eval/los"], ConfigError, ["search.metric=eval/los", "eval/loss"]),
-        ("digits", ["search=grid"], ConfigError, ["model.dropout", "step"]),
         ("digits", ["train.global_batch_size=33"], ConfigError, ["global_batch_size=33", "32 or 34"]),
-        ("digits", ["search.points=[{train.lr: 5}]"], ConfigError, ["search.points.0", "train.lr=5"]),
         ("llm_lora", ["model=conv_net"], ConfigError, ["model.kind=conv_net", "causal_lm"]),
         ("llm_lora", ["model=huggingface"], ConfigError, ["model.path", "must be given"]),
         ("digits", ["train.lr=${nope}"], ConfigError, ["train.lr", "does not set nope"]),
         ("digits", ["a b"], ConfigError, ["a b", "key=value"]),
         ("digits", ["=3"], ConfigError, ["=3", "key"]),
         ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
-        ("digits", ["train.max_steps=range(5, 5)"], ConfigError, ["range(5, 5)", "empty"]),
         ("digits", ["train.lr=range(0.1, 1, 0)"], ConfigError, ["range(0.1, 1, 0)", "positive step"]),
         ("digits", ["train=null"], ConfigError, ["train=null", "is a group"]),
-        ("digits", ["model=5"], ConfigError, ["model=5", "is a group"]),
         ("digits", ["space=null"], ConfigError, ["space=null", "write space=none"]),
         ("digits", ["space=None"], UnknownName, ["space=None", "did you mean none?"]),
-        ("digits", ["search/scheduler=null"], ConfigError, ["search/scheduler=null", "write search/scheduler=none"]),
         ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
         ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
         ("digits", ["train.lr=choice(0.1, nan)"], ConfigError, ["choices has nan", "null or text"]),
-        (
-            "digits",
-            ["+space.train.lr={type: constant, value: [1, nan]}"],
-            ConfigError,
-            ["value is nan", "null or text"],
-        ),
         ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
-        ("digits", ["search.scheduler.eta=inf"], ConfigError, ["search.scheduler.eta=inf", "finite"]),
-        ("digits", ["scaling.resources_per_worker.CPU=inf"], ConfigError, ["CPU=inf", "finite"]),
         ("digits", [f"cluster.num_cpus=1{'0' * 400}"], ConfigError, ["cluster.num_cpus", "less than"]),
-        ("digits", ["seed=-1"], ConfigError, ["seed=-1", "greater than or equal to 0"]),
         ("digits", ["seed=5000000000"], ConfigError, ["seed=5000000000", "less than"]),
         ("digits", ["tracking.uri="], ConfigError, ["tracking.uri=''", "at least 1 character"]),
         ("digits", ["space.train.momentum.when={train.optimizer: sdg}"], ConfigError, ["momentum.when", "sdg", "sgd"]),
@@ -345,14 +289,9 @@ RESCALED = "search.stages.0.rescale.train.lr"
             STAGE.replace("RULE", "{train.max_steps: 9}"),
             f"{RESCALED}.train.max_steps=9: must be less than or equal to 4",
         ),
-        (STAGE.replace("RULE", "0"), f"{RESCALED}=0: must be greater than 0"),
-        (STAGE.replace("RULE", "abc"), f"{RESCALED}='abc': must be a valid number"),
         ("checkpoint.every=never", "checkpoint.every='never': must be a valid integer or 'auto'"),
-        ("checkpoint.every=0", "checkpoint.every=0: must be greater than 0"),
         ("search.metric=[]", "search.metric=[]: must have at least 1 item"),
-        ("search.metric=[3]", "search.metric.0=3: must be a valid string"),
         ("search.metric={a: 1}", "search.metric={'a': 1}: must be a valid string"),
-        ("space.train.optimizer.choices=[]", "space.train.optimizer.choices=[]: must have at least 1 item"),
         ("search.mode=[min, mix]", "search.mode.1='mix': must be 'min' or 'max'"),
         ("scaling.use_gpu=3", "scaling.use_gpu=3: must be a valid boolean or 'auto'"),
         ("search/sampler=nosuch", "search/sampler=nosuch: there is no such option; there is bohb, brute_force, cmaes"),
@@ -398,7 +337,6 @@ def test_an_argument_whose_name_has_dots_is_set_and_searched_as_it_is_written(tm
     ("choices", "words"),
     [
         ("[auto, off, sdpa]", ["line 4", "off", "is false to YAML", "'off'"]),
-        ("[on, off, no]", ["line 4", "is true to YAML", "'on'"]),
         ("\n    - yes\n    - maybe", ["line 5", "yes", "is true to YAML"]),
     ],
 )
@@ -425,7 +363,6 @@ def test_a_blank_that_is_none_to_yaml_is_named_with_its_line(text: str, tmp_path
     [
         ("train.lr: {type: ordinal, choices: [0.1, 0.2]}", "ordinal", [0.1, 0.2]),
         ("train.optimizer: {type: constant, value: sgd}", "constant", "sgd"),
-        ("train: {lr: {type: categorical, choices: [0.3]}}", "categorical", [0.3]),
         ("train.lr: {type: int, low: 1, high: 2, log: false}", "int", 1),
     ],
 )
@@ -513,16 +450,13 @@ def test_a_space_inside_of_an_options_own_section_says_how_to_write_it(tmp_path:
         ("hydra.run.dir=x", "hydra.run.dir=x: is a setting of Hydra's own program, .*output_dir"),
         ("hydra/sweeper=optuna", "hydra/sweeper=optuna: is a setting of .*write search.num_trials"),
         ("hydra.sweeper.n_trials=3", "write search.num_trials, search/sampler"),
-        ("hydra/launcher=joblib", "search.max_concurrent"),
         ("hydra.searchpath=[file:///tmp]", "--config-dir=DIR"),
         ("~hydra", "remove it"),
         ("model@part=conv_net", "puts no option of model at part; write model=OPTION"),
         ("+model=conv_net", r"chooses the group model twice; .*model=OPTION without a \+"),
         ("~trani", "~trani: there is nothing of this name to remove; did you mean train"),
         ("train.lr=0.1,tag(log,interval(1,2))", "choices are values, and one of these is a range"),
-        ("train.lr=choice(0.1, interval(1, 2))", "choices are values, and one of these is a range"),
         ("space.train.lr=interval(1, 2)", r"space.train.lr=interval\(1, 2\): a range is written without `space.`"),
-        ("space.train.lr.low=interval(1, 2)", "a range is written without `space.`"),
     ],
 )
 def test_what_hydra_would_answer_for_its_own_program_says_what_to_write_here(token: str, words: str) -> None:

@@ -86,20 +86,6 @@ def test_anything_else_is_refused_before_anything_starts(overrides: Any) -> None
         sweeps.dry_run("digits", overrides)
 
 
-@pytest.mark.parametrize("changes", [["train.optimizer=sgd"], {"train.optimizer": "sgd"}])
-def test_extend_takes_both_forms(changes: Any, uri: str) -> None:
-    with pytest.raises(ConfigError, match=r"train\.optimizer=sgd: extend can change"):
-        sweeps.extend("digits-1", changes, tracking_uri=uri)
-
-
-@pytest.mark.parametrize("overrides", [["train.lrr=1"], {"train.lrr": 1}])
-def test_retrain_takes_both_forms(overrides: Any, uri: str) -> None:
-    config = sweeps.dry_run("digits", ["space=none"]).composition.as_yaml()
-    record_small_sweep(uri, config=config)
-    with pytest.raises(ConfigError, match=r"train.lrr=1: there is no such key; did you mean train.lr\?"):
-        sweeps.retrain("digits-1", overrides, tracking_uri=uri)
-
-
 def test_numbers_of_numpy_and_paths_are_taken() -> None:
     import numpy as np
 

@@ -44,6 +44,7 @@ def of(findings: list[dict[str, Any]], check: str, verdict: str = "failed") -> l
     return [each for each in findings if each["check"] == check and each["verdict"] == verdict]
 
 
+@pytest.mark.slow
 def test_a_healthy_machine_passes_and_keeps_nothing_but_the_doctors_own_run(tmp_path: Path) -> None:
     make_store(tmp_path / "mlflow.db")
     began = time.monotonic()

@@ -70,7 +70,7 @@ def test_only_trials_that_are_not_significantly_worse_are_repeated_again(state: 
     assert missing(confirmer) == ["0001r3"]
     result = confirmer.result()
     assert result.winner is None
-    assert result.describe() == "not confirmed: it goes on; 7 repeats ended"
+    assert result.describe() == "not confirmed: it continues; 7 repeats ended"
     assert [(each.trial, each.lost_to) for each in result.contenders] == [
         ("0003", None),
         ("0001", None),

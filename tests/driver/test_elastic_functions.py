@@ -119,7 +119,7 @@ def test_a_function_grows_at_its_checkpoint_when_the_other_trial_has_ended(tmp_p
     first = next(step for step, number in workers.items() if number == 2)
     assert (first - 1) % SAVES_EVERY == 0
     assert [workers[step] for step in range(first, 94)] == [2] * (94 - first)
-    assert f"trial {grown} goes on with 2 workers instead of 1" in done.err
+    assert f"trial {grown} continues with 2 workers instead of 1" in done.err
 
 
 def test_a_hugging_face_trainer_grows_at_its_checkpoint(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_hugging_face_trainer_grows_at_its_checkpoint(tmp_path: Path) -> None:
     print(done.err)
     assert [trial["attempts"] for trial in done.document["trials"]] == [1, 1]
     grown = next(trial["trial"] for trial in done.document["trials"] if trial["params"] == long)
-    assert f"trial {grown} goes on with 2 workers instead of 1" in done.err
+    assert f"trial {grown} continues with 2 workers instead of 1" in done.err
     losses, learning_rates = history(done, grown, "loss"), history(done, grown, "learning_rate")
     assert [*losses] == [*range(1, 61)], "no step is left out or repeated"
     assert learning_rates[31] == pytest.approx(1e-3 * (60 - 30) / 60)

@@ -107,7 +107,7 @@ def test_survivors_grow_into_the_workers_of_trials_that_asha_has_stopped(
     numbers = workers_of(done, survivor["trial"])
     assert numbers[0] == 1
     assert numbers[-1] == 4
-    assert f"trial {survivor['trial']} goes on with 4 workers instead of" in done.err
+    assert f"trial {survivor['trial']} continues with 4 workers instead of" in done.err
     assert_same(curves(done, survivor["trial"]), undisturbed)
     shown = subprocess.run(
         [sys.executable, "-m", "sweeps", "show", done.document["sweep"], "--trial", survivor["trial"], "--json"],
@@ -166,12 +166,12 @@ def test_a_trial_grows_onto_a_node_that_joins_and_outlives_one_that_dies(
         wait_for_steps(tmp_path, "sweep", 10)
         dies = nodes.start(num_cpus=2)
         joined = time.monotonic()
-        grown = sweep.wait_for("trial 0000 goes on with 4 workers instead of 2", 400)
+        grown = sweep.wait_for("trial 0000 continues with 4 workers instead of 2", 400)
         print(f"it trained on the new node {grown - joined:.1f} s after that had joined")
         wait_for_steps(tmp_path, "sweep", 120)
         nodes.kill(dies)
         lost = time.monotonic()
-        shrunk = sweep.wait_for("trial 0000 goes on with 2 workers instead of 4", 400)
+        shrunk = sweep.wait_for("trial 0000 continues with 2 workers instead of 4", 400)
         print(f"it trained on {shrunk - lost:.1f} s after the other node had died")
         document = sweep.finish(900)
         print(sweep.text)

@@ -18,7 +18,7 @@ import pytest
 from processes import outputs
 
 from sweeps.constants import NUMBER, ORIGIN_PREFIX
-from sweeps.driver.holding import bring_reports, held, make_folder
+from sweeps.driver.folder_access import bring_reports, held, make_folder
 from sweeps.errors import UserError
 from sweeps.folders import sweep_folder as driver
 from sweeps.folders.sweep_folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver

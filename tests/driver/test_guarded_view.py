@@ -48,7 +48,7 @@ def test_a_users_view_may_lack_the_start_and_may_fail_and_is_asked_again(caplog:
     view.event(state, "trial 0001 started")
     assert users.seen == 3
     assert [record.message for record in caplog.records] == [
-        "the progress of the sweep could not be shown; the sweep goes on"
+        "the progress of the sweep could not be shown; the sweep continues"
     ]
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)
 
 LORA = (
     "conf=llm_lora",
-    *("search=random", "search.num_trials=2", "checkpoint.trials=1"),
+    *("search=random", "search.num_trials=2", "checkpoint.trials=1", "scaling.num_workers=1", "cluster.num_cpus=1"),
     *("train.lr=0.005", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8"),
     *("space=none", "model.lora.target_modules=choice(mlp,attention)", "train.max_steps=choice(16,1000000)"),
     points(

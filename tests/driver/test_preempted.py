@@ -112,7 +112,7 @@ def test_a_worker_that_receives_sigterm_lets_its_trial_save_and_go_on(
     assert "SIGTERM" in move["reason"]
     assert document["failed_attempts"] == []
     assert len(document["spans"]) == 2
-    assert "saved its state, and goes on with other workers" in done.err
+    assert "saved its state, and continues on other workers" in done.err
     assert document["time_account"]["lost"] == pytest.approx(0, abs=1), "nothing was computed again"
 
 
@@ -184,7 +184,7 @@ def test_a_trial_goes_on_elsewhere_when_its_node_is_taken_away(
         assert "lost its work since its checkpoint of step" in err
     else:
         assert "leaves the cluster in" in document["moves"][0]["reason"]
-        assert "saved its state, and goes on with other workers" in err
+        assert "saved its state, and continues on other workers" in err
         assert document["time_account"]["lost"] == pytest.approx(0, abs=1), "nothing was computed again"
 
 

@@ -61,7 +61,7 @@ def test_a_stopped_sweep_and_its_trials_say_so(stopped: Done) -> None:
 def test_what_does_not_run_cannot_be_stopped(stopped: Done) -> None:
     status, err, _ = verb(stopped.folder, "stop", "long")
     assert status == 2
-    assert "long does not run: it is stopped; `python -m sweeps resume long` goes on with it" in err
+    assert "long does not run: it is stopped; `python -m sweeps resume long` continues it" in err
 
 
 @pytest.mark.slow

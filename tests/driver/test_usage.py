@@ -13,6 +13,7 @@ from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
+from sweeps.tracking.spans import Span
 
 
 def test_paused_trials_take_no_place_in_the_account_of_time() -> None:
@@ -26,6 +27,19 @@ def test_paused_trials_take_no_place_in_the_account_of_time() -> None:
     state.count_usage()
     workers = state.concurrent * state.fit.num_workers
     assert state.ledger.account().total == pytest.approx(workers * state.wall_s)
+
+
+def test_a_trial_that_is_to_follow_another_one_takes_no_place_before_the_workers_of_that_one_have_ended() -> None:
+    nothing: Any = MagicMock()
+    state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), nothing, 1, Shutdown(nothing))
+    for number in range(2):
+        status = TrialStatus(f"{number:04}", {}, "running", attempt=1, num_workers=2, holds={"CPU": 2.0})
+        state.trials[status.trial] = status
+    state.trials["0000"].spans = [Span(held=time.time(), trained=time.time())]
+    time.sleep(0.05)
+    state.count_usage()
+    assert state.ledger.account().total == pytest.approx(state.fit.num_workers * state.wall_s)
+    assert state.time()["cpu_s"] == pytest.approx(2 * state.wall_s)
 
 
 def test_trials_that_share_their_workers_are_charged_once_for_them_where_their_number_is_found() -> None:

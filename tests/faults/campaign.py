@@ -197,9 +197,8 @@ def print_outcome(outcome: Outcome, outcomes: list[Outcome]) -> None:
 
 
 def table(outcomes: list[Outcome], seed: int) -> str:
-    """The numbers as Markdown."""
+    """The numbers in words."""
     kinds = Counter(name for each in outcomes for name in each.faults)
-    rows = ["| kind of fault | injected |", "|---|---|", *(f"| {name} | {kinds[name]} |" for name in sorted(kinds))]
     total = {kind: sum(len(getattr(each.verdict, kind)) for each in outcomes) for kind in vars(Verdict())}
     words = ", ".join(f"{number} {kind}" for kind, number in total.items())
     minutes = sum(each.seconds for each in outcomes) / 60
@@ -208,8 +207,6 @@ def table(outcomes: list[Outcome], seed: int) -> str:
         [
             f"Seed {seed}: {sum(kinds.values())} faults of {len(kinds)} kinds in {len(outcomes)} sweeps: {words}.",
             f"It took {minutes:.0f} minutes on {os.cpu_count()} cores, at a mean load of {load:.0f}.",
-            "",
-            *rows,
         ]
     )
 

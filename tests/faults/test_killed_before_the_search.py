@@ -12,7 +12,7 @@ from running import NO_PREFLIGHT, SHORT, Done
 from stores import make_store
 from test_errors_of_the_driver import run
 
-from sweeps.driver.holding import make_folder
+from sweeps.driver.folder_access import make_folder
 from sweeps.errors import UserError
 from sweeps.folders.sweep_folder import only_driver
 from sweeps.plan.plan import make_plan
@@ -22,7 +22,7 @@ SWEEP = ("conf=digits", *SHORT, "search/scheduler=none", "search.num_trials=1", 
 RAISING = (sys.executable, str(Path(__file__).with_name("raising.py")))
 DIES_EARLY = """
 import os, signal
-from sweeps.driver.holding import make_folder
+from sweeps.driver.folder_access import make_folder
 from sweeps.folders.sweep_folder import only_driver
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import save

@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from recording import CONFIG, POINT, open_recorder
 
 import sweeps
+from sweeps.cli import run_command
 from sweeps.constants import DURATION_METRIC, TAG_ENDED
 from sweeps.errors import ConfigError
 from sweeps.plan.complete_sweep import ALL_STARTED, describe_completion, extension, is_complete
@@ -78,10 +79,12 @@ def test_resume_of_a_finished_sweep_says_so_without_starting_ray_or_changing_its
     assert MlflowClient(uri).get_run(parent).to_dictionary() == before
 
 
-def test_resume_of_a_sweep_without_a_success_leaves_with_the_status_of_its_outcome(uri: str, tmp_path: Path) -> None:
+def test_resume_of_a_sweep_without_a_success_leaves_with_the_status_of_its_outcome(
+    uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     recorded_sweep(uri, "lost", planned=1, states=("failed",), status="failed")
-    left, out, err = resume(tmp_path, "lost")
-    assert left == {"status": 1, "ray": False}
+    assert run_command(["resume", "lost"])[0] == 1
+    out, err = capsys.readouterr()
     assert "lost has failed: 1 failed of 1 trial" in err
     assert "failed at step 5 with eval/loss 1, and counts as no result" in out
 
@@ -216,7 +219,9 @@ def test_the_sessions_of_a_sweep_that_was_resumed_very_often_fit_a_tag() -> None
 def test_extending_to_what_a_complete_sweep_has_is_refused_unless_another_value_changes(uri: str) -> None:
     recorded_sweep(uri, "done", planned=1, states=("finished",))
     record, same = load_sweep(uri, "done"), {"search.num_trials": 1}
-    with pytest.raises(ConfigError, match=r"search\.num_trials=1: is so already, and done has ended with 1 trial;"):
+    with pytest.raises(
+        ConfigError, match=r"search\.num_trials=1: has this value already, and done has ended with 1 trial;"
+    ):
         reopened(record, same)
     reopened(record, {**same, "search.max_retries": 3})
     reopened(replace(record, status="interrupted"), same)

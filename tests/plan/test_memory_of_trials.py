@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from sweeps.runtime.gpu_memory import visible_gpu_memory
 GPU = ("cluster.num_gpus=2", "cluster.num_cpus=8")
 
 
+@cache
 def plan(*tokens: str) -> Plan:
     return make_plan(tokens, [], None, "")
 
@@ -144,7 +146,7 @@ def test_the_values_that_do_not_fit_are_named_and_no_combination_with_them() -> 
 
 def test_a_room_that_is_not_known_is_said_and_nothing_is_refused() -> None:
     found = report(None, ({}, 500, 400))
-    assert found.summary.endswith("how much a worker has is not known (cluster.gpu_memory_gib says it)")
+    assert found.summary.endswith("how much a worker has is not known (set cluster.gpu_memory_gib)")
     assert found.notes == []
 
 

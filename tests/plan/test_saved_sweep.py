@@ -51,7 +51,7 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
         ("search.num_trials=3", ["search.num_trials=3", "already has 4", "larger"]),
         (
             "search.num_trials=4",
-            ["search.num_trials=4: is so already", "first has ended with 4 trials", "larger number"],
+            ["search.num_trials=4: has this value already", "first has ended with 4 trials", "larger number"],
         ),
         (
             "search.metric=eval/loss",
@@ -114,7 +114,7 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
     wait_for(tmp_path, "long", lambda sweep: sweep.trials and sweep.trials[0].steps > 0, process)
     status, err, _ = verb(tmp_path, "extend", "long", "search.num_trials=2")
     assert status == 0, err
-    assert "long goes on: up to 2 trials" in err
+    assert "long continues: up to 2 trials" in err
     status, err, _ = verb(tmp_path, "resume", "long")
     assert status == 2
     assert "long is run by another process already" in err

@@ -117,7 +117,7 @@ def test_the_axis_of_the_figure_fits_the_later_trials_of_each_sweep() -> None:
     assert alone.layout.yaxis.range is None
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
+@pytest.mark.parametrize("suffix", [".png", ".html"])
 def test_a_figure_is_written_also_of_sweeps_without_a_value(working_folder: Path, suffix: str) -> None:
     file = working_folder / f"figure{suffix}"
     write_comparison(compared(FAST, SLOW, sweep("nothing", [])), file)

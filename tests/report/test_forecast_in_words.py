@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from sweeps.operations.serialization import read_record, write_record
 from sweeps.report.forecast_text import describe_forecast, forecast_lines
 from sweeps.report.page.document import render
 from sweeps.report.report_data import ReportData
 from sweeps.report.terminal_tables import print_sweep
-from sweeps.service.api.serialization import read_record, write_record
 from sweeps.tracking.forecast_record import Forecast, Interval
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
+from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import accelerator, label
@@ -23,9 +25,13 @@ NODES = [
 ]
 
 
+@cache
+def config() -> SweepConfig:
+    return compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
+
+
 def concurrent(**scaling: Any) -> int:
-    config = compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
-    return fit(config, [Scaling(**scaling)], NODES).concurrent
+    return fit(config(), [Scaling(**scaling)], NODES).concurrent
 
 
 @pytest.mark.parametrize(
@@ -59,8 +65,7 @@ def test_as_many_trials_run_at_once_as_can_be_placed_so(scaling: dict[str, Any],
     ],
 )
 def test_a_worker_has_its_share_of_a_gpu_or_of_its_node(scaling: dict[str, Any], share: float) -> None:
-    config = compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
-    trials = fit(config, [Scaling(**scaling)], NODES)
+    trials = fit(config(), [Scaling(**scaling)], NODES)
     resources = {"CPU": 1.0, **scaling.get("resources_per_worker", {})}
     assert memory_share(resources, trials.workers_per_node, use_gpu=trials.use_gpu) == share
 
@@ -82,12 +87,11 @@ def test_a_worker_has_its_share_of_a_gpu_or_of_its_node(scaling: dict[str, Any],
 def test_a_worker_with_a_gpu_has_its_share_of_the_cpus_and_no_gpu_stays_idle_for_it(
     scaling: dict[str, Any], nodes: list[dict[str, float]], expected: float
 ) -> None:
-    config = compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
-    trials = fit(config, [Scaling(num_workers=1, **scaling)], nodes)
+    trials = fit(config(), [Scaling(num_workers=1, **scaling)], nodes)
     assert trials.per_worker["CPU"] == expected
     if trials.use_gpu and "CPU" not in scaling.get("resources_per_worker", {}):
         one_cpu = fit(
-            config,
+            config(),
             [Scaling(num_workers=1, resources_per_worker={"CPU": 1, **scaling.get("resources_per_worker", {})})],
             nodes,
         )

@@ -91,18 +91,19 @@ def test_trials_that_share_their_workers_are_pruned_and_measured_as_those_alone(
     assert list((tmp_path / "outputs").glob("*/groups/*/worker-1.log"))
 
 
-@pytest.mark.parametrize("scheduler", ["freeze_thaw", "hyperband"])
+@pytest.mark.parametrize("search", [("search=auto",), ("search=random", "search/scheduler=hyperband")])
 def test_a_paused_trial_leaves_its_lane_and_goes_on_in_any(
-    tmp_path: Path, alone: list[dict[int, float]], scheduler: str
+    tmp_path: Path, alone: list[dict[int, float]], search: tuple[str, ...]
 ) -> None:
-    done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, f"search/scheduler={scheduler}", "tracking.report=false")
+    sweep = [each for each in SWEEP if each != "search=random"]
+    done = run(tmp_path, *sweep, *search, *TRIED, *IN_LANES, "tracking.report=false")
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == len(POINTS)
     assert counts["finished"] > 0
     for trial, (found, expected) in enumerate(zip(losses(done), alone, strict=True)):
         assert found == pytest.approx({step: expected[step] for step in found}, rel=1e-5), trial
     reported = [path.read_text(encoding="utf-8") for path in tmp_path.glob("outputs/*/trials/*/reports.jsonl")]
-    if scheduler == "hyperband":  # the other one may leave the paused ones alone
+    if "search=random" in search:  # the default search may leave the paused ones alone
         assert any('"attempt": 2' in each for each in reported), "no trial was paused and went on"
 
 

@@ -86,7 +86,7 @@ def timed(seconds: float = 10.0, begin: float = 0.0, saving: float = 0.0, *, sav
 @pytest.mark.parametrize(
     ("conf", "overrides", "reason"),
     [
-        ("digits", ["train.eval_every=99"], "with 2 evaluations a trial has hardly a rung to pause at"),
+        ("digits", ["train.eval_every=99"], "with 2 evaluations a trial reaches too few rungs to pause at"),
         ("digits", ["checkpoint.every=198"], "with checkpoint.every=198 some evaluations have no checkpoint"),
         ("command", ["~task.checkpoints", "~task.options"], "the program saves no checkpoints"),
     ],

@@ -47,7 +47,7 @@ def history(done: Done, trial: int, metric: str) -> dict[int, float]:
 
 def exploits(done: Done) -> list[tuple[int, int, int]]:
     """Exploits: trial, donor, and step of the donor."""
-    found = re.findall(r"trial (\d{4}) goes on from trial (\d{4})'s step (\d+)", done.err)
+    found = re.findall(r"trial (\d{4}) continues from trial (\d{4})'s step (\d+)", done.err)
     return [(int(trial), int(donor), int(step)) for trial, donor, step in found]
 
 
@@ -326,7 +326,7 @@ def test_a_population_whose_driver_was_killed_after_an_exploit_goes_on_with_what
     process = start(tmp_path, "run", "conf=digits", *tokens, UNLIKE, "search.default_first=false", "--name=pbt")
     assert process.stderr is not None
     said = ""
-    while "goes on from trial" not in said:
+    while "continues from trial" not in said:
         line = process.stderr.readline()
         assert line, said
         said += line

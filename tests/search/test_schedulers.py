@@ -32,9 +32,9 @@ from sweeps.search.schedulers.scheduler import Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, contains
 from sweeps.validate.config_checks import check_sweep, lookup_in
-from sweeps_train.checkpoints.checkpoint import remove_superseded
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
 from sweeps_train.checkpoints.integrity import find_damage, seal
+from sweeps_train.checkpoints.removal import remove_superseded
 
 CONTINUE, STOP, PAUSE = Verdict.CONTINUE, Verdict.STOP, Verdict.PAUSE
 

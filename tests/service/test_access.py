@@ -223,7 +223,7 @@ def test_a_name_that_is_used_again_shows_nothing_of_the_job_that_had_it(api: Api
     assert ada.get(f"{API}/sweeps/reused/jobs").status_code == 404
     assert ada.get(f"{API}/jobs/{hers['id']}").json()["state"] == "cancelled"
     assert "search.num_trials=7" not in bob.get("/sweeps/reused").text
-    api.service.commands.stop(Principal("bob", "run"), "reused")
+    api.service.operations(Principal("bob", "run")).stop("reused")
 
 
 def test_a_runner_puts_nothing_before_what_others_have_submitted(api: Api) -> None:

@@ -16,8 +16,8 @@ from serving import API, Api, serving
 from waiting import wait_until
 
 from sweeps.errors import TrackingUnreachable
+from sweeps.operations.serialization import read_record, write_record
 from sweeps.service import record_cache
-from sweeps.service.api.serialization import read_record, write_record
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.job_requests import Run

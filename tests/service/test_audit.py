@@ -84,7 +84,7 @@ def test_the_page_is_for_admins_and_says_the_same(api: Api, eve: TestClient) -> 
 
 
 def test_pages_of_a_long_log_have_each_entry_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "_BLOCK", 100)
+    monkeypatch.setattr(audit_module, "MOST_READ", 1000)
     audit = Audit(tmp_path, WallClock())
     assert audit.read(10) == ([], None)
     for number in range(25):

@@ -11,7 +11,7 @@ from postgres import on_both_databases
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import Engine, select
 
-from sweeps.config.service import Queue
+from sweeps.config.service import Queue, Service
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.queue import claims
@@ -20,6 +20,7 @@ from sweeps.service.schedules.firing import decide, fire_now, next_decision, ret
 from sweeps.service.schedules.history import remove_old
 from sweeps.service.schedules.overview import states
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
 
 BERLIN = "Europe/Berlin"
 
@@ -355,7 +356,7 @@ def test_the_scheduler_forgets_once_a_day(engine: Engine, tmp_path: Path) -> Non
     (tmp_path / "schedule").mkdir()
     (tmp_path / "schedule" / "mine.yaml").write_text("name: mine\ncron: '0 2 * * *'\nconf: digits\n", encoding="utf-8")
     clock = Travelling("2026-03-01 12:00")
-    scheduler = Scheduler(engine, clock, [tmp_path], only=["mine"], keep_days=2)
+    scheduler = Scheduler(Surroundings(Service(schedules=["mine"], keep_firings_days=2), engine, clock, [tmp_path]))
     for _ in range(6):
         scheduler.poll()
         set_state(engine, "finished")

@@ -21,12 +21,14 @@ from scheduled import at, defined, set_state
 from sqlalchemy import Engine, delete, event, func, select
 from waiting import wait_until
 
+from sweeps.config.service import Service
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules import scheduler as scheduler_module
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import decide, retire
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -205,7 +207,7 @@ class SharedClock:
 def serve(url: str, clock: SharedClock, definitions: list[Definition]) -> NoReturn:
     """A service's scheduler, until it is killed."""
     scheduler_module.load_definitions = lambda *_: {each.name: each for each in definitions}
-    Scheduler(open_database(url), clock, service=str(os.getpid())).start()
+    Scheduler(Surroundings(Service(), open_database(url), clock), number=str(os.getpid())).start()
     while True:
         time.sleep(1)
 

@@ -36,6 +36,7 @@ from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MAX_ATTEMPTS
 from sweeps.service.notify.notifier import Notifier
 from sweeps.service.promotion.night import Night, begin, change
+from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
@@ -77,7 +78,14 @@ def add_job(engine: Engine, sweep: str, **more: Any) -> None:
 
 def notifier(engine: Engine, uri: str, clock: Clock | None = None, **urls: str) -> Notifier:
     channels = [Channel(name=name, url_env=name) for name in urls]
-    return Notifier(engine, clock or Clock(), uri, channels, urls, lambda sweep: f"http://here/sweeps/{sweep}")
+    return notifier_of(engine, uri, channels, urls, clock)
+
+
+def notifier_of(
+    engine: Engine, uri: str, channels: list[Channel], urls: dict[str, str], clock: Clock | None = None
+) -> Notifier:
+    service = Surroundings(Service(tracking_uri=uri, notifications=channels), engine, clock or Clock())
+    return Notifier(service, urls, lambda sweep: f"http://here/sweeps/{sweep}")
 
 
 def states(engine: Engine) -> list[str]:
@@ -190,7 +198,7 @@ def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, t
     assert not recorder.close("finished")
     add_job(engine, "digits-1")
     only = Channel(name="team", url_env="X", events=[event])
-    Notifier(engine, Clock(), uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
+    notifier_of(engine, uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
     assert len(box.received) == 1
     assert (tag in box.received[0]["text"]) == tag.startswith("search.")
 
@@ -210,7 +218,7 @@ def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, ur
     add_job(engine, "digits-2", state="cancelled")
     add_job(engine, "digits-1", project="speech")
     only = Channel(name="team", url_env="X", projects=["vision"])
-    Notifier(engine, Clock(), uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
+    notifier_of(engine, uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
     assert box.received == []
     with engine.connect() as connection:
         assert None not in connection.execute(select(jobs.c.told)).scalars().all()

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, event
 from sweeps.compose.overrides import parse_values
 from sweeps.config.nights import Champion, Nights
 from sweeps.config.objectives import Objectives
+from sweeps.config.service import Service
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
 from sweeps.plan.plan import make_plan
 from sweeps.service.clock import WallClock
@@ -29,6 +30,7 @@ from sweeps.service.promotion.verdict import after_repeats
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
+from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 
@@ -55,7 +57,7 @@ def _store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def new_judge(engine: Engine, uri: str, dead_after_s: float = 30) -> PromotionWorker:
     heartbeat = Heartbeat(engine, WallClock(), dead_after_s)
-    return PromotionWorker(engine, WallClock(), heartbeat, output_dir=Path("outputs"), tracking_uri=uri)
+    return PromotionWorker(Surroundings(Service(tracking_uri=uri), engine), heartbeat)
 
 
 def record(uri: str, sweep: str, trials: Trials, tokens: Sequence[str] = TOKENS) -> None:

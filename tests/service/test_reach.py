@@ -17,13 +17,13 @@ from sweeps.compose.service import compose_service
 from sweeps.errors import SweepsError, UserError
 from sweeps.registry.ownership import VARIABLE, ModelRights, claim, rights_of_process
 from sweeps.service.auth.principal import Role
-from sweeps.service.commands import own_files
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.schedules.firing import fire_now
+from sweeps.service.user_operations import own_files
 from sweeps.tracking.client import connect
 
 THEIRS = ["search.warm_start=[theirs]"]

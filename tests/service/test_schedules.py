@@ -11,6 +11,7 @@ from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import insert
 
 from sweeps.config.nights import Champion, Nights
+from sweeps.config.service import Service
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.plan.plan import make_plan
 from sweeps.service.database import tables
@@ -20,6 +21,7 @@ from sweeps.service.schedules.definition import find_definition, load_definition
 from sweeps.service.schedules.firing import decide, fire_now
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
 
 NOW = at("2026-01-01 12:00")
 DIGITS = "cron: 0 3 * * *\nconf: digits\n"
@@ -116,7 +118,7 @@ def test_an_unknown_schedule_is_answered_with_the_nearest() -> None:
 def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
     write(tmp_path, "mine", DIGITS)
-    scheduler = Scheduler(engine, clock, [tmp_path], service="s")
+    scheduler = Scheduler(Surroundings(Service(), engine, clock, [tmp_path]), number="s")
     assert set(scheduler.definitions) == {"mine", "nightly"}
     scheduler.poll()
     write(tmp_path, "mine", "cron: 0 25 * * *\nconf: digits\n")
@@ -144,7 +146,7 @@ def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) 
 def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 02:59:58")
     write(tmp_path, "mine", DIGITS)
-    scheduler = Scheduler(engine, clock, [tmp_path], only=["mine"], service="s")
+    scheduler = Scheduler(Surroundings(Service(schedules=["mine"]), engine, clock, [tmp_path]), number="s")
     assert [scheduler.poll(), scheduler.poll()] == [1.0, 1.0]
     clock.time += 1.5
     assert scheduler.poll() == 0.5
@@ -152,14 +154,14 @@ def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp
     scheduler.poll()
     assert sweeps(engine) == ["mine-20260101-030000"]
     with pytest.raises(UnknownName, match="nigthly"):
-        Scheduler(engine, clock, [tmp_path], only=["nigthly"])
+        Scheduler(Surroundings(Service(schedules=["nigthly"]), engine, clock, [tmp_path]))
 
 
 def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(tmp_path: Path) -> None:
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
     for name in ("early", "late"):
         write(tmp_path, name, DIGITS)
-    scheduler = Scheduler(engine, clock, [tmp_path], only=["early", "late"])
+    scheduler = Scheduler(Surroundings(Service(schedules=["early", "late"]), engine, clock, [tmp_path]))
     scheduler.poll()
     with writing(engine) as connection:  # as no service would leave it
         firing = {"schedule": "early", "due": at("2026-01-02 03:00"), "outcome": "queued", "decided": clock.now()}

@@ -9,14 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from postgres import Postgres
 from service_databases import open_at_once
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Connection, Engine, create_engine, select
 
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError
@@ -30,6 +29,9 @@ from sweeps.service.schedules.history import remove_old
 
 EARLIER = Path(__file__).parents[1] / "earlier" / "service.sql"
 """A database as release 0.1.0 left it, before databases had a version."""
+ADDED = "schema_versions"
+ADDED_INDEXES = ("jobs_by_state", "jobs_by_user", "jobs_by_project", "jobs_by_schedule", "jobs_started", "jobs_ended")
+"""Table and indexes that later versions have added."""
 
 
 @pytest.fixture
@@ -157,29 +159,29 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
         assert list(connection.iterdump()) == before
 
 
-def test_every_version_has_its_migration_and_together_they_make_the_tables_of_this_release(tmp_path: Path) -> None:
+def test_every_version_has_its_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)
     assert scripts.get_heads() == [str(HEAD)]
     assert [each.revision for each in scripts.walk_revisions()] == [str(each) for each in range(HEAD, 0, -1)]
-    engine = create_engine(f"sqlite:///{tmp_path}/step-by-step.db")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-    assert differences(engine) == []
-    engine.dispose()
+
+
+def make_first_version(connection: Connection) -> None:
+    """Make the tables of release 0.1.0: those of this release, without what the migrations have added."""
+    tables.metadata.create_all(connection, [each for name, each in tables.metadata.tables.items() if name != ADDED])
+    for index in tables.jobs.indexes:
+        if index.name in ADDED_INDEXES:
+            index.drop(connection)
+    for column in ("user", "project", "state"):
+        connection.exec_driver_sql(f'CREATE INDEX ix_jobs_{column} ON jobs ("{column}")')
 
 
 def test_a_postgresql_from_before_versions_is_brought_forward_in_one_transaction(postgres: Postgres) -> None:
     url = postgres.database()
     engine = create_engine(url)
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
     with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "1")
-        connection.exec_driver_sql("DROP TABLE alembic_version")
+        make_first_version(connection)
     engine.dispose()
     engine = open_database(url)
     assert version(engine) == str(HEAD)

@@ -9,9 +9,11 @@ import pytest
 from scheduled import Travelling, outcomes, sweeps
 from sqlalchemy import Engine
 
+from sweeps.config.service import Service
 from sweeps.service.queue.heartbeat import Heartbeat, last_beat
 from sweeps.service.schedules.firing import decide
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
 
 MONTH_S = 30 * 86400.0
 
@@ -24,7 +26,7 @@ class Served:
         lines = "name: nightly\ncron: '@hourly'\nconf: digits\noverlap: queue\n"
         (folder / "schedule" / "nightly.yaml").write_text(lines)
         self.engine, self.clock = engine, clock or Travelling("2026-01-01 00:30")
-        self.scheduler = Scheduler(engine, self.clock, [folder], only=["nightly"])
+        self.scheduler = Scheduler(Surroundings(Service(schedules=["nightly"]), engine, self.clock, [folder]))
 
     def live(self, minutes: float) -> None:
         for _ in range(math.ceil(2 * minutes)):

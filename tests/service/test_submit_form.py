@@ -58,7 +58,7 @@ def test_a_chosen_option_is_part_of_what_would_run(client: TestClient) -> None:
     assert "<b>5 trials</b>" in page
     assert "sampler random" in page
     assert "python -m sweeps run conf=digits search/sampler=random search.num_trials=5 model.dropout=0.1" in page
-    assert "<code>model.dropout</code> is given a value, and is not searched" in page
+    assert "<code>model.dropout</code> has a fixed value, and is not searched" in page
 
 
 def test_the_space_is_a_table(client: TestClient) -> None:

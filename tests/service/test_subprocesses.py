@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from waiting import wait_until
 
 from sweeps.cli import run_command
-from sweeps.config.service import Queue
+from sweeps.config.service import Queue, Service
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.files.whole_files import write_json
 from sweeps.service import subprocesses
@@ -29,6 +29,7 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.runner import JobRunner
+from sweeps.service.surroundings import Surroundings
 
 LASTING = ["serve", "port=0"]
 """A command that does not end by itself, and starts within a second or two."""
@@ -86,7 +87,8 @@ class Running:
         self.clock = Ahead()
         self.heartbeat = Heartbeat(engine, self.clock, 30.0, host=host)
         limits = Queue(running=2, restarts=restarts)
-        self.runner = JobRunner(engine, self.clock, limits, self.heartbeat, output_dir=folder, tracking_uri=uri)
+        config = Service(queue=limits, output_dir=str(folder), tracking_uri=uri)
+        self.runner = JobRunner(Surroundings(config, engine, self.clock), self.heartbeat)
 
     def until(self, number: int, *states: str) -> Job:
         def reached() -> bool:

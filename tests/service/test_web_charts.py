@@ -64,9 +64,10 @@ def record(*trials: TrialRecord, mode: str = "min") -> SweepRecord:
 
 
 def job(number: int, sweep: str, state: str, **more: Any) -> Job:
-    known: dict[str, Any] = {field.name: None for field in dataclasses.fields(Job)}
+    known: dict[str, Any] = dict.fromkeys(Job.model_fields)
     values = {"verb": "run", "request": {"conf": "digits"}, "user": "mira", "project": "chat", "priority": 0}
-    return Job(**{**known, **values, "id": number, "sweep": sweep, "state": state, "submitted": float(number), **more})
+    values |= {"id": number, "sweep": sweep, "state": state, "submitted": float(number), "attempts": 1}
+    return Job(**{**known, **values, **more})
 
 
 def line(sweep: str, status: str = "finished", started: float = 0.0, maker: Job | None = None) -> SweepLine:

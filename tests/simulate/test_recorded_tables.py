@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +55,30 @@ def test_a_published_grid_becomes_a_table_whose_points_are_answered_as_they_were
     assert (report.step, report.elapsed_s) == (1, 2.5)
     assert report.metrics[METRIC] == pytest.approx(0.35)
     assert (problem.best, problem.median) == (pytest.approx(0.35), pytest.approx(0.375))
+
+
+def test_tables_of_a_public_repository_are_fetched_with_its_licence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import taskset_tables
+
+    rates = dict.fromkeys(taskset_tables.PARAMETERS.values(), 0.25)
+    diverged = {"hp": {**rates, "beta1": 0.9}, "valid": {"loss": [2.0, 50.0, math.nan]}}
+    trainings = [{"hp": rates, "valid": {"loss": [1.0, 0.5, 0.25]}}, diverged]
+    repository, to = tmp_path / "repository", tmp_path / "tables"
+    (repository / taskset_tables.FOLDER).mkdir(parents=True)
+    (repository / taskset_tables.FOLDER / f"{taskset_tables.PREFIX}rnn.json").write_text(json.dumps(trainings))
+    (repository / "LICENSE").write_text("Apache License\n  Version 2.0\n\nTERMS")
+    git = ("git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "tables")):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(sys, "argv", ["taskset_tables.py", f"--to={to}", f"--repository={repository.as_uri()}"])
+    taskset_tables.main()
+    assert "Apache License Version 2.0" in capsys.readouterr().out
+    table = pd.read_parquet(to / "taskset_rnn.parquet")
+    assert table["eval/loss"].tolist() == pytest.approx([math.log(each) for each in (1, 0.5, 0.25, 2, 20, 20)])
+    assert table["train.one_minus_beta1"].unique().tolist() == pytest.approx([0.75, 0.1])
+    assert set(read_space(to / "taskset_rnn.parquet")) == set(taskset_tables.PARAMETERS)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from sweeps.driver.finish import close_record
-from sweeps.driver.holding import held, make_folder, remove_folder
+from sweeps.driver.folder_access import held, make_folder, remove_folder
 from sweeps.driver.signals import ended_by_signals
 from sweeps.driver.startup import open_recorder
 from sweeps.plan.plan import Plan

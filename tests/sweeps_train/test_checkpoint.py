@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
 import sweeps_train
-from sweeps_train.checkpoints.checkpoint import best_checkpoint, newest_intact, remove_superseded
+from sweeps_train.checkpoints.checkpoint import best_checkpoint, newest_intact
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
+from sweeps_train.checkpoints.removal import remove_superseded
 from sweeps_train.checkpoints.training_state import STATE_FILES, TENSORS_FILE
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
@@ -112,22 +113,18 @@ def test_a_training_resumed_at_an_evaluation_repeats_its_report(tmp_path: Path) 
     assert resumed.reports[0] == stopped.reports[0]
 
 
-@pytest.mark.parametrize("base", [IMAGES, TEXT], ids=["images", "text"])
-def test_progress_is_counted_in_every_unit_and_continues_after_a_resume(
-    base: dict[str, Any], working_folder: Path, tmp_path: Path
-) -> None:
+def test_progress_is_counted_in_every_unit_and_continues_after_a_resume(working_folder: Path, tmp_path: Path) -> None:
     write_prompts(working_folder)
-    config = configured(base)
+    config = configured(TEXT)
     unbroken = run(config)
     stopped, resumed = run(config, tmp_path, stop_when_asked=STOP_AT_STEP_6), run(config, tmp_path)
     (at_4, at_8), (end,) = unbroken.progress, resumed.progress
     assert replace(end, seconds=0) == replace(at_8, seconds=0)
     assert (at_8.step, at_8.samples) == (8, 8 * config.train.global_batch_size)
-    assert at_8.epochs == at_8.samples / (1707 if base is IMAGES else 20)
+    assert at_8.epochs == at_8.samples / 20
     assert 0 < at_4.seconds < at_8.seconds
     assert end.seconds > stopped.progress[0].seconds > 0
-    names = {"steps", "epochs", "samples", "seconds"}
-    assert set(end.resources()) == (names if base is IMAGES else names | {"tokens"})
+    assert set(end.resources()) == {"steps", "epochs", "samples", "seconds", "tokens"}
 
 
 def test_a_checkpoint_of_an_older_version_lacks_some_counts(tmp_path: Path) -> None:
@@ -365,22 +362,3 @@ def test_a_checkpoint_whose_list_of_files_is_missing_or_damaged_is_damaged(tmp_p
     assert len(damages) == 1
     assert "its checkpoint step-00000001 is damaged, and set aside" in damages[0]
     assert (tmp_path / "step-00000001.damaged/model.safetensors").exists()
-
-
-def test_the_weights_of_an_image_model_are_not_read_again_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sweeps_train.compat import safetensors
-
-    summed: list[str] = []
-    size_and_checksum = safetensors._size_and_checksum
-
-    def counted(file: Path, tensors: Any) -> list[int]:
-        summed.append(file.name)
-        return size_and_checksum(file, tensors)
-
-    monkeypatch.setattr(safetensors, "_size_and_checksum", counted)
-    run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}, checkpoint={"background": False}), tmp_path)
-    (checkpoint,) = tmp_path.glob("step-*")
-    assert summed == ["model.safetensors"]
-    assert find_damage(checkpoint) is None

@@ -229,7 +229,7 @@ def test_a_function_is_called_with_the_mapping_or_with_nothing(monkeypatch: pyte
     bind(lambda config=None: called.append(config), {"lr": 2})
     bind(lambda: called.append("nothing"), {})
     assert called == [{"lr": 1}, {"lr": 2}, "nothing"]
-    with pytest.raises(ValueError, match=r"task.arguments=.*users.train takes none"):
+    with pytest.raises(ValueError, match=r"task.arguments=.*users.train takes no arguments"):
         bind(lambda: None, {"lr": 1})
     with pytest.raises(ValueError, match="asks for model, config"):
         bind(lambda model, config: None, {"lr": 1})

@@ -126,7 +126,7 @@ def test_transformers_reads_a_trainers_checkpoint(sweep: Done) -> None:
     }
 
 
-@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("saves", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_evaluations_of_several_datasets_are_one_report(
     saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +193,13 @@ def test_an_object_that_is_no_trainer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"save_strategy": "best"}, {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}]
+    "options",
+    [
+        {"save_strategy": "best"},
+        pytest.param(
+            {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}, marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_the_trial_keeps_the_best_checkpoint_of_a_trainer_that_would_do_so_itself(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

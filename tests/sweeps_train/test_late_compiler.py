@@ -71,7 +71,8 @@ train(
     reporter=None,
     checkpoint_folder=sys.argv[1],
 )
-slow = ("torch._dynamo", "torch.distributed.tensor", "sympy", "sklearn", "scipy", "pandas", "transformers", "datasets")
+slow = ["torch._dynamo", "torch.distributed.tensor", "sympy", "sklearn", "scipy", "pandas"]
+slow += ["transformers", "peft", "datasets", "ray"]
 print(json.dumps([name for name in slow if name in sys.modules]))
 """
 

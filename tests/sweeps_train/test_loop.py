@@ -249,12 +249,3 @@ def test_a_mistake_on_the_command_line_is_reported_with_status_2(
         main()
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_mistake_on_the_command_line_has_no_traceback(working_folder: Path) -> None:
-    command = [sys.executable, "-m", "sweeps_train", "config.json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "config.json: No such file" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -171,10 +171,9 @@ def scenario() -> dict[str, Recorder]:
     with pytest.MonkeyPatch.context() as patched:
         if torch.distributed.get_rank() == 1:
             patched.setitem(registry, torch.ops.aten.convolution, fail)
-        runs["formula"] = run(images(communication_every=2))
-    runs["profiler"] = with_one_failing(communication, "profile")
+            patched.setattr(system, "_process", fail)
+        runs["formula, memory and profiler"] = with_one_failing(communication, "profile")
     runs["spans"] = with_one_failing(communication, "profiled_spans")
-    runs["memory"] = with_one_failing(system, "_process")
     runs["peak"] = with_one_failing(group, "peak_of", peak_tflops=None)
     runs["probe"] = with_one_failing(micro_batch, "probe_step", micro_batch_size="auto", global_batch_size=8)
     scaled = {"max_communication_share": 0.1, "max_global_batch_size": 1600}
@@ -190,10 +189,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorder]:
 @pytest.mark.parametrize(
     ("failing", "missing"),
     [
-        ("formula", {"train/flop_utilization"}),
-        ("profiler", {"train/communication_share"}),
+        (
+            "formula, memory and profiler",
+            {
+                *("train/flop_utilization", "train/communication_share"),
+                *("system/memory_mib", "system/total_memory_mib", "system/worker_1/memory_mib"),
+            },
+        ),
         ("spans", {"train/communication_share"}),
-        ("memory", {"system/memory_mib", "system/total_memory_mib", "system/worker_1/memory_mib"}),
     ],
 )
 def test_what_one_worker_cannot_measure_is_left_out_for_all(

@@ -190,17 +190,6 @@ def test_gradients_of_earlier_micro_batches_are_there_beside_the_activations_of_
     assert accumulated.activations >= whole.activations + 0.5 * whole.gradients
 
 
-def test_what_is_gathered_is_there_until_it_is_freed() -> None:
-    with PeakMemory() as memory:
-        storage = torch.empty(1024, dtype=torch.uint8).untyped_storage()
-        found = [memory.now]
-        for size in (0, 2048, 0):  # as FSDP does
-            storage.resize_(size)
-            found.append(memory.now)
-    assert found == [1024, 0, 2048, 0]
-    assert memory.peak == 2048
-
-
 def test_the_total_is_that_of_all_parts(whole: MemoryNeed) -> None:
     assert whole.total == whole.weights + whole.gradients + whole.optimizer + whole.activations
     assert min(whole.weights, whole.gradients, whole.optimizer, whole.activations) > MIB // 2
@@ -228,7 +217,13 @@ def test_samples_are_no_longer_than_the_models_positions_and_adapters_take_16_bi
 
 @pytest.mark.parametrize(
     "strategy",
-    ["fsdp", "context_parallel", pytest.param("kind=fsdp_tensor_parallel tensor_size=2", marks=pytest.mark.slow)],
+    [
+        "fsdp",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("context_parallel", "kind=fsdp_tensor_parallel tensor_size=2")
+        ),
+    ],
 )
 def test_sharded_workers_hold_a_part_of_everything(strategy: str, whole: MemoryNeed) -> None:
     need = memory_need(text(strategy), 4, None, use_gpu=False)

@@ -57,13 +57,6 @@ def test_a_damaged_copy_is_not_kept_from_a_store_with_runs(tmp_path: Path) -> No
     assert not kept.exists()
 
 
-def test_a_store_that_exists_stays_as_it_is(tmp_path: Path) -> None:
-    first = connect(f"sqlite:///{tmp_path}/mlflow.db")
-    run = first.create_run("0").info.run_id
-    again = connect(f"sqlite:///{tmp_path}/mlflow.db")
-    assert again.get_run(run).info.run_id == run
-
-
 def test_a_cache_that_cannot_be_written_leaves_the_work_to_mlflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,7 +177,7 @@ def test_what_an_outage_kept_beyond_the_sweeps_end_is_delivered_by_resume(server
     wait_until(lambda: steps_spooled(tmp_path, "0000") > 50, 120)
     server.kill()
     _, err = end(process, status=1)
-    assert "has not taken all of its record" in err
+    assert "has not received all of its record" in err
     assert "python -m sweeps resume sweep" in err
     server.start()
     document, err = end(start(tmp_path, "resume", "sweep", "--tracking-uri", server.uri, "--json"))

@@ -28,7 +28,7 @@ def config(*tokens: str, conf: str = "digits") -> None:
         ([TWO_TO_EIGHT, "+scaling.placement=STRICT_PACK"], r"placement=STRICT_PACK: .* use PACK, or one number"),
         (
             [TWO_TO_EIGHT, "+scaling.pools={a: {labels: {x: y}}}"],
-            r"num_workers: a range does not go with pools; give one number, or remove pools",
+            r"num_workers: a range cannot be combined with pools; give one number, or remove pools",
         ),
         (
             ["scaling.num_workers={min: 2, max: 3}", "~space", "train.global_batch_size=64"],

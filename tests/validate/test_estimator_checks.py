@@ -38,7 +38,7 @@ def files(working_folder: Path) -> None:
         ),
         (["task._target_=sklearn.datasets.load_wine", *OTHER], "is no estimator: task=estimator wants a class"),
         (["task._target_=sklearn.svm.SVC", *OTHER, "+task.arguments.c=2"], "takes no argument 'c'; it takes C, kernel"),
-        (["task.arguments.early_stopping_rounds=5"], "has no place in a trial: .* task.patience ends one"),
+        (["task.arguments.early_stopping_rounds=5"], "cannot be set in a trial: .* task.patience ends one"),
         (["data.path=rows.csv", "data.target=labl"], "data.target=labl: .* did you mean label"),
         (["data.path=rows.csv", "data.target=price"], "data.target=price: has numbers with decimals"),
         (

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,8 +84,8 @@ def checkpoint_path(root: Path, step: int) -> Path:
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restore everything but the model's files, which ``build_task`` reads, and return the progress. Every worker must
-    call it.
+    """Restore everything except the model's files, which ``build_task`` reads, and return the progress. Every worker
+    must call it.
 
     Raises:
         FileNotFoundError: This worker does not see the checkpoint.
@@ -169,7 +169,7 @@ def write_training_config(folder: Path, config: TrainingConfig) -> None:
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
-    """Find the newest undamaged checkpoint; damaged ones are renamed.
+    """Find the newest undamaged checkpoint, and rename damaged ones.
 
     Args:
         root: Folder of a training's checkpoints.
@@ -238,29 +238,6 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
     return best
 
 
-def remove_superseded(
-    root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool, needed: Collection[Path] = ()
-) -> None:
-    """Remove checkpoints that are not to be kept.
-
-    Args:
-        root: Folder of the training's checkpoints.
-        keep: ``best``, ``last``, both or none. Until the training is finished the last one stays in any case, since a
-            training continues from it; and afterwards if there is no other to keep.
-        metric: Metric by which the best one is chosen.
-        mode: Whether ``min`` or ``max`` is best.
-        finished: Whether the training has reached its end.
-        needed: Checkpoints to keep for another reason.
-    """
-    checkpoints = complete_checkpoints(root)
-    best = best_checkpoint(root, metric, mode) if "best" in keep else None
-    kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
-    for path in checkpoints:
-        if path not in kept and path not in needed:
-            # Renamed first: under its own name, a half removed folder would look like a checkpoint.
-            shutil.rmtree(path.rename(unfinished(path)))
-
-
 def complete_checkpoints(root: Path) -> list[Path]:
     """The complete checkpoints in a folder, oldest first."""
     found = [path for path in root.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
@@ -273,7 +250,7 @@ def write_json(file: Path, content: Any) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Give all files the usual permissions: safetensors writes files that only their owner can read."""
+    """Give all files the usual permissions: safetensors makes files private to their owner."""
     usual = (folder / TRAINING_FILE).stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(usual)

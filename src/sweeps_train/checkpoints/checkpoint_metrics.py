@@ -17,13 +17,13 @@ EVALUATION_FILE = "evaluation.json"
 CHECKSUM = "crc32"
 """Key of that file with the CRC-32 of the metrics."""
 OF_ANOTHER_TRAINING = b"{}\n"
-"""Content of ``METRICS_FILE`` where another training has reported them, from whose state this one goes on: it neither
+"""Content of ``METRICS_FILE`` where another training has reported them, from whose state this one continues: it neither
 repeats that report nor is its best checkpoint that one."""
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:
-    """Metrics that were reported at a checkpoint's step; None if none were, or if they are damaged; empty if another
-    training has reported them."""
+    """Metrics that were reported at a checkpoint's step; None if there are none or they are damaged; empty if another
+    training reported them."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         return _read_evaluation(path / EVALUATION_FILE)
     with contextlib.suppress(FileNotFoundError, ValueError):

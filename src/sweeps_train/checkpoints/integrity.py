@@ -1,5 +1,4 @@
-"""Integrity of checkpoints: a power cut or a faulty disk may leave files that are shorter than or different from what
-was written."""
+"""Integrity of checkpoints: detects files that a power cut or a faulty disk has truncated or changed."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ BLOCK = 2**20
 
 
 class ChecksummedFile:
-    """A file that is written from its beginning to its end, whose checksum is computed meanwhile.
+    """A file written from beginning to end, with its checksum computed on the way.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "weights"
@@ -75,7 +74,7 @@ def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
 
 
 def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None) -> None:
-    """Seal a checkpoint whose files are all written, and give it its name.
+    """Seal a checkpoint whose files are all written, and rename it to its final name.
 
     Args:
         folder: Checkpoint under its temporary name.
@@ -115,7 +114,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def read_sealed(folder: Path, name: str) -> bytes:
-    """Return the content of a file of a sealed folder; of one that is not sealed yet, as it is.
+    """Return the content of a file in a sealed folder, verified; a folder without a seal is read as it is.
 
     Raises:
         ValueError: It is not what was written.
@@ -131,7 +130,7 @@ def read_sealed(folder: Path, name: str) -> bytes:
 
 
 def with_checksum_of(seal: bytes, name: str, content: bytes) -> bytes:
-    """The content of a seal file after a file of its folder was replaced."""
+    """The content of the seal file after one file of the folder was replaced."""
     sums = json.loads(seal) | {name: [len(content), zlib.crc32(content)]}
     return json.dumps(sums, indent=1).encode() + b"\n"
 
@@ -155,7 +154,7 @@ def replace_sealed(folder: Path, name: str, content: bytes) -> None:
 
 
 def quarantine(folder: Path) -> Path:
-    """Rename a damaged checkpoint, so that no training continues from it but a person can look at it."""
+    """Rename a damaged checkpoint, so that no training continues from it but a person can inspect it."""
     target = folder.with_name(folder.name + DAMAGED)
     shutil.rmtree(target, ignore_errors=True)
     return folder.rename(target)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from sweeps_train.checkpoints.checkpoint import remove_superseded
+from sweeps_train.checkpoints.removal import remove_superseded
 from sweeps_train.checkpoints.save_schedule import SaveSchedule
 from sweeps_train.checkpoints.saver import SMALL, CheckpointSaver
 from sweeps_train.reports.progress import Progress
@@ -64,7 +64,7 @@ class LaneCheckpoints:
         )
 
     def is_due(self, now: Progress, epochs_before: float) -> bool:
-        """Whether a checkpoint is due, though the training has not ended.
+        """Whether a checkpoint is due before the training ends.
 
         Args:
             now: The present position.
@@ -74,22 +74,22 @@ class LaneCheckpoints:
 
     @property
     def votes(self) -> list[float]:
-        """Numbers of this worker, whose sums over all workers ``decide`` takes."""
+        """Numbers of this worker that are summed over all workers, for ``decide``."""
         return [] if self._saver is None else self._saver.votes
 
     def decide(self, sums: Sequence[float]) -> None:
-        """Follow the sums of all workers' ``votes``."""
+        """Apply the sums of all workers' ``votes``."""
         if self._saver is not None:
             self._saver.decide(*sums)
 
     def observe_times(self, progress: Progress, step_s: float) -> None:
-        """Tell the schedule what steps and saves take, the same on all workers, if it follows times."""
+        """Update the schedule with the durations of steps and saves, equal on all workers, if it depends on them."""
         if self._schedule.needs_times:
             own = [0.0, 0.0] if self._saver is None else [self._saver.blocked_s, self._saver.write_s]
             self._schedule.observe(progress.seconds, step_s, *self._workers.max(own))
 
     def save(self, progress: Progress, metrics: dict[str, float] | None, *, finished: bool, stops: bool) -> str | None:
-        """Save a checkpoint, and remove those that it supersedes.
+        """Save a checkpoint, and remove superseded ones.
 
         It is complete later, and then announced to the reporter, unless somebody waits for it.
 
@@ -120,17 +120,17 @@ class LaneCheckpoints:
             remove_superseded(self._root, keep, request.metric, request.mode, finished=finished)
 
     def reported(self) -> None:
-        """Tell that the step of the last save has been reported, if it is."""
+        """Note that the last saved step, if any, has been reported."""
         if self._saver is not None:
             self._saver.reported()
 
     def finish(self) -> None:
-        """Wait until the last checkpoint of a training that has not failed is on the storage."""
+        """Wait until the last checkpoint of a successful training is on the storage."""
         if self._saver is not None:
             self._saver.finish()
 
     def close(self) -> None:
-        """Leave what is still being written to the attempt that continues, unless the training has ended."""
+        """Leave unfinished writes to the attempt that continues, unless the training has ended."""
         if self._saver is not None:
             self._saver.close()
             self._saver = None  # it knows the strategy, which would keep the model in memory

@@ -13,7 +13,7 @@ from sweeps_train.workers.distributed import Workers
 
 @dataclass(frozen=True)
 class Resumption:
-    """State of a training that an earlier attempt has left, as a worker reads it."""
+    """State of a training that an earlier attempt left, as one worker reads it."""
 
     checkpoint: Path | None = None
     """Newest complete checkpoint that rank 0 sees; None if there is none."""

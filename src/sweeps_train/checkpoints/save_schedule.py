@@ -34,7 +34,7 @@ class SaveSchedule:
         """Steps between two checkpoints, if it follows from times; None as long as these are not known."""
 
     def observe(self, trained_s: float, step_s: float, blocked_s: float, write_s: float) -> None:
-        """Take times that are the same on all workers.
+        """Update the durations of steps and saves, which are equal on all workers.
 
         Args:
             trained_s: Seconds that the training has taken so far.
@@ -75,7 +75,7 @@ class SaveSchedule:
 
 
 def optimal_interval(save_s: float, between_failures_s: float) -> float:
-    """Seconds between two checkpoints for which the least time is lost, in saving and in repeating work after failures.
+    """Seconds between two checkpoints that minimise the time lost to saving and to repeated work after failures.
 
     The higher order estimate of J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
     dumps", Future Generation Computer Systems 22 (2006); its first term is that of J. W. Young (1974),

@@ -1,4 +1,4 @@
-"""Saving of a training's checkpoints: through a snapshot in memory while the training goes on, or while it waits."""
+"""Saves a training's checkpoints: from a snapshot in memory while the training continues, or while it waits."""
 
 from __future__ import annotations
 
@@ -139,15 +139,15 @@ class CheckpointSaver:
 
     @property
     def votes(self) -> list[float]:
-        """Findings of this worker, for ``decide``: whether a snapshot is better than writing while the training waits
-        (found by rank 0, if that has cost more than a holder, or an earlier attempt took a snapshot); and whether the
-        files of the snapshot have to be laid out again."""
+        """Votes of this worker for ``decide``. The first one is for snapshots instead of writing while the training
+        waits: rank 0 votes for them if writing has cost more than a holder, or if an earlier attempt took a snapshot.
+        The second one is for laying out the snapshot's files again."""
         prefers_snapshot = self._is_main and (self._connection is not None or self._direct_s > HOLDER_S)
         is_outdated = self._snapshot is not None and self._snapshot.is_outdated
         return [float(prefers_snapshot), float(is_outdated)]
 
     def decide(self, prefers_snapshot: float, is_outdated: float) -> None:
-        """Follow the sums of all workers' ``votes`` after the present step. All call it before they save, which then
+        """Apply the sums of all workers' ``votes`` after the present step. All call it before they save, which then
         needs no agreement."""
         if prefers_snapshot and self._is_direct:
             self._is_direct = False
@@ -156,11 +156,11 @@ class CheckpointSaver:
             self._snapshot.forget_layout()
 
     def reported(self) -> None:
-        """Tell that the step of the last save has been reported, if it is."""
+        """Note that the last saved step, if any, has been reported."""
         self._reported.set()
 
     def wait(self) -> None:
-        """Wait until what is saved is on the storage.
+        """Wait until all saved checkpoints are on the storage.
 
         Raises:
             OSError: It could not be written, or another worker has ended.
@@ -171,8 +171,7 @@ class CheckpointSaver:
                 each.result()
 
     def finish(self) -> None:
-        """End the saving when the training has ended as it should: what is saved is on the storage, and the shared
-        memory is free again.
+        """End the saving after a successful training: everything is on the storage, and shared memory is free.
 
         Raises:
             OSError: Something could not be written.
@@ -182,8 +181,8 @@ class CheckpointSaver:
         self._forget()
 
     def close(self) -> None:
-        """Leave the last snapshot, and what is still being written, to the attempt that continues, unless the training
-        has ended as it should."""
+        """Leave the last snapshot and unfinished writes to the attempt that continues, unless the training has
+        succeeded."""
         self._background.end()
         if self._starting is not None:
             futures.wait([self._starting])  # raises nothing: what the training has raised is told
@@ -195,7 +194,7 @@ class CheckpointSaver:
             self._snapshot.close()  # last: a GPU that waits for a dead worker may hold it up
 
     def _hold(self) -> None:
-        """Start a holder, unless there is one."""
+        """Start the process that holds the snapshot, unless it runs."""
         if self._is_main and self._is_background and self._connection is None:
             self._starting = self._background.begin(self._start_holder)
 
@@ -219,7 +218,7 @@ class CheckpointSaver:
             self._note(f"checkpoints are saved without a snapshot in memory: {error}")
 
     def _write(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
-        """Have a checkpoint written when all parts of the snapshot are there; on rank 0."""
+        """Let a checkpoint be written once all parts of the snapshot are there; on rank 0."""
         assert self._snapshot is not None
         assert self._connection is not None
         try:
@@ -240,7 +239,7 @@ class CheckpointSaver:
             self._handed_over.set()
 
     def _hand_over(self) -> None:
-        """Hand this worker's part of the snapshot to rank 0, and wait until it is written."""
+        """Send this worker's part of the snapshot to rank 0, and wait until it is written."""
         assert self._snapshot is not None
         try:
             self._snapshot.complete()
@@ -258,21 +257,21 @@ class CheckpointSaver:
 
 
 class _Background:
-    """A daemon thread that does one piece of work after another. It is kept, since the start of a thread holds up the
-    one that starts it until the new one first waits for something."""
+    """A daemon thread that runs one task after another. It is kept, since the start of a thread holds up the one that
+    starts it until the new one first waits for something."""
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
     def begin(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
-        """Have something done after what was begun before; its error is raised by the result."""
+        """Queue a task; the result raises its error."""
         future: Future[None] = Future()
         self._todo.put((future, functools.partial(work, *arguments)))
         return future
 
     def end(self) -> None:
-        """End the thread after what was begun."""
+        """End the thread after the queued tasks."""
         self._todo.put(None)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The state of a training in a checkpoint, beside the files of its model."""
+"""The state of a training in a checkpoint, in addition to the model's files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TRAINED_WEIGHT = "trained weight"
 
 @dataclass(frozen=True)
 class WorkerState:
-    """Small parts of the state that one worker has."""
+    """Small parts of the state that differ between workers."""
 
     stream: int
     """Number of its stream of random numbers."""
@@ -41,7 +41,7 @@ class WorkerState:
 def own_tensors(
     strategy: Strategy, optimizer: torch.optim.Optimizer, weights: dict[str, torch.Tensor]
 ) -> tuple[dict[str, torch.Tensor], WorkerState]:
-    """The state that this worker has: tensors, or its shards of them, by their names in ``TENSORS_FILE``; and the rest.
+    """This worker's state: its tensors, or its shards of them, by their names in ``TENSORS_FILE``; and the rest.
 
     Args:
         strategy: The strategy.
@@ -86,7 +86,7 @@ def write_state(
 
 
 def load_state(folder: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restore weights as they are trained, optimizer, scaler and random state, and return the progress.
+    """Restore trained weights, optimizer, scaler and random state, and return the progress.
 
     A worker for which the checkpoint has no random state, since it had fewer workers, keeps its present one.
     """
@@ -107,7 +107,7 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer, strategy: Strateg
 
 
 def load_trained_weights(folder: Path, strategy: Strategy) -> None:
-    """Restore the weights whose type in the model's files is smaller than the one in which they were trained."""
+    """Restore weights that are stored in a smaller dtype in the model's files than the one they were trained in."""
     _restore_weights(_read(folder), _tensors(folder), strategy)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that a program writes: found when they are complete."""
+"""Checkpoints that a program writes, detected once they are complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProgramCheckpoint:
 
 
 class CheckpointWatch:
-    """Looks for complete checkpoints; those that exist when the program starts do not count."""
+    """Finds complete new checkpoints; those that exist when the program starts do not count."""
 
     def __init__(self, settings: ProgramCheckpoints, folder: Path) -> None:
         """
@@ -81,7 +81,7 @@ class CheckpointWatch:
 
 
 def put_back(checkpoint: Path, folder: Path) -> None:
-    """Put a checkpoint into the folder in which the program looks for it, in place of one of the same name.
+    """Copy a checkpoint to where the program looks for it, replacing one of the same name.
 
     Args:
         checkpoint: A file or a folder.
@@ -97,7 +97,8 @@ def put_back(checkpoint: Path, folder: Path) -> None:
 
 
 def _signature(path: Path) -> Signature:
-    """Return the state of a file, or of all files of a folder; empty if there are none, or some vanish meanwhile."""
+    """State of a file, or of all files of a folder, for comparison; empty if there are none, or if some vanish
+    meanwhile."""
     try:
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         states = [(str(file.relative_to(path)), file.stat()) for file in files if file.is_file()]

@@ -1,4 +1,4 @@
-"""Config files of a program: read from its own, with a trial's values set at dotted paths."""
+"""Config files of a program: the original ones with a trial's values set at dotted paths."""
 
 from __future__ import annotations
 
@@ -227,8 +227,8 @@ def _paths(value: Any, path: str) -> Iterator[str]:
 
 
 def _first_key(owner: Any, parts: list[str]) -> tuple[Any, list[str]]:
-    """Return the key of a mapping or list that a path begins with, the longest one, and the rest of the path; None and
-    the path if there is none."""
+    """Return the longest key of a mapping or list with which a path begins, and the rest of the path; None and the path
+    if there is none."""
     if isinstance(owner, list):
         is_item = parts[0].isdecimal() and int(parts[0]) < len(owner)
         return (int(parts[0]), parts[1:]) if is_item else (None, parts)
@@ -240,7 +240,7 @@ def _first_key(owner: Any, parts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _above(path: str, rest: list[str]) -> str:
-    """Return the beginning of a path before the parts that are left of it."""
+    """Return the part of a path before its remaining end."""
     return ".".join(path.split(".")[: -len(rest)])
 
 
@@ -274,7 +274,7 @@ def _assign(node: yaml.Node, key: Any, value: yaml.Node) -> None:
 
 
 class _Representer(yaml.representer.SafeRepresenter):
-    """Quotes texts that are numbers in YAML 1.2, and none in the YAML 1.1 of PyYAML."""
+    """Quotes texts that YAML 1.2 would read as numbers though PyYAML, which reads YAML 1.1, would not."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         style = "'" if _NUMBER.fullmatch(data) else None

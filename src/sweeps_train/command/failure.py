@@ -26,7 +26,7 @@ _RANK = re.compile(r"\[\w+\]: ?")
 
 
 def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the line that says best why a program has failed, and the last lines of the program itself.
+    """Return the line that best explains why a program failed, and the program's own last lines.
 
     Args:
         lines: The end of its output, with indentation.
@@ -52,8 +52,8 @@ def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _exceptions(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], set[int]]:
-    """Return each traceback's first and last line by number, with the text of the last one, which has the exception;
-    and the numbers of the lines of those that were ignored. Those of several processes may be mixed."""
+    """Return each traceback's first and last line number with its exception, and the line numbers of ignored
+    tracebacks."""
     found: list[tuple[int, int, str]] = []
     ignored: set[int] = set()
     open_since: dict[str, int] = {}
@@ -83,7 +83,7 @@ def _is_of_launcher(text: str, traceback: Sequence[str]) -> bool:
 
 
 def _root_cause(launcher: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the rank of the process that failed first and the signal that has ended it, by ``torchrun``'s summary."""
+    """Return the rank of the process that failed first and the signal that ended it, from ``torchrun``'s summary."""
     rank, signals = None, []
     is_root = False
     for line in launcher:
@@ -97,8 +97,8 @@ def _root_cause(launcher: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def _message_of_hydra(lines: Sequence[str]) -> list[str]:
-    """Return a mistake in the overrides or the config that Hydra has found, with its advice: what it prints before the
-    line on a variable that shows tracebacks."""
+    """Return Hydra's message on a mistake in the overrides or the config: what it prints before its hint on full
+    tracebacks."""
     said = [line.strip() for line in lines]
     at = next((number for number, line in enumerate(said) if HYDRA_HINT in line), 0)
     while at > 0 and not said[at - 1]:

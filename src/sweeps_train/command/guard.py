@@ -1,4 +1,4 @@
-"""Process that ends a program if the worker that started it dies: nobody else would, and it would keep its GPU.
+"""Process that ends a program when the worker that started it dies; otherwise the program would keep its GPU.
 
 It is a program that imports only the standard library, so that it starts within milliseconds. It gets the number of a
 process group and the seconds between SIGTERM and SIGKILL, and reads a pipe that the worker holds: a byte means that the

@@ -1,4 +1,4 @@
-"""The first worker's view of a program: what it has measured and saved, and what is to be reported of that."""
+"""Rank 0's view of a program: what it has measured and saved, and which reports are due."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALIVE_EVERY_S = 30.0
 
 
 class Signal(IntEnum):
-    """Instruction of the first worker to all."""
+    """Instruction of rank 0 to all workers."""
 
     WAIT = 0
     REPORT = 1
@@ -51,7 +51,7 @@ class Due:
 
 
 class Lead:
-    """Reads what the program measures and saves, and decides what all workers do next."""
+    """Reads the metrics and checkpoints of a program, and decides what all workers do next."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class Lead:
         self._has_printed = False
 
     def take_line(self, line: str) -> None:
-        """Take a line of output; called by other threads."""
+        """Process a line of output; called by other threads."""
         self._has_printed = True
         if record := record_in(line, self._parsers):
             self._records.put((record, time.time()))
 
     def next_signal(self, program: Program | None) -> Signal:
-        """Wait up to ``POLL_S`` for something to do, and return it.
+        """Wait up to ``POLL_S`` for the next instruction, and return it.
 
         Raises:
             ValueError: The program's step is no whole number.
@@ -136,7 +136,7 @@ class Lead:
         return Signal.WAIT
 
     def take_due(self) -> Due:
-        """Return the next report that is to be made."""
+        """Return the next due report."""
         self._made, checkpoint = self._due.popleft()
         save = None if checkpoint is None else self._saving(checkpoint)
         return Due((self._made.step, self._made.metrics), save)
@@ -153,7 +153,7 @@ class Lead:
             self._look_for_checkpoints(ended_well)
 
     def why_silent(self) -> str:
-        """Return the message for a program that has ended without a report."""
+        """Return the error message for a program that ended without a report."""
         names = sorted(self._measurements.names)
         found = f"it has only {', '.join(names)}" if names else "no metric was found in what task.read names"
         wanted = [name for name in (*self._config.objectives, *self._config.limited) if name not in names]
@@ -165,7 +165,7 @@ class Lead:
     # --- metrics ----------------------------------------------------------------------------------------------
 
     def _take_records(self, *, wait: bool) -> None:
-        """Take records until a report is due."""
+        """Process records until a report is due."""
         deadline = time.monotonic() + (POLL_S if wait else 0.0)
         while not self._due:
             try:
@@ -182,7 +182,7 @@ class Lead:
                 self._due.append((measured, None))
 
     def _take_only_result(self, status: int | None) -> None:
-        """Make a report due for a program that has ended well and gave step 0 to all that it measured."""
+        """Make a report due for a program that ended successfully and gave step 0 to all its metrics."""
         result = self._measurements.only_result if status == 0 and not self._due else None
         if result is not None and not self._utils.progress.evaluations and not self._undone:
             if self._config.saves_at_reports:
@@ -196,7 +196,7 @@ class Lead:
         self._utils.reporter.log(replace(self._utils.progress, step=measured.step), measured.metrics)
 
     def _show_life(self) -> None:
-        """Post an empty log when the program has printed something, so that it does not count as hanging."""
+        """Post an empty log after output of the program, so that it does not count as hanging."""
         if self._has_printed and time.monotonic() - self._alive >= ALIVE_EVERY_S:
             self._has_printed, self._alive = False, time.monotonic()
             self._utils.reporter.log(self._utils.progress, {})
@@ -204,7 +204,7 @@ class Lead:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def _look_for_checkpoints(self, ended_well: bool | None) -> None:
-        """Take the program's new checkpoints.
+        """Process the program's new checkpoints.
 
         Args:
             ended_well: Whether the program has ended without an error; None while it runs.
@@ -225,13 +225,13 @@ class Lead:
             self._save_pending()
 
     def _is_past(self, checkpoint: ProgramCheckpoint) -> bool:
-        """Whether the report of a checkpoint's step has come, or cannot come any more."""
+        """Whether the report of a checkpoint's step was made, or can no longer come."""
         return (
             self._measurements.counts_records or checkpoint.step is None or self._measurements.step >= checkpoint.step
         )
 
     def _save_pending(self) -> None:
-        """Save the checkpoint that was found last, with the metrics of its step."""
+        """Save the checkpoint found last, with the metrics of its step."""
         checkpoint, self._saved = self._saved, None
         if checkpoint is None:
             return
@@ -244,7 +244,7 @@ class Lead:
         return _saving(checkpoint.path, move=settings is not None and settings.move)
 
     def _position(self, checkpoint: ProgramCheckpoint) -> tuple[int, dict[str, float] | None, FunctionProgress]:
-        """Return the step of a checkpoint, the metrics that were reported at it, and the position there."""
+        """Return a checkpoint's step, the metrics reported at it, and the training's position there."""
         if self._measurements.counts_records or checkpoint.step is None:
             before = [each for each in self._history if each[0].time <= checkpoint.written + READ_WITHIN_S]
             step = before[-1][0].step if before else self._start.step
@@ -255,7 +255,7 @@ class Lead:
         return step, metrics, before[-1][1] if before else self._start
 
     def _pair(self) -> None:
-        """Make a report due with the checkpoint that belongs to it, and log those before it that have none."""
+        """Make a report due together with its checkpoint, and log earlier reports that have none."""
         saved = self._saved
         if saved is None or self._due:
             return

@@ -1,4 +1,4 @@
-"""Records of a program as reports: names, steps, and which of them the search judges."""
+"""Turns the records of a program into reports: names, steps, and the ones that the search judges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Measured:
 
 
 class Measurements:
-    """Takes a program's records one after another."""
+    """Processes a program's records one after another."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Measurements:
         return [name for name in names if name not in self._latest]
 
     def _check_limited(self, new: Mapping[str, float]) -> None:
-        """Refuse a program that goes on to a second report, and has not measured for the first one what has limits."""
+        """Fail a program that begins its second report without having measured the limited metrics in the first."""
         missing = self._missing(self._limited)
         if not missing or len(self._fresh) < len(self._objectives):
             return

@@ -1,4 +1,4 @@
-"""Metrics in the lines that a program prints."""
+"""Reads metrics from the lines that a program prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "NaN": float("nan"), "I
 
 
 def parsers(sources: Sequence[MetricSource]) -> list[Parse]:
-    """Return a parser for each of the sources that are in a program's output."""
+    """Return a parser for each source that is in a program's output."""
     found: list[Parse] = []
     for source in sources:
         if isinstance(source, JsonLines):

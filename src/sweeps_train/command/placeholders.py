@@ -69,17 +69,16 @@ class Template:
 
     @property
     def names(self) -> list[str]:
-        """Names of the placeholders."""
         return [name.partition("?")[0] for _, name, _ in self._parts if name is not None]
 
     @property
     def names_of_values(self) -> list[str]:
-        """Names of the placeholders whose values themselves are filled in, and not one of two words."""
+        """Names of the placeholders that are replaced by their values, without those that choose between two words."""
         return [name for _, name, _ in self._parts if name is not None and "?" not in name]
 
     @property
     def is_one_placeholder(self) -> bool:
-        """Whether the text is one placeholder alone, so that it stands for a value of any type."""
+        """Whether the text is a single placeholder, so that its value keeps its type."""
         if len(self._parts) != 1:
             return False
         literal, name, spec = self._parts[0]
@@ -164,7 +163,7 @@ def config_values(task: CommandTask, config: Mapping[str, Any]) -> tuple[dict[st
 
 
 def is_of_trial(name: str) -> bool:
-    """Whether only a running trial has a placeholder's value."""
+    """Whether a placeholder has a value only in a running trial."""
     return name in (*TRIAL_NAMES, CHECKPOINT, *PROCESS_NAMES) or name.startswith(FILES)
 
 
@@ -183,7 +182,7 @@ _MISSING = object()
 
 
 def templates(task: CommandTask) -> Iterator[tuple[str, str]]:
-    """Yield every text of a task in which placeholders are filled in, with its key."""
+    """Yield every text of a task that may contain placeholders, with its key."""
     yield from _texts("task.command", task.command)
     yield from _texts("task.options", task.options)
     yield from _texts("task.environment", task.environment)

@@ -29,7 +29,7 @@ _LINE_END = re.compile(r"[\r\n]")
 
 
 class Program:
-    """A program with everything that it starts. Its output goes where the worker's own goes, and line by line to a
+    """A program and all processes that it starts. Its output goes where the worker's own goes, and line by line to a
     reader. If the worker dies, the program is ended, too."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A program as a trial: it is started, its metrics are reported while it runs, and it is ended when the trial stops.
+"""A program as a trial: starts it, reports its metrics while it runs, and ends it when the trial stops.
 
 All workers of a trial run this, and the first one leads: it reads the metrics and tells the others when to report and
 when to stop.
@@ -100,7 +100,7 @@ def run_command(
 
 
 def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None) -> None:
-    """Report with the other workers until the program of the first one has ended.
+    """Report together with the other workers until rank 0's program has ended.
 
     Raises:
         StopRequested: The trial is to stop.
@@ -146,7 +146,7 @@ def _checkpoint(utils: TrialTrainFnUtils) -> str | None:
 def _values(
     config: CommandConfig, place: Place, folder: Path, identity: TrialIdentity, checkpoint: str | None
 ) -> dict[str, Any]:
-    """Return the values of all placeholders; those of the config have precedence."""
+    """Return the values of all placeholders; config values take precedence."""
     files = {f"{FILES}{name}": str(folder / file_name(name, file)) for name, file in config.task.files.items()}
     return {
         "trial.number": int(identity.trial),
@@ -207,7 +207,8 @@ def _working_folder(task: CommandTask, folder: Path, lookup: Callable[[str], Any
 
 
 def _from_anywhere(word: str, start: Path) -> str:
-    """A word of a command line with the absolute path of a file of the start folder: ``a.py`` or ``--data=a.csv``."""
+    """Return a word of a command line with a file of the start folder as an absolute path: ``a.py`` or
+    ``--data=a.csv``."""
     name, equals, value = word.partition("=")
     if equals and name.startswith("-"):
         return f"{name}={as_seen_from_anywhere(value, start)}"

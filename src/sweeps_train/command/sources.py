@@ -24,11 +24,11 @@ COMPARED_BYTES = 256
 
 
 class Source(ABC):
-    """Something that is read again and again; what was there before the program started does not count."""
+    """A source of metrics that is read repeatedly; contents from before the program's start do not count."""
 
     @abstractmethod
     def read(self, *, at_end: bool = False) -> list[Record]:
-        """Return what is new since the last call.
+        """Return the records that are new since the last call.
 
         Args:
             at_end: Whether the program has ended, so that a last line needs no end.
@@ -71,7 +71,7 @@ def store_environment(folder: Path) -> dict[str, str]:
 
 
 class _Growing:
-    """New bytes of a file; all of them, if it was written anew since."""
+    """Reads the new bytes of a growing file; all of them if it was rewritten."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,7 +82,7 @@ class _Growing:
         """Whether the bytes that ``new`` has returned are the file's first ones."""
 
     def skip(self) -> None:
-        """Leave out what is there already."""
+        """Skip the existing content."""
         try:
             with self.path.open("rb") as file:
                 self._offset = file.seek(0, os.SEEK_END)
@@ -92,7 +92,7 @@ class _Growing:
             self._offset = 0
 
     def new(self) -> bytes:
-        """Return what has been added since the last call, and was not put back."""
+        """Return the bytes added since the last call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset - len(self._before))
@@ -108,7 +108,7 @@ class _Growing:
         return data
 
     def put_back(self, data: bytes) -> None:
-        """Read the last bytes again next time, when there are more."""
+        """Return the last bytes to the file, to be read again with later ones."""
         self._offset -= len(data)
         self._before = self._before[: max(0, len(self._before) - len(data))]
 
@@ -258,7 +258,7 @@ def _record_length(data: bytes) -> int | None:
 
 
 def _scalar(value: object) -> float | None:
-    """Return the number of a summary's value, as torch (a simple value) and TensorFlow (a tensor) write it."""
+    """Return the number in a summary's value, in torch's form (a simple value) or TensorFlow's (a tensor)."""
     if value.HasField("simple_value"):  # type: ignore[attr-defined]  # a protocol buffer
         return float(value.simple_value)  # type: ignore[attr-defined]
     if value.HasField("tensor"):  # type: ignore[attr-defined]

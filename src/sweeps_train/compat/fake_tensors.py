@@ -1,4 +1,4 @@
-"""Private names of torch for tensors without values: a model of any size is run to see what memory it would take."""
+"""Private names of torch for tensors without values, with which a model of any size can run to compute its memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 @contextmanager
 def fake_tensors() -> Iterator[None]:
-    """Give tensors that are made within shapes and types, but no values and no memory."""
+    """Make tensors created inside the block have shapes and dtypes, but no values and no memory."""
     make_mesh = DeviceMesh.__init__
 
     def real_mesh(mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:  # a mesh looks at values, of ranks
@@ -35,8 +35,8 @@ def fake_tensors() -> Iterator[None]:
 
 
 def _moved(module: nn.Module, device: Any = None, *_: Any, **__: Any) -> nn.Module:
-    """Stand in for ``Module.to``, which cannot exchange fake parameters: all are on one device, and a part that is sent
-    to ``meta`` is given up."""
+    """Stand in for ``Module.to``, which cannot exchange fake parameters: all stay on one device, and a module moved to
+    ``meta`` is dropped."""
     if device is not None and torch.device(device).type == "meta":
         for each in module.modules():
             for name, parameter in list(each.named_parameters(recurse=False)):
@@ -47,7 +47,7 @@ def _moved(module: nn.Module, device: Any = None, *_: Any, **__: Any) -> nn.Modu
 
 @contextmanager
 def fake_process_group(size: int) -> Iterator[None]:
-    """Make this process rank 0 of a process group whose other workers do not exist, and whose collectives send nothing.
+    """Make this process rank 0 of a process group whose other workers do not exist and whose collectives send nothing.
 
     Args:
         size: Number of workers; with one there is no group.
@@ -66,8 +66,9 @@ def fake_process_group(size: int) -> Iterator[None]:
 
 @contextmanager
 def documents_alone() -> Iterator[None]:
-    """Make models of transformers build no mask for documents of a packed sequence. They look at the positions to see
-    whether there are several, which cannot be seen of tensors without values, and build one in case of doubt."""
+    """Stop transformers models from building an attention mask for the documents of a packed sequence. They look at the
+    positions to see whether there are several, which cannot be seen of tensors without values, and build one in case of
+    doubt."""
     from transformers import masking_utils
 
     with patch.object(masking_utils, "find_packed_sequence_indices", lambda position_ids: None):
@@ -75,7 +76,7 @@ def documents_alone() -> Iterator[None]:
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the bytes of all tensors that are alive while it is active."""
+    """Tracks the peak bytes of all live tensors while it is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -55,7 +55,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def take(self) -> int:
-        """Number of operations.
+        """Number of operations so far.
 
         Raises:
             Exception: A formula has failed.
@@ -67,8 +67,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @functools.cache
 def _is_composite(operator: Any) -> bool:
-    """Whether an operator is nothing but a call of others. Many that have a kernel can be computed by others, too,
-    which would need more memory than the training does: the gradient of SiLU has seven tensors instead of one."""
+    """Whether an operator only calls other operators. Many that have a kernel can be computed by others, too, which
+    would need more memory than the training does: the gradient of SiLU has seven tensors instead of one."""
     if not isinstance(operator, torch._ops.OpOverload) or operator is torch.ops.prim.device.default:
         return False
     name = operator._schema.name + (f".{overload}" if (overload := operator._schema.overload_name) else "")
@@ -94,8 +94,8 @@ def _backward(_: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
 
 
 def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
-    """Operations of the two matrix products of attention. Their gradients take twice as many; what a kernel computes
-    again for these is not counted.
+    """Operations of attention's two matrix products. Their gradients take twice as many; what a kernel computes again
+    for these is not counted.
 
     Masks do not count: torch's own formulas ignore them, too.
 

@@ -1,4 +1,4 @@
-"""``torch._dynamo``, torch's compiler, left out of trainings that compile nothing.
+"""Avoids the slow import of ``torch._dynamo``, torch's compiler, in trainings that compile nothing.
 
 Torch's optimizers and ``DistributedDataParallel`` import it when they are first used, which takes a worker longer than
 torch itself, to tell it to keep away from them. Here that waits until something else has imported it. Where torch has
@@ -25,12 +25,12 @@ _KEPT = "__dynamo_disable"
 
 
 def compiler_is_loaded() -> bool:
-    """Whether something in this process may compile."""
+    """Whether ``torch._dynamo`` is imported, so that something may compile."""
     return COMPILER in sys.modules
 
 
 def leave_out_of(optimizer: type[torch.optim.Optimizer]) -> None:
-    """Let the steps of a class of optimizers import no compiler."""
+    """Make the steps of an optimizer class not import the compiler."""
     for cls in optimizer.__mro__:
         for function in list(vars(cls).values()):
             _call_directly(function)
@@ -40,7 +40,7 @@ def leave_out_of(optimizer: type[torch.optim.Optimizer]) -> None:
 
 
 def wrap(model: nn.Module, **options: Any) -> DistributedDataParallel:
-    """Return a model in ``DistributedDataParallel``."""
+    """Wrap a model in ``DistributedDataParallel`` without importing the compiler."""
     for function in list(vars(DistributedDataParallel).values()):
         _call_directly(function)
     with _answered_without_compiler():
@@ -48,7 +48,7 @@ def wrap(model: nn.Module, **options: Any) -> DistributedDataParallel:
 
 
 def _call_directly(function: Any) -> None:
-    """Let a function that torch never compiles be called as it is while there is no compiler."""
+    """Make a function that torch never compiles run directly while the compiler is not loaded."""
     while isinstance(function, FunctionType) and not function.__code__.co_qualname.startswith("_disable_dynamo."):
         function = getattr(function, "__wrapped__", None)  # inside of another decorator
     plain: Any = getattr(function, "__wrapped__", None)
@@ -66,7 +66,7 @@ def _call_directly(function: Any) -> None:
 
 
 def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
-    """A step like torch's, which tells the compiler, if there is one, where not to compile."""
+    """A step equal to torch's, which imports no compiler: if one is loaded, it still marks what not to compile."""
     plain: Any = usual.__wrapped__
 
     @functools.wraps(plain)
@@ -81,7 +81,7 @@ def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _answered_without_compiler() -> Iterator[None]:
-    """Answer meanwhile for the compiler how it works with ``DistributedDataParallel``, if nothing has imported it."""
+    """Answer DDP's questions to the compiler in its place inside the block, if nothing has imported it."""
     if compiler_is_loaded():
         yield
         return

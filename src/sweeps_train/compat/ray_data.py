@@ -13,8 +13,8 @@ SHUTDOWN_WITHIN_S = 5.0
 
 
 def end_split(iterator: Any) -> None:
-    """End the actor that reads a dataset for several workers, and what it still executes. Without this they would
-    last until the worker that made the dataset forgets it. Iterators over whole datasets have no such actor.
+    """End the actor that reads a dataset for several workers, and its running tasks. Without this they would last until
+    the worker that made the dataset forgets it. Iterators over whole datasets have no such actor.
 
     Args:
         iterator: A shard of the dataset; none of its shards can be read afterwards.

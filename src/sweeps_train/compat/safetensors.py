@@ -28,8 +28,8 @@ TYPES: dict[str, torch.dtype] = {
 
 @contextmanager
 def checksummed_safetensors(folder: Path) -> Iterator[dict[str, list[int]]]:
-    """Compute the checksums of the safetensors files that any library writes into a folder, from the tensors that it
-    writes: the files are not read again, which takes as long as writing them where they are large.
+    """Compute the checksums of safetensors files from the tensors while any library writes them into a folder: reading
+    large files again would take as long as writing them.
 
     Args:
         folder: Folder of the files.

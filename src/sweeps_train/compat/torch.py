@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def is_dtensor(tensor: object) -> TypeGuard[DTensor]:
-    """Whether a tensor is sharded over workers by torch, whose module for that takes seconds to import: before it is
-    imported, there is none."""
+    """Whether a tensor is sharded by torch over workers, without importing torch's slow module for that: before it is
+    imported, no tensor is."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
@@ -31,7 +31,7 @@ def local_shard(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def multiply_in_place(tensors: list[torch.Tensor], factor: float | torch.Tensor) -> None:
-    """Multiply tensors of one device, in few kernels on a GPU."""
+    """Multiply tensors of one device by a number, in few kernels on a GPU."""
     torch._foreach_mul_(tensors, factor)
 
 
@@ -42,7 +42,7 @@ def ignore_parameters(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def sync_only_on_request(model: DistributedDataParallel) -> None:
-    """Average no gradients but after ``prepare_gradient_sync``, and send no buffers but by ``exchange_buffers``.
+    """Average gradients only after ``prepare_gradient_sync``, and send buffers only by ``exchange_buffers``.
 
     Unlike ``no_sync``, this includes the last forward pass of a step, which would otherwise promise a backward pass
     that a worker out of memory cannot make.
@@ -56,14 +56,15 @@ def prepare_gradient_sync(model: DistributedDataParallel) -> None:
 
 
 def exchange_buffers(model: DistributedDataParallel) -> None:
-    """Broadcast the buffers of rank 0, and once in a training the order in which gradients are sent."""
+    """Broadcast rank 0's buffers, and once per training the order in which gradients are sent."""
     model.reducer._rebuild_buckets()
     if model.modules_buffers:  # torch's list, made once: looking through all modules would take part of each step
         model._sync_buffers()  # type: ignore[no-untyped-call]
 
 
 def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
-    """Place of this worker's shard in the full tensor; None if it is empty, or the same as that of a worker before."""
+    """Place of this worker's shard in the full tensor; None if the shard is empty, or if a worker of lower rank has the
+    same."""
     coordinate = tensor.device_mesh.get_coordinate()
     if coordinate is None or tensor.to_local().numel() == 0:
         return None
@@ -73,7 +74,7 @@ def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
 
 
 def local_place(tensor: DTensor) -> tuple[slice, ...]:
-    """Place of this worker's shard in the full tensor, also if it is empty or others have the same."""
+    """Place of this worker's shard in the full tensor, even if it is empty or other workers have the same."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # takes long to import
 
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
@@ -81,13 +82,12 @@ def local_place(tensor: DTensor) -> tuple[slice, ...]:
 
 
 def default_store() -> Any:
-    """The ``Store`` through which the workers of torch's default process group have found each other."""
+    """The ``Store`` through which the workers of torch's default process group found each other."""
     return dist.distributed_c10d._get_default_store()
 
 
 def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> None:
-    """Give the operations of a process group the timeout of those of the default group: torch gives them its own
-    defaults, 10 minutes with NCCL.
+    """Give a process group the timeout of the default group, instead of torch's own default of 10 minutes with NCCL.
 
     Args:
         group: The group.
@@ -99,8 +99,8 @@ def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> No
 
 
 def flight_record() -> str | None:
-    """The last collective operations of this process as JSON, with their states: those of NCCL if there are any, or
-    else those of gloo; None without torch's flight recorder."""
+    """The last collective operations of this process as JSON, with their states: NCCL's if there are any, else gloo's;
+    None without torch's flight recorder."""
     from torch._C import _distributed_c10d as native
 
     for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # the first is missing in builds for CPUs
@@ -129,13 +129,13 @@ def zero_all(tensors: list[torch.Tensor]) -> None:
 
 
 def lock_pages(address: int, size: int) -> bool:
-    """Let CUDA GPUs copy from and to memory of the CPU by themselves; returns whether it did."""
+    """Page-lock CPU memory, so that CUDA GPUs copy to and from it by DMA; return whether it worked."""
     for_all_gpus = 1  # cudaHostRegisterPortable
     return _succeeded(_cuda_runtime().cudaHostRegister(address, size, for_all_gpus))
 
 
 def unlock_pages(address: int) -> bool:
-    """Undo ``lock_pages``; returns whether it did."""
+    """Undo ``lock_pages``; return whether it worked."""
     return _succeeded(_cuda_runtime().cudaHostUnregister(address))
 
 
@@ -144,7 +144,7 @@ def _cuda_runtime() -> Any:
 
 
 def _succeeded(status: Any) -> bool:
-    """Whether a call did what it should; if not, CUDA forgets the error, which the next kernel would raise."""
+    """Whether a CUDA call succeeded; if not, clears CUDA's error, which the next kernel would raise."""
     if int(status) == 0:  # the status itself is a member of an enumeration, and any such is true
         return True
     with contextlib.suppress(RuntimeError):

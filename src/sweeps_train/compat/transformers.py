@@ -1,4 +1,4 @@
-"""Private and undocumented names of transformers, which is imported when one is used: that takes seconds."""
+"""Private and undocumented names of transformers, imported only when used, since that takes seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def attention_name(config: Any) -> str:
 
 @contextmanager
 def attention_named(config: Any, name: str) -> Iterator[None]:
-    """Let a model's config name another attention implementation, without the checks of ``set_attn_implementation``."""
+    """Make a model's config name another attention implementation, without the checks of
+    ``set_attn_implementation``."""
     before = config._attn_implementation_internal
     config._attn_implementation_internal = name
     try:
@@ -41,7 +42,7 @@ def mask_function(name: str) -> Callable[..., Any]:
 
 
 def takes_attention(model: Any) -> bool:
-    """Whether a model looks its attention up in transformers' registry, so that it can be another one."""
+    """Whether a model looks up its attention in transformers' registry, so that it can be replaced."""
     takes: bool = model._can_set_attn_implementation()
     return takes
 

@@ -162,7 +162,7 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
 
 
 def check_exchange(train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if a larger global batch would not reduce the communication of the strategy."""
+    """Raise ``ValueError`` if a larger global batch would not reduce the strategy's communication."""
     if train.max_communication_share is None:
         return
     if strategy.kind != "ddp":
@@ -179,7 +179,7 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
 
 
 def check_corruption_check(train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if workers do not hold the whole model, so that none can compute a batch alone."""
+    """Raise ``ValueError`` if no worker holds the whole model, so that none can compute a batch alone."""
     if train.corruption_check_every is not None and strategy.kind != "ddp":
         raise ValueError(
             f"train.corruption_check_every={train.corruption_check_every} compares workers that hold the whole model; "

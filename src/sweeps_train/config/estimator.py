@@ -34,7 +34,7 @@ class EstimatorTask:
     report_every: PositiveInt | None = None
     """Boosting rounds, trees or passes over the data between two reports; default: a twentieth of all."""
     patience: PositiveInt | None = None
-    """Reports without a better value of ``search.metric`` after which the trial ends; null: it goes on to its end."""
+    """Reports without a better value of ``search.metric`` after which the trial ends; null: it continues to its end."""
     folds: Annotated[int, Field(ge=2)] | None = None
     """Folds of a cross-validation over all rows, instead of held-out ones. Each fold is a report of the mean so far,
     and the model that is kept is fitted to all rows at the end. The trial's value is that of its last report."""

@@ -1,4 +1,4 @@
-"""Types of values that many keys have."""
+"""Types shared by many keys."""
 
 from __future__ import annotations
 

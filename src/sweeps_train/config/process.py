@@ -13,7 +13,7 @@ _WORKSPACE, _WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
 
 
 def process_environment(train: Train, present: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables for the processes of a training, which are read once when CUDA starts.
+    """Environment variables that CUDA reads once, when a training's processes start.
 
     Args:
         train: The training loop's options.

@@ -1,4 +1,4 @@
-"""The trainings that may share one group of workers and one frozen base."""
+"""Rules for trainings that share one group of workers and one frozen base."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _SAME: dict[str, Callable[[TrainingConfig], Any]] = {
 
 
 def forbids_sharing(configs: Sequence[TrainingConfig]) -> str | None:
-    """Find the key that keeps trainings from sharing their workers: one that a single training must not have, or that
-    must have the same value in all.
+    """Find the key that keeps trainings from sharing workers: its value rules that out for one training, or differs
+    between them.
 
     Args:
         configs: The trainings.

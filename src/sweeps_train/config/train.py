@@ -176,18 +176,18 @@ class Checkpoint:
     """Number of trials that keep their checkpoints, and the files of their program, when the sweep has ended, the best
     first; null: all."""
     background: Flag | Literal["auto"] = "auto"
-    """Copy the state into shared memory and write it to the storage while the training goes on; false: all workers wait
-    until it is written. It takes as much of the memory of the first worker's machine as a checkpoint has, and needs
-    ``/dev/shm``; where there is too little of either, checkpoints are written at once. auto: true, unless at most 1 MiB
-    of weights are trained and the storage writes them within 0.1 seconds."""
+    """Copy the state into shared memory and write it to the storage while the training continues; false: all
+    workers wait until it is written. It takes as much of the memory of the first worker's machine as a checkpoint
+    has, and needs ``/dev/shm``; where there is too little of either, checkpoints are written at once. auto: true,
+    unless at most 1 MiB of weights are trained and the storage writes them within 0.1 seconds."""
 
     @property
     def follows_times(self) -> bool:
-        """Whether checkpoints follow from times."""
+        """Whether the times of checkpoints depend on measured durations."""
         return self.every == "auto" or (isinstance(self.every, SaveEvery) and self.every.minutes is not None)
 
     def includes_evaluations(self, eval_every: int) -> bool:
-        """Whether every evaluation has a checkpoint.
+        """Whether a checkpoint is saved at every evaluation.
 
         Args:
             eval_every: Steps between evaluations.

@@ -1,4 +1,4 @@
-"""Check that all workers of a training have the same samples, in the same order."""
+"""Check that all workers of a training have the same samples in the same order."""
 
 from __future__ import annotations
 

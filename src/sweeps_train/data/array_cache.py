@@ -1,5 +1,4 @@
-"""A disk cache of arrays that take time to compute, such as tokenized text: made once a node, mapped by all its
-processes.
+"""A disk cache of expensive arrays, such as tokenized text: computed once per node, memory-mapped by all its processes.
 
 Entries are safetensors files in the folder ``SWEEPS_CACHE``, by default ``~/.cache/sweeps``. All of them may be deleted
 at any time, also while in use. The least recently used ones are deleted when a new one would exceed the size limit.
@@ -84,7 +83,7 @@ def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
 
 
 def entry_name(key: Any) -> tuple[str, str]:
-    """A key as JSON, and the name of its entry: a hash of it."""
+    """A key as JSON, and its hash, which names the entry."""
     described = json.dumps(key, sort_keys=True)
     return described, hashlib.sha256(described.encode()).hexdigest()[:32]
 
@@ -122,7 +121,7 @@ def _checksum(array: npt.NDArray[Any]) -> int:
 
 
 def mark_used(entry: Path) -> None:
-    """Set the time by which the least recently used entries are found."""
+    """Update the time of last use, by which the least recently used entries are found."""
     now = time.time_ns()  # the file system's own clock may stand still for 4 ms
     with contextlib.suppress(OSError):  # another user's cache may be read-only
         os.utime(entry, ns=(now, now))

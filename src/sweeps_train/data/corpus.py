@@ -1,4 +1,4 @@
-"""Token arrays larger than memory: made once in pieces, in parallel on a Ray cluster, and mapped from files.
+"""Token arrays larger than memory: computed once, in pieces, in parallel on a Ray cluster, and memory-mapped.
 
 Ray Data (2.60) reads and maps in parallel, but cannot resume at a sample, and distributes the data differently when the
 number of workers changes. So it only does the tokenizing; the order of samples is ours (``SampleOrder``), over files in
@@ -85,7 +85,7 @@ def mapped_corpus(
 
 
 def _read(folder: Path) -> Arrays | None:
-    """The arrays of a corpus, without checksums: reading all of it would take as long as an epoch."""
+    """The arrays of a corpus, without verifying checksums, which would take as long as an epoch."""
     if not (folder / KEY_FILE).exists():
         return None
     mark_used(folder)
@@ -101,7 +101,7 @@ def _make_pieces(
     make: Callable[[Part], Arrays],
     enough: Callable[[dict[str, int]], bool],
 ) -> list[Path]:
-    """Write a file for each of the first pieces that are enough."""
+    """Write files for the first pieces, until there are enough tokens."""
     files = [folder / f"piece-{index:06d}.npz" for index in range(len(pieces))]
     lengths: dict[str, int] = {}
     read = 0

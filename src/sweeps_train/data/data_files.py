@@ -1,4 +1,4 @@
-"""Files of documents on this machine and in object stores, and the pieces in which they are read."""
+"""Files of documents on this machine and in object stores, and their division into pieces for reading."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def without_options(location: str) -> str:
 
 
 def pieces_of(file: File, *, lines: bool = False) -> list[Piece]:
-    """Divide a file into pieces of about ``PIECE_BYTES``, if its type can be read from the middle.
+    """Divide a file into pieces of about ``PIECE_BYTES``, if its format can be read from the middle.
 
     Args:
         file: A file from ``find_files``.
@@ -259,7 +259,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
 
 
 def _converted(piece: Piece) -> str:
-    """Command that converts a file from latin-1."""
+    """Shell command that converts a latin-1 file to UTF-8."""
     name = Path(without_options(piece.location)).name
     return f"iconv -f ISO-8859-1 -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
 

@@ -1,4 +1,4 @@
-"""Scikit-learn's images of digits, read and split as by scikit-learn, whose import takes seconds."""
+"""Scikit-learn's digits images, read and split exactly as scikit-learn does, but without its slow import."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
 
 def split_by_class(labels: npt.NDArray[np.int64], held_out: float) -> tuple[list[int], list[int]]:
-    """Rows to train with, and those that are held out: the same part of each class, by scikit-learn's
-    ``train_test_split(stratify=labels, random_state=0)``.
+    """Row numbers for training and held-out data: the same share of each class, as scikit-learn's
+    ``train_test_split(stratify=labels, random_state=0)`` chooses them.
 
     Raises:
         ValueError: A class would have no row in one of them.

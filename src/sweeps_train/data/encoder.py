@@ -1,4 +1,4 @@
-"""Tokenizing: documents as token ids, with a mask of those that the loss counts."""
+"""Tokenizing: documents as token ids, with a mask of the tokens that the loss counts."""
 
 from __future__ import annotations
 

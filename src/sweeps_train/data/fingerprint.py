@@ -1,5 +1,4 @@
-"""Fingerprints of data by its contents: equal on all machines that have the same data, different when a byte has
-changed.
+"""Fingerprints of data by content: equal on all machines with the same data, different if any byte differs.
 
 Of files beyond 64 MiB, only the size and 64 blocks of 1 MiB, spread evenly, are hashed, so that a terabyte takes a
 second; a change between the blocks that keeps the size goes unnoticed.
@@ -88,7 +87,7 @@ def _text(config: TextData, path: str) -> str | None:
 
 
 def _hub_commit(name: str, config: TextData) -> str | None:
-    """Commit of a hub data set that this machine has last downloaded, of the revision that the config asks for."""
+    """Commit of the hub data set that this machine downloaded last, for the configured revision."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     revision = (config.revision if name == config.path else None) or "main"

@@ -1,4 +1,4 @@
-"""The global batches of a training, one a step, as this worker reads them."""
+"""The global batches of a training, one per step, as this worker reads them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GlobalBatch(NamedTuple):
 
 
 class GlobalBatches:
-    """Reads this worker's part of one global batch after another, in an order that does not depend on the workers."""
+    """Reads this worker's share of each global batch, in an order that does not depend on the number of workers."""
 
     def __init__(self, samples: Samples, config: TrainingConfig, workers: Workers, data_parallel: Workers):
         """
@@ -49,7 +49,7 @@ class GlobalBatches:
         self._size = 0
 
     def begin(self, position: int, num_steps: int, size: int, micro_batch_size: int) -> None:
-        """Read from a position on.
+        """Start reading at a position.
 
         Args:
             position: Number of samples before it.
@@ -72,7 +72,7 @@ class GlobalBatches:
         )
 
     def next(self, position: int) -> GlobalBatch:
-        """The data of the step at a position, the one after the last."""
+        """The data of the step at a position, which follows the last one."""
         indices = self.order.take(position, self._size)
         size, units = self._samples.size(indices), self._samples.units(indices)
         began = time.perf_counter()
@@ -80,7 +80,8 @@ class GlobalBatches:
         return GlobalBatch(micro_batches, len(indices), size, units, time.perf_counter() - began)
 
     def tune(self, seconds: float, wait_share: float) -> str | None:
-        """Take the measurements of some steps, the same on all workers. After a change, call ``begin``.
+        """Adapt the number of reading processes to the measurements of some steps, equal on all workers. After a
+        change, call ``begin``.
 
         Args:
             seconds: Seconds that they took.

@@ -17,7 +17,7 @@ from sweeps_train.targets import call_target
 
 
 class ImageSamples:
-    """Pairs of input and label; each sample is one unit of the loss."""
+    """Samples of input and label; each counts as one unit of the loss."""
 
     def __init__(self, pairs: Dataset[Any], class_names: Sequence[str] = ()):
         """

@@ -64,7 +64,7 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
 
 
 class TextSamples:
-    """Samples of which each is one document."""
+    """Samples that are one document each."""
 
     def __init__(self, arrays: Arrays, pad_token: int, *, longest_first: bool = False):
         """
@@ -108,7 +108,7 @@ class TextSamples:
 
 
 class PackedSamples:
-    """Samples cut from one stream of all documents; the last one may be shorter.
+    """Samples cut from one stream of all documents; only the last may be shorter.
 
     >>> arrays = to_arrays([([5, 6, 7], [True] * 3), ([8, 9], [True] * 2)], vocabulary=10, packed=True)
     >>> PackedSamples(arrays, length=4, pad_token=0, isolated=False).batch([0])["input_ids"]
@@ -170,7 +170,7 @@ class PackedSamples:
 
 
 class _Rows:
-    """A batch under construction."""
+    """Rows of a batch under construction."""
 
     def __init__(self, num_rows: int, length: int, pad_token: int):
         self._input_ids = np.full((num_rows, length), pad_token, dtype=np.int64)
@@ -179,7 +179,7 @@ class _Rows:
         self._positions: npt.NDArray[np.int64] | None = None
 
     def fill(self, row: int, tokens: npt.NDArray[Any], counted: npt.NDArray[Any]) -> None:
-        """Fill a row; ``counted`` belongs to the tokens from the second one on."""
+        """Fill a row with tokens; ``counted`` masks them from the second one on."""
         size = len(tokens)
         self._input_ids[row, :size] = tokens
         self._targets[row, : size - 1] = np.where(counted, self._input_ids[row, 1:size], IGNORED)

@@ -21,7 +21,7 @@ MOST_PREFETCH = 8
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """Amount that is read ahead."""
+    """Number of processes that read ahead, and batches that each keeps ready."""
 
     processes: int
     """Processes of each worker."""
@@ -36,7 +36,7 @@ class ReadAhead:
 
 
 class ReadAheadTuner:
-    """Raises the number of processes while workers wait for their batches, and then the batches that each keeps ready.
+    """Increases the number of reading processes while workers wait for batches, then the batches that each keeps ready.
     A change that does not shorten the wait is undone, and the last one.
 
     All workers come to the same decisions, since they observe the same times.
@@ -63,7 +63,7 @@ class ReadAheadTuner:
         self._trained_s = self._waited_s = 0.0
 
     def observe(self, seconds: float, wait_share: float) -> str | None:
-        """Take the measurements of some steps, which are the same on all workers.
+        """Adapt to the measurements of some steps, which are equal on all workers.
 
         Args:
             seconds: Seconds that they took.
@@ -106,7 +106,7 @@ class ReadAheadTuner:
 
 
 def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead, ReadAheadTuner | None]:
-    """The setting to begin with, and what changes it with ``num_workers=auto``.
+    """The initial setting, and the tuner that adapts it with ``num_workers=auto``.
 
     Args:
         loader: The options.

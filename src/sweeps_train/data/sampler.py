@@ -97,8 +97,8 @@ def in_batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def longest_first(samples: Samples, indices: Sequence[int]) -> list[int]:
-    """The same samples in the order of their size: neighbours need little padding, and each worker that takes every
-    n-th of them has as much to do as the others."""
+    """Order samples by size, longest first: neighbours need little padding, and workers that take every n-th sample get
+    equal work."""
     return sorted(indices, key=lambda index: (-samples.size([index]), index))
 
 

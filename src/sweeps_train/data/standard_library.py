@@ -127,7 +127,7 @@ def _is_worth_learning(text: str) -> bool:
 
 
 def _blocks(tree: ast.Module) -> Iterator[ast.AST]:
-    """Everything that has a block of statements. Expressions have none; skipping them is twice as fast."""
+    """All nodes that contain a block of statements. Expressions have none; skipping them is twice as fast."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         owner = waiting.pop()

@@ -46,7 +46,7 @@ class TableSamples:
 
 
 def table_samples(config: TableData, goal: Goal) -> tuple[TableEncoding, TableSamples, TableSamples]:
-    """The same as ``build_table_samples``, once for all trials of a long-lived worker."""
+    """``build_table_samples``, cached for all trials of a long-lived worker."""
     return cached("table", (config, goal), lambda: build_table_samples(config, goal))
 
 
@@ -70,5 +70,5 @@ def build_table_samples(config: TableData, goal: Goal) -> tuple[TableEncoding, T
 
 
 def inputs(encoding: TableEncoding, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
-    """Numbers, scaled and without gaps, and indices of categories."""
+    """Model inputs: numbers, imputed and scaled, and category indices."""
     return torch.from_numpy(encoding.matrix(features.numbers)), torch.from_numpy(features.categories)

@@ -119,7 +119,7 @@ class _HubRows:
 
 
 def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
-    """The arrays of ``_in_memory``, made in pieces so that only a few are in memory."""
+    """The arrays of ``_in_memory``, computed in pieces so that only a few are in memory at a time."""
 
     def make(piece: tuple[Role, Piece | _HubRows]) -> Arrays:
         role, source = piece
@@ -206,7 +206,7 @@ def _is_held_out(document: Document, fraction: float) -> bool:
 
 
 def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:
-    """The arrays of a split with only its first documents."""
+    """The arrays of a split, cut to its first documents."""
     split_arrays = {name: values for name, values in arrays.items() if name.startswith(split)}
     ends = split_arrays[f"{split}ends"]
     if documents is None or len(ends) <= documents:
@@ -220,7 +220,7 @@ def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:
 
 
 def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Everything that the arrays depend on, including our own code."""
+    """Everything that the arrays depend on, including this code."""
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         code.update(file.read_bytes())

@@ -1,1 +1,1 @@
-"""Devices of a worker: their kinds, speed and use, and those that are slow or compute wrong numbers."""
+"""Devices of a worker: their kinds, speed and use, and detection of slow or faulty ones."""

@@ -1,4 +1,4 @@
-"""Search for silent data corruption: processors and memory that compute wrong numbers without an error.
+"""Search for silent data corruption: processors or memory that compute wrong numbers without an error.
 
 From time to time all workers compute the loss and the gradients of the same samples, with the same weights and the same
 random numbers. Healthy workers come to the same bits.
@@ -25,7 +25,7 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class CorruptionCheck:
-    """Compares workers that hold the whole model each. All of them call the same methods."""
+    """Compares the gradients of workers that each hold the whole model. All of them call the same methods."""
 
     def __init__(self, strategy: Strategy, every: int | None, seed: int):
         """
@@ -62,7 +62,7 @@ class CorruptionCheck:
                 raise SilentCorruption(step, others, hosts)
 
     def _fingerprint(self, batch: Batch) -> str:
-        """A text of the loss and of all bits of the gradients."""
+        """A text that depends on the loss and on every bit of the gradients."""
         strategy = self._strategy
         with strategy.precision.autocast():
             on_it = on_device(batch, self._workers.device)
@@ -75,8 +75,8 @@ class CorruptionCheck:
 
     @contextmanager
     def _undone(self, step: int) -> Iterator[None]:
-        """Draw the same random numbers on all workers, and restore their states, and the model's buffers, afterwards:
-        the training goes on as without a check."""
+        """Give all workers the same random numbers inside the block, and restore random states and buffers afterwards,
+        so that the check leaves the training unchanged."""
         device, buffers = self._workers.device, [*self._strategy.task.model.buffers()]
         state, values = random_state(device), [each.clone() for each in buffers]
         seed_all(self._seed, step)
@@ -90,7 +90,7 @@ class CorruptionCheck:
 
 
 def suspects(fingerprints: Sequence[str]) -> list[int]:
-    """Ranks whose fingerprint is not that of most workers; all ranks, if no majority shows who is right.
+    """Ranks whose fingerprint differs from the majority's; all ranks if there is no majority.
 
     >>> suspects(["a", "a", "b", "a"])
     [2]
@@ -107,7 +107,7 @@ def suspects(fingerprints: Sequence[str]) -> list[int]:
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Sum of a tensor's numbers, each read as an integer: any single bit that differs changes it."""
+    """Sum of a tensor's numbers read as integers, which changes with any single bit."""
     dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     if dense.is_complex():
         dense = torch.view_as_real(dense)

@@ -1,5 +1,5 @@
-"""The device of a worker, whichever accelerator it is: an NVIDIA or AMD GPU (``cuda``), Intel's (``xpu``), Apple's
-(``mps``), or another one that torch knows; or the CPU."""
+"""The device of a worker: a GPU of NVIDIA or AMD (``cuda``), Intel (``xpu``), Apple (``mps``) or another accelerator
+that torch knows; or the CPU."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _current_accelerator() -> torch.device:
 
 @cache
 def _note_untried(kind: str) -> None:
-    """Log once that nobody has tried Sweeps on such a device."""
+    """Log once that Sweeps was never tried on this kind of device."""
     name = "ROCm" if kind == "cuda" and torch.version.hip else kind
     if name not in _TRIED:
         _log.warning("Sweeps has not been tried on %s devices yet; `make test-gpu` tells what works", name)
 
 
 def select_own(local_rank: int, processes: int) -> None:
-    """Make one of this machine's accelerators that of this process, if it has any and is not to use the CPU.
+    """Assign one of this machine's accelerators to this process, if there is any and it should not use the CPU.
 
     Args:
         local_rank: Number of this process among those of the training on this machine.
@@ -87,12 +87,12 @@ def pins_memory(device: torch.device) -> bool:
 
 
 def counts_memory(device: torch.device) -> bool:
-    """Whether the device has memory of its own, of which torch counts what is used."""
+    """Whether the device has its own memory, whose use torch counts."""
     return is_accelerator(device) and hasattr(device_module(device), "max_memory_allocated")
 
 
 def sum_type(device: torch.device) -> torch.dtype:
-    """Type in which sums are kept on the device: float64, or float32 on Apple's GPUs, which have no other."""
+    """Type for sums on the device: float64, or float32 on Apple's GPUs, which lack float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -109,13 +109,13 @@ def synchronize(device: torch.device) -> None:
 
 
 def empty_cache(device: torch.device) -> None:
-    """Give memory that torch keeps in reserve back to the device."""
+    """Return memory that torch holds in reserve to the device."""
     if is_accelerator(device):
         device_module(device).empty_cache()
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Forget the peak of memory so far, where torch counts it."""
+    """Reset the peak memory, where torch counts it."""
     if counts_memory(device):
         device_module(device).reset_peak_memory_stats(device)
 

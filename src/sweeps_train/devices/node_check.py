@@ -27,7 +27,7 @@ MEETS_WITHIN_S = 15.0
 
 @dataclass(frozen=True)
 class Meeting:
-    """Meeting point of a group of nodes, as one of them sees it."""
+    """Rendezvous of a group of nodes, from the view of one of them."""
 
     address: str
     port: int
@@ -37,7 +37,7 @@ class Meeting:
 
 
 def matrix_product_s() -> list[float]:
-    """Median seconds of a matrix product on each GPU of this process; on one thread of the CPU if it has none."""
+    """Median seconds of a matrix product on each GPU of this process; without a GPU, on one CPU thread."""
     import torch
 
     gpus = torch.cuda.device_count()
@@ -62,14 +62,13 @@ def _product_s(device: torch.device) -> float:
 
 
 def free_port() -> int:
-    """Port of this node that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
 def all_reduce_s(meeting: Meeting) -> float:
-    """Median seconds of an all-reduce in which every node of a group gives ``CPU_MIB`` (``GPU_MIB`` on GPUs).
+    """Median seconds of an all-reduce of ``CPU_MIB`` (``GPU_MIB`` on GPUs) within a group of nodes.
 
     Raises:
         Exception: The nodes did not find each other within ``MEETS_WITHIN_S``, or the all-reduce failed.

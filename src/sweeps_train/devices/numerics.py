@@ -13,8 +13,8 @@ from sweeps_train.config import Train
 
 @contextmanager
 def numerics(train: Train) -> Iterator[None]:
-    """Set ``train.tf32`` and ``train.deterministic`` in torch for one training, and restore its settings afterwards, as
-    the next training in the same process may have others.
+    """Set ``train.tf32`` and ``train.deterministic`` in torch for one training, and restore torch's settings afterwards
+    for the next one in this process.
 
     Args:
         train: The training loop's options; without them everything stays as torch or the user's own code has set it,
@@ -34,8 +34,8 @@ def numerics(train: Train) -> Iterator[None]:
 
 @contextmanager
 def precision_restored() -> Iterator[None]:
-    """Restore torch's precision of float32 operations after a ``with`` block, by whichever of its names it is set in
-    the block or was set before."""
+    """Restore torch's float32 precision settings after a ``with`` block, under whichever of their names they
+    were set."""
     matrices, convolutions = _read(torch.get_float32_matmul_precision), _read(lambda: torch.backends.cudnn.allow_tf32)
     precisions = [(each, each.fp32_precision) for each in _operations()]
     try:
@@ -51,7 +51,7 @@ def precision_restored() -> Iterator[None]:
 
 
 def _operations() -> list[Any]:
-    """Operations that have a precision of their own in torch, the general before the particular."""
+    """Operations with their own precision setting in torch, general ones first."""
     backends: Any = torch.backends
     cudnn, mkldnn = backends.cudnn, backends.mkldnn
     general = [backends, cudnn, mkldnn]
@@ -59,7 +59,7 @@ def _operations() -> list[Any]:
 
 
 def _read(older: Callable[[], Any]) -> Any:
-    """Value by an older name; None where newer names were used, after which torch refuses to read the older ones."""
+    """Value under an older name; None once newer names were used, since torch then refuses to read older ones."""
     try:
         return older()
     except RuntimeError:
@@ -68,7 +68,7 @@ def _read(older: Callable[[], Any]) -> Any:
 
 @contextmanager
 def algorithms_restored() -> Iterator[None]:
-    """Restore after a ``with`` block whether torch uses deterministic algorithms, and measures those of cuDNN."""
+    """Restore torch's settings for deterministic algorithms and cuDNN benchmarking after a ``with`` block."""
     cudnn = torch.backends.cudnn
     algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     kernels = cudnn.deterministic, cudnn.benchmark

@@ -1,4 +1,4 @@
-"""Peak performance of accelerators, to which a training's speed is compared."""
+"""Peak performance of accelerators, the reference for a training's speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that compute much slower than the others, which wait for them in every step."""
+"""Detects workers that compute much slower than the others, which wait for them in every step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SUCCESSIVE = 3
 
 
 class SlowWorkers:
-    """Finds them by the part of a step in which each worker does not wait for others. All workers see the same values,
-    and call the same methods."""
+    """Finds slow workers by the share of each step in which a worker does not wait for others. All workers see the same
+    values, and call the same methods."""
 
     def __init__(self, workers: Workers, note: Callable[[str], None]):
         """
@@ -29,7 +29,7 @@ class SlowWorkers:
         """Factors by which each worker took longer than the others, in the measurements since it became slow."""
 
     def observe(self, busy: Sequence[float]) -> None:
-        """Take a measurement, and tell of workers that have become slow.
+        """Add a measurement, and note workers that have become slow.
 
         Args:
             busy: Part of a step in which each worker computed or waited for data, by rank, from 0 to 1.
@@ -54,7 +54,7 @@ class SlowWorkers:
 
 
 def busy_parts(communication: Sequence[float], data_wait: Sequence[float]) -> list[float]:
-    """Part of a step in which each worker did not wait for others, from 0 to 1.
+    """Share of a step in which each worker did not wait for others, from 0 to 1.
 
     Args:
         communication: Part of the time after its batch had come in which each worker communicated, or waited in that.

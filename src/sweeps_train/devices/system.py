@@ -1,4 +1,4 @@
-"""Use of the machine by a worker process."""
+"""System metrics of a worker process: its use of processors and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _ProcessorUse:
 
 
 class _Measurements(dict[str, Measurement]):
-    """Measurements of this process by name, each of which tells its failure once."""
+    """Measurements of this process by name; each reports its failure only once."""
 
     def __missing__(self, name: str) -> Measurement:
         return self.setdefault(name, Measurement(name))
@@ -47,13 +47,13 @@ MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reser
 
 
 def memory_limit(device: torch.device) -> tuple[str, float]:
-    """Metric of the memory that this worker may use, and its value in MiB: of its GPU, or else of its machine."""
+    """The memory that this worker may use, in MiB, and the metric's name: of its GPU, else of its machine."""
     name = "system/gpu_memory_limit_mib" if counts_memory(device) else "system/memory_limit_mib"
     return name, _read(name, lambda: usable_memory(device) / MIB)
 
 
 def begin_measurement(device: torch.device) -> None:
-    """Forget the peak of GPU memory of earlier trainings in this process."""
+    """Reset the peak of GPU memory that earlier trainings in this process left."""
     with _measurements["the peak of GPU memory"].attempt():
         reset_peak_memory(device)
 

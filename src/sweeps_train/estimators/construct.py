@@ -74,20 +74,20 @@ def _estimator_type(found: type[Any], task: EstimatorTask) -> str | None:
 
 
 def is_native(task: EstimatorTask, found: type[Any]) -> bool:
-    """Whether an estimator gets a frame with gaps and categories."""
+    """Whether an estimator takes a data frame with missing values and categories."""
     if task.encoding != "auto":
         return task.encoding == "native"
     return library_of(found) in HANDLES_GAPS or found.__name__.startswith("HistGradientBoosting")
 
 
 def library_of(found: type[Any]) -> str:
-    """Library that an estimator comes from, also if a user's class inherits from one of its."""
+    """Library that an estimator comes from, also through a user's subclass."""
     roots = [each.__module__.partition(".")[0] for each in found.__mro__]
     return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
 
 
 def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categories: bool) -> Any:
-    """Make an estimator that is not fitted.
+    """Make an unfitted estimator.
 
     Args:
         task: Class and arguments.
@@ -110,7 +110,7 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
 def _defaults(
     found: type[Any], known: dict[str, Any], seed: int, num_cpus: int, has_categories: bool
 ) -> dict[str, Any]:
-    """Arguments that the estimator has, and a person need not give."""
+    """Default arguments that the estimator accepts."""
     library = library_of(found)
     # XGBoost and LightGBM would take all cores, scikit-learn takes one.
     defaults: dict[str, Any] = {"n_jobs": num_cpus} if num_cpus > 1 or library in HANDLES_GAPS else {}

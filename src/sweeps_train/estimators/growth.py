@@ -17,7 +17,7 @@ AT_ONCE = ("dart", "rf", "gblinear")
 
 
 class Growth(Protocol):
-    """A way of fitting an estimator, up to ``total`` units."""
+    """A way to fit an estimator step by step, up to ``total`` units."""
 
     total: int
 
@@ -37,7 +37,7 @@ class Growth(Protocol):
 
 
 def growth_of(estimator: Any) -> Growth:
-    """Decide how an estimator can be fitted piece by piece; at once if it cannot."""
+    """Decide how an estimator can be fitted piece by piece, or else in a single call."""
     parameters, name = estimator.get_params(), type(estimator).__name__
     fit = inspect.signature(estimator.fit).parameters
     boosters = {parameters.get(each) for each in ("booster", "boosting_type")}
@@ -57,7 +57,7 @@ def growth_of(estimator: Any) -> Growth:
 
 @dataclass
 class Boosting:
-    """Boosting rounds of XGBoost or LightGBM, each piece fitted to what the model before it leaves.
+    """Boosting rounds of XGBoost or LightGBM; each piece continues from the model before it.
 
     Each piece begins with its own seed, so that a resumed training draws the same rows and columns as one that was
     never interrupted, and never those of the first piece again.
@@ -84,7 +84,7 @@ class Boosting:
 
 @dataclass
 class WarmStart:
-    """Trees or rounds of a scikit-learn ensemble."""
+    """Trees or rounds that a scikit-learn ensemble adds by ``warm_start``."""
 
     total: int
     argument: str
@@ -112,7 +112,7 @@ class Passes:
 
 @dataclass
 class AtOnce:
-    """A single call of ``fit``."""
+    """One call of ``fit``."""
 
     total: int = 1
 

@@ -52,7 +52,7 @@ class EstimatorModel:
         return prediction_frame(self.encoding, self.outputs(self.encode(rows)))
 
     def encode(self, rows: Any) -> Any:
-        """Inputs of the estimator for raw rows, which are as for ``predict``."""
+        """Inputs of the estimator for raw rows, in the form that ``predict`` takes."""
         return self.inputs(self.encoding.encode(to_table(rows)))
 
     def outputs(self, inputs: Any) -> npt.NDArray[Any]:

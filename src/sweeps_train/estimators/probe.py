@@ -24,7 +24,7 @@ UNUSED = (re.compile(r"Parameters: \{ ([^{}]*) \} are not used"), re.compile(r"U
 
 
 def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
-    """Yield mistakes that only fitting shows: arguments that the library does not know.
+    """Yield mistakes that only show during fitting: arguments that the library does not know.
 
     Raises:
         Exception: Any error of reading the table or fitting the estimator.

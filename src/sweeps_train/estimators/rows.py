@@ -28,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """Training and held-out rows, encoded by what was learned of the training rows."""
+    """Training and held-out rows, encoded by what the training rows determine."""
 
     encoding: TableEncoding
     train: Part
@@ -45,7 +45,7 @@ def held_out_split(config: TableData, goal: Goal) -> Split:
 
 
 def fold_splits(config: TableData, goal: Goal, folds: int) -> list[Split]:
-    """The rows of each fold, and as the last one all rows as training rows; read once, likewise."""
+    """The rows of each fold, and last all rows as training rows; cached for a long-lived worker."""
 
     def make() -> list[Split]:
         table = with_target(config, read_table(config), "data.path", config.path)

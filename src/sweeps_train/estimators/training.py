@@ -94,7 +94,7 @@ def _fit(
 
 
 def _note_progress(fitted: Fitted, metrics: dict[str, float], objective: tuple[str, str], patience: int | None) -> None:
-    """Count the reports without a better value; the training ends after as many as the patience."""
+    """Count the reports without a better value, and end the training when they reach the patience."""
     name, mode = objective
     value = metrics.get(name, math.nan)
     is_better = fitted.best is None or (value < fitted.best if mode == "min" else value > fitted.best)

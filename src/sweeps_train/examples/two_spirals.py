@@ -1,5 +1,5 @@
-"""A program of its own, which knows nothing of Sweeps: a small neural network of Python's standard library learns to
-tell two spirals apart.
+"""A standalone program without any dependency on Sweeps: a small neural network in plain Python learns to tell two
+spirals apart.
 
     python -m sweeps_train.examples.two_spirals --config config.toml --output out [--resume out/epoch-10.json]
 

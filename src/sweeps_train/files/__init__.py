@@ -1,1 +1,1 @@
-"""Files of any kind: written completely or not at all, mapped into memory, or kept in the cache."""
+"""Files of any kind: written atomically, memory-mapped, or cached."""

@@ -1,5 +1,4 @@
-"""The folder on a machine for files that can be made or fetched again: tokenized data, copies of what is in an object
-store."""
+"""The local folder for files that can be recomputed or downloaded again, such as tokenized data."""
 
 from __future__ import annotations
 

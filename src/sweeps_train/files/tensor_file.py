@@ -1,4 +1,4 @@
-"""Files of tensors in safetensors' format, mapped into memory: read without a copy, or overwritten in place."""
+"""Files of tensors in safetensors' format, memory-mapped: read without a copy, or overwritten in place."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TensorSpec:
 
 
 def can_be_stored(tensor: torch.Tensor) -> bool:
-    """Whether the format has the tensor's type."""
+    """Whether the format supports a tensor's dtype."""
     return tensor.dtype in _NAMES
 
 
@@ -69,7 +69,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def mapped(path: Path, *, shared: bool) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file, which are its pages in memory.
+    """The tensors of a safetensors file, memory-mapped.
 
     Args:
         path: The file.
@@ -94,7 +94,7 @@ def mapped(path: Path, *, shared: bool) -> dict[str, torch.Tensor]:
 
 
 def _header(specs: Mapping[str, TensorSpec]) -> tuple[bytes, int]:
-    """The beginning of a file, and the size of what follows."""
+    """The header of a file, and the size of the data after it."""
     entries, end = {}, 0
     for name in _in_order(specs):
         start, end = end, end + specs[name].size

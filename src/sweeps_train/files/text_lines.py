@@ -1,4 +1,4 @@
-"""Lines of a text, as files have them."""
+"""Splits texts into lines as files do."""
 
 from __future__ import annotations
 

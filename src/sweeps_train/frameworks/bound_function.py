@@ -13,7 +13,7 @@ from sweeps_train.workers.own_folder import as_seen_from_anywhere, start_folder
 
 
 def bind_function(task: FunctionTask) -> Callable[[], Any]:
-    """Bind the function to its arguments, as Ray Train calls it: with one mapping, or with nothing if it takes none.
+    """Bind a function to its arguments, as Ray Train calls it: with one mapping, or without any if it takes none.
 
     Raises:
         ValueError: The function cannot be called so.
@@ -38,7 +38,8 @@ def bind_function(task: FunctionTask) -> Callable[[], Any]:
         raise ValueError(f"task._target_={task.target} takes no arguments; give it one, `config`")
     if task.arguments:
         raise ValueError(
-            f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`"
+            f"task.arguments={task.arguments}: task._target_={task.target} takes no arguments; "
+            "write `def train(config)`"
         )
     called: Callable[[], Any] = function
     return called

@@ -62,7 +62,8 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
 
 
 def keep_best_by_the_trial(args: TrainingArguments) -> None:
-    """Let the trial keep the best checkpoint, and not the ``Trainer``, whose folder loses each one that was reported.
+    """Let the trial, instead of the ``Trainer``, keep the best checkpoint: each reported one is moved out of the
+    ``Trainer``'s folder.
 
     The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and what the ``Trainer`` would
     load at its end nobody sees. With ``save_strategy=best`` a checkpoint would come only after its evaluation has been
@@ -127,7 +128,7 @@ class ReportCallback(TrainerCallback):
 
 
 class ChangedValues(TrainerCallback):
-    """Lets a ``Trainer`` that continues from a checkpoint train with its present learning rate and weight decay."""
+    """Callback that gives a resumed ``Trainer`` the trial's present learning rate and weight decay."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._own: Values | None = None if trainer.optimizer is None else configured_values(trainer.optimizer)

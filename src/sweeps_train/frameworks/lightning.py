@@ -62,9 +62,9 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Training]) -> C
 
 
 def _set_trainer_defaults(folder: str) -> None:
-    """Set what the user's ``Trainer`` leaves out through Lightning's environment variables, so that the user's code
-    does not depend on Ray. Its strategy ``ddp`` becomes Ray's, which uses the existing processes instead of starting
-    new ones."""
+    """Set defaults for the user's ``Trainer`` through Lightning's environment variables, so that the user's code does
+    not depend on Ray. Its strategy ``ddp`` becomes Ray's, which uses the existing processes instead of starting new
+    ones."""
     # Where Slurm is installed, Lightning misses srun; Ray has started these processes.
     warnings.filterwarnings("ignore", message="The `srun` command is available")
     os.environ["PL_TRAINER_STRATEGY"] = "ddp"
@@ -109,7 +109,7 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
 
 
 def _callbacks(trainer: Trainer) -> list[Any]:
-    """The user's callbacks, and as the last one ours, which reports the metrics that the others have logged.
+    """The user's callbacks, followed by ours, which reports the metrics that the others have logged.
 
     Checkpoint callbacks without a folder of their own are left out, since each report brings a checkpoint.
     """
@@ -174,7 +174,7 @@ class ReportCallback(Checkpoint):
 
 
 class ChangedValues(Callback):
-    """Lets a module that continues from a checkpoint train with the values that ``configure_optimizers`` gives now."""
+    """Callback that gives a resumed module the values that ``configure_optimizers`` returns now."""
 
     def __init__(self) -> None:
         self._before: list[Values] = []

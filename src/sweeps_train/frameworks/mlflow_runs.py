@@ -1,4 +1,4 @@
-"""MLflow runs that a user's function starts: they are kept in the trial's folder, and their metrics are the trial's.
+"""MLflow runs that a user's function starts: stored in the trial's folder, with their metrics as the trial's.
 
 Otherwise they would appear beside the sweep, in another experiment, without a link to the trial, and those of stopped
 trials would run for ever. A function that calls ``mlflow.set_tracking_uri`` logs where it says.
@@ -19,7 +19,7 @@ from sweeps_train.command.sources import MLFLOW_FOLDER, STEP, MlflowStore, store
 
 
 class OwnRuns:
-    """The MLflow runs of one worker's function."""
+    """The MLflow runs that one worker's function starts."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         """
@@ -31,7 +31,7 @@ class OwnRuns:
         self._store = MlflowStore(self._folder)
 
     def new(self, step: int, reported: Collection[str]) -> list[tuple[int, Record]]:
-        """Return what has been logged since the last call, by step; values without a step are of the present one.
+        """Return the values logged since the last call, by step; values without a step belong to the present one.
 
         Args:
             step: Present step of the trial.
@@ -46,7 +46,7 @@ class OwnRuns:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep the runs of a ``with`` block in the trial's folder, and end the one that is left open."""
+        """Store the runs of a ``with`` block in the trial's folder, and end one that is left open."""
         server = os.environ.get("MLFLOW_TRACKING_URI")
         os.environ.update(store_environment(self._folder))  # restored with all other variables
         if server is not None:

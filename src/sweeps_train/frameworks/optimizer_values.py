@@ -17,7 +17,7 @@ Values = list[dict[str, Any]]
 
 
 def configured_values(optimizer: Optimizer) -> Values:
-    """Return the values with which an optimizer was made."""
+    """Return the values with which an optimizer was created."""
     return [
         {
             **{name: value for name, value in group.items() if isinstance(value, int | float | tuple)},
@@ -33,7 +33,7 @@ def apply_changes(
     before: Sequence[Mapping[str, Any]],
     now: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Give a restored optimizer the values that the trial has changed; all others stay as the checkpoint has them.
+    """Give a restored optimizer the values that the trial has changed, and leave the others as in the checkpoint.
 
     Args:
         optimizer: The optimizer.

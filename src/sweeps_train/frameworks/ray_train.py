@@ -24,11 +24,11 @@ from sweeps_train.checkpoints.checkpoint import (
     FILES,
     complete_checkpoints,
     prepare_resume,
-    remove_superseded,
     write_json,
 )
 from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, read_metrics
 from sweeps_train.checkpoints.integrity import finish
+from sweeps_train.checkpoints.removal import remove_superseded
 from sweeps_train.compat.ray_train import (
     CheckpointConsistencyMode,
     CheckpointUploadMode,
@@ -69,8 +69,8 @@ def run_function(
     mode: str,
     on_prepared: Callable[[], object] = lambda: None,
 ) -> None:
-    """Run a user's function, or fit an estimator, until it returns or the reporter asks to stop. Every worker of a Ray
-    Train group calls it.
+    """Run a user's function, or fit an estimator, until it returns or the reporter asks for a stop. Every worker of a
+    Ray Train group calls it.
 
     A function cannot be asked to stop. Instead, an exception is raised from the same call of ``ray.train.report`` on
     all workers, so that none of them waits for another one.
@@ -114,7 +114,7 @@ def run_function(
 
 @contextlib.contextmanager
 def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator[None]:
-    """Let a user's code work in the trial's own folder, unless its config names another one."""
+    """Run a user's code in the trial's own folder, unless its config names another one."""
     if not isinstance(config, FunctionConfig):
         yield
         return
@@ -125,7 +125,7 @@ def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator
 
 
 def _function_of(config: ReportingConfig, metric: str, mode: str) -> Callable[[], Any]:
-    """The function that Ray Train would call."""
+    """The function that Ray Train calls."""
     if isinstance(config, EstimatorConfig):
         return estimator_function(config, metric, mode)
     return script_function(config.task, metric) if config.task.framework == "script" else bind_function(config.task)
@@ -137,7 +137,7 @@ class StopRequested(BaseException):
 
 @dataclass(frozen=True)
 class FunctionProgress(Progress):
-    """Position of a function, as far as its reports show it; ``seconds`` is the time between them."""
+    """Position of a user's function, as its reports show it; ``seconds`` is the time between them."""
 
     evaluations: int = 0
     """Number of reports."""
@@ -147,7 +147,7 @@ class FunctionProgress(Progress):
 
 
 class TrialTrainFnUtils(DistributedTrainFnUtils):
-    """The object that the function's calls of ``ray.train`` go through."""
+    """Receives a user function's calls of ``ray.train``."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         checkpoint_upload_fn: Callable[[Checkpoint, str], Checkpoint] | None = None,
         validation: Any = False,
     ) -> None:
-        """See ``ray.train.report``: all workers meet here, and learn whether to stop."""
+        """Implements ``ray.train.report``: all workers synchronise here, and learn whether to stop."""
         if validation:
             raise ValueError("ray.train.report(validation=...): a search cannot wait for it; validate in the function")
         measured = None
@@ -223,7 +223,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self.report_at(measured, save if checkpoint is not None else None)
 
     def report_at(self, measured: tuple[int, dict[str, float]] | None, save: Callable[[Path], None] | None) -> None:
-        """Report metrics; all workers meet here, and learn whether to stop.
+        """Report metrics; all workers synchronise here, and learn whether to stop.
 
         Args:
             measured: Step and metrics, on rank 0.
@@ -272,7 +272,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._reporter.log(replace(self._progress, step=step), metrics_in(metrics).numbers)
 
     def _log_own_runs(self) -> None:
-        """Record what the function has logged to MLflow; what it reports under the same name counts instead."""
+        """Record what the function has logged to MLflow; a metric that it reports under the same name takes
+        precedence."""
         for step, values in self.runs.new(self._progress.step, {*self._metrics, *self.searched}):
             self.log_step(step, values)
 
@@ -306,7 +307,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         return self._progress.seconds + time.perf_counter() - self._resumed
 
     def _next_step(self, metrics: Mapping[str, float]) -> int:
-        """The reported step, or one more than the last: metrics are stored by step, which must not go back.
+        """The reported step, or one more than the last: metrics are stored by step, and steps must not decrease.
 
         Raises:
             ValueError: The reported step is no whole number.
@@ -318,7 +319,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         return max(step or 0, self._progress.step + 1)
 
     def _keep_own(self, folder: Path) -> None:
-        """Name what this node's workers have added to a checkpoint, if rank 0 is on another node and has its own."""
+        """Give this node's copy of a checkpoint its final name, if rank 0 is on another node and has renamed only its
+        own."""
         assert self._newest is not None
         if self.get_context().get_local_rank() == 0:
             with contextlib.suppress(OSError):  # rank 0 has named it: the nodes share the folder
@@ -346,8 +348,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     @property
     def has_reported(self) -> bool:
-        """Whether there is a last report, on rank 0; also of earlier attempts that lead to this one, or of the training
-        whose state this one has taken over."""
+        """Whether a last report exists, on rank 0; reports of earlier attempts count, and those of a training whose
+        state this one has taken over."""
         return self.rank != 0 or bool(self._metrics) or self._progress.evaluations > 0
 
     @property
@@ -357,17 +359,17 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     @property
     def reporter(self) -> Reporter:
-        """Receives what is no report: logs, notes, and questions whether to stop."""
+        """Receives logs and notes, and answers whether to stop; not reports."""
         return self._reporter
 
     @property
     def newest(self) -> Path | None:
-        """Folder with the files of the newest checkpoint that has been saved, or from which the trial was resumed."""
+        """Folder of the newest checkpoint that was saved, or from which the trial resumed."""
         return None if self._newest is None else self._newest / FILES
 
     @property
     def newest_step(self) -> int | None:
-        """Step of that checkpoint; None if there is none."""
+        """Step of the newest checkpoint; None if there is none."""
         return None if self._newest is None else int(self._newest.name.removeprefix("step-"))
 
     def add_checkpoint(
@@ -438,7 +440,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
 
 def _copy(checkpoint: Checkpoint, folder: Path) -> None:
-    """Add the files that one worker has saved, with the usual permissions: those of temporary folders are private."""
+    """Copy the files that one worker has saved, with the usual permissions: temporary folders are private."""
     folder.mkdir(parents=True, exist_ok=True)
     usual = folder.stat().st_mode
     with checkpoint.as_directory() as source:

@@ -1,5 +1,4 @@
-"""A script for ``torchrun`` as a Ray Train function: one process beside each worker, with the environment of
-``torchrun``.
+"""A script for ``torchrun`` as a Ray Train function: one process for each worker, with the environment of ``torchrun``.
 
 The output of the first process is read: a line that is a JSON object with the search's metric is a report. If it has a
 ``checkpoint``, a folder, this is saved; a script that is started again finds the newest one in ``SWEEPS_CHECKPOINT``.

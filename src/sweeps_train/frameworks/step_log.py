@@ -1,4 +1,4 @@
-"""Metrics of single steps of a user's function, between its reports, and names of those that a report must have."""
+"""Metrics of single steps between the reports of a user's function, and the names that each report must have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps_train.compat.ray_train import get_train_fn_utils
 
 @runtime_checkable
 class StepLog(Protocol):
-    """Takes metrics of single steps."""
+    """Receives metrics of single steps."""
 
     @property
     def searched(self) -> tuple[str, ...]:

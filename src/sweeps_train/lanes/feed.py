@@ -1,4 +1,4 @@
-"""The interface to whoever gives a group its trainings, on rank 0, and what all workers see of it."""
+"""The interface that gives a group its trainings, on rank 0, and its view for all workers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sweeps_train.workers.distributed import Workers
 
 
 class Feed(Protocol):
-    """Trainings for the lanes of a group. Only rank 0 asks, at the boundaries of steps."""
+    """Supplies trainings for the lanes of a group. Only rank 0 asks, at the boundaries of steps."""
 
     def has_next(self) -> bool:
-        """Whether there is a training that waits for a lane; asked after each step while one is free."""
+        """Whether a training waits for a lane; asked after each step while one is free."""
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
         """Return at most ``free`` trainings. Where no lane trains, this waits for one; none then ends the group."""
 
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
-        """Take notice of a step.
+        """Called after each step.
 
         Args:
             lanes: Number of trainings that made it.
@@ -31,11 +31,11 @@ class Feed(Protocol):
         """
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
-        """Take notice of a training's end: as it should, or with an error, which leaves the others alone."""
+        """Called when a training ends, successfully or with an error, which does not affect the others."""
 
 
 class FeedOfAll:
-    """A feed as all workers ask it; rank 0 tells the others the answers."""
+    """The feed for all workers: rank 0 asks the real one and broadcasts the answers."""
 
     def __init__(self, feed: Feed | None, workers: Workers):
         """
@@ -46,7 +46,7 @@ class FeedOfAll:
         self._feed, self._workers = feed, workers
 
     def has_next(self) -> bool:
-        """Whether a training waits, as far as this worker knows."""
+        """Whether a training waits, to this worker's knowledge."""
         return self._feed is not None and self._feed.has_next()
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
@@ -60,7 +60,7 @@ class FeedOfAll:
         return given if self._workers.rank == 0 else told
 
     def allows(self, base: TrainingConfig, request: TrainingRequest) -> bool:
-        """Whether a training may share the base of another one; if not, it ends.
+        """Whether a training may share the base of another one; if not, it is ended.
 
         Args:
             base: Config whose base model is shared.
@@ -72,12 +72,12 @@ class FeedOfAll:
         return key is None
 
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
-        """Tell rank 0's feed of a step."""
+        """Pass a step on to rank 0's feed."""
         if self._feed is not None:
             self._feed.stepped(lanes, tokens, seconds)
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
-        """Tell rank 0's feed of a training's end."""
+        """Pass a training's end on to rank 0's feed."""
         if self._feed is not None:
             self._feed.ended(request, error)
 

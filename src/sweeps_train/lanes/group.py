@@ -1,4 +1,4 @@
-"""A group of workers: what the lanes that train on it share."""
+"""A group of workers: what its lanes share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sweeps_train.workers.distributed import Workers
 
 
 class Group:
-    """Workers that train one lane, which has its model and its strategy for itself."""
+    """Workers that train a single lane, with its own model and strategy."""
 
     def __init__(self, request: TrainingRequest):
         """
@@ -44,5 +44,5 @@ class Group:
         return build_strategy(config.strategy, self.workers, precision)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> Task:
-        """Build model and data of a lane, from the beginning or from a checkpoint."""
+        """Build model and data of a lane, from scratch or from a checkpoint."""
         return build_task(config, state)

@@ -1,4 +1,4 @@
-"""A reporter whose errors end one lane, on all workers, and not its group."""
+"""A reporter whose errors end one lane on all workers, without ending its group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ P = ParamSpec("P")
 
 
 class GuardedReporter:
-    """Passes everything on until a call fails; from then on it asks to stop, which all workers hear."""
+    """Forwards all calls until one fails; from then on asks all workers to stop."""
 
     def __init__(self, reporter: Reporter):
         self._reporter = reporter

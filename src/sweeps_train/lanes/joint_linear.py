@@ -1,4 +1,4 @@
-"""A frozen linear layer with the adapters of several lanes, each of which adds to the outputs of its own rows."""
+"""A frozen linear layer with the adapters of several lanes, each applied to the rows of its own lane."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class _Adapter(NamedTuple):
 
 
 class JointLinear(nn.Module):
-    """Computes ``x W' + b`` for all rows at once, and adds each lane's ``scale * dropout(x) A' B'`` to its own."""
+    """Computes ``x W' + b`` for all rows at once, and adds each lane's ``scale * dropout(x) A' B'`` to that lane's
+    rows."""
 
     def __init__(self, base: nn.Linear, parts: list[Part]):
         """
@@ -82,7 +83,7 @@ class JointLinear(nn.Module):
         return product
 
     def _scales_of(self, adapters: Sequence[_Adapter], x: torch.Tensor) -> torch.Tensor:
-        """Scales on the device, in shape (lanes, 1, 1); copied there when they change."""
+        """Scales on the device, of shape (lanes, 1, 1); copied there only when they change."""
         scales = [each.scale for each in adapters]
         if self._scales is None or self._scales[0] != scales or self._scales[1].dtype != x.dtype:
             self._scales = scales, torch.tensor(scales, dtype=x.dtype, device=x.device).view(-1, 1, 1)
@@ -110,7 +111,7 @@ def _have_as_many_rows(adapters: Sequence[_Adapter]) -> bool:
 
 
 def _stacked(adapters: Sequence[_Adapter]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both weights of all lanes; those of lower ranks are filled up with zeros, which add nothing."""
+    """Both adapter weights of all lanes, stacked; lower ranks are padded with zeros, which add nothing."""
     rank = max(len(each.down) for each in adapters)
     lacking = [rank - len(each.down) for each in adapters]
     down = [
@@ -121,7 +122,7 @@ def _stacked(adapters: Sequence[_Adapter]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class _JointProduct(torch.autograd.Function):
-    """Gradients of the input and of all adapters, as ``FusedLinear`` has them for one."""
+    """Gradients of the input and of all lanes' adapters; the counterpart of ``FusedLinear`` for several lanes."""
 
     @staticmethod
     def forward(
@@ -166,7 +167,7 @@ class _JointProduct(torch.autograd.Function):
 
 
 class _StackedProduct(torch.autograd.Function):
-    """The same for lanes with as many rows, whose adapters have a first dimension of lanes."""
+    """``_JointProduct`` for lanes with equal numbers of rows, whose adapters are stacked along a first dimension."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""One forward pass for the batches of several lanes: their frozen layers run once for all rows."""
+"""One forward pass for the batches of several lanes: frozen layers run once for all rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sweeps_train.models.head import detach_head
 
 
 class JointModel:
-    """A copy of the base's layers without adapters of its own, which shares their weights with those of all lanes."""
+    """The base model with joint adapter layers, sharing its frozen weights with the models of all lanes."""
 
     def __init__(self, base: SharedBase):
         self.model: Any = base.copied(None).train()
@@ -31,7 +31,7 @@ class JointModel:
         """Adapted layers, by their names in the base."""
 
     def adapt(self, models: Sequence[nn.Module]) -> None:
-        """Compute the adapters of these models from now on, one for each lane."""
+        """Use the adapters of these models from now on, one for each lane."""
         by_lane = [adapted_layers(each) for each in models]
         for name in {name for layers in by_lane for name in layers} - set(self._layers):
             parent, _, own = name.rpartition(".")
@@ -42,12 +42,12 @@ class JointModel:
             layer.adapted = [layers.get(name) for layers in by_lane]
 
     def place(self, parts: Sequence[Part]) -> None:
-        """Compute with these rows of lanes from now on."""
+        """Assign rows to lanes from now on."""
         self._parts[:] = parts
 
 
 def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list[Part]:
-    """Places of lanes' batches in the joint one.
+    """Row ranges of the lanes' batches in the joint batch.
 
     Args:
         batches: Their batches.
@@ -62,7 +62,7 @@ def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Put the rows of several batches below each other; shorter ones are padded at their ends.
+    """Concatenate the rows of several batches; shorter ones are padded at their ends.
 
     >>> one, two = ({"input_ids": torch.full((1, n), n), "targets": torch.full((1, n), n)} for n in (1, 2))
     >>> join([one, two])["targets"].tolist()
@@ -101,6 +101,6 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
 
 
 def draws(adapted: Any) -> bool:
-    """Whether a model with adapters has dropout."""
+    """Whether a model with adapters has dropout, and so draws random numbers."""
     dropouts = [each for layer in adapted_layers(adapted).values() for each in layer.lora_dropout.values()]
     return any(getattr(each, "p", 0.0) > 0 for each in dropouts)

@@ -26,7 +26,7 @@ MOST_KINDS = 2
 
 @dataclass(frozen=True)
 class Work:
-    """One lane's part of a step."""
+    """One lane's input to a step."""
 
     strategy: LaneStrategy
     micro_batches: Sequence[Batch]
@@ -52,7 +52,7 @@ class JointPasses:
         """Lanes in a pass at most, since this worker has run out of memory with more."""
 
     def use(self, strategies: Sequence[LaneStrategy]) -> None:
-        """Train these lanes from now on."""
+        """Set the lanes to train from now on."""
         self._strategies = list(strategies)
         self._model.adapt([each.task.model for each in strategies])
         self._draws = [draws(each.task.model) for each in strategies]
@@ -75,7 +75,7 @@ class JointPasses:
         return losses, flags
 
     def _passes_that_fit(self, work: Sequence[Work]) -> list[torch.Tensor]:
-        """Compute with fewer lanes at a time after running out of memory; other workers need not know."""
+        """Compute with fewer lanes at a time after running out of memory; other workers are not affected."""
         states = [each.strategy.random_numbers.state() for each in work]
         while True:
             try:
@@ -136,7 +136,7 @@ class JointPasses:
     def _captured(
         self, strategies: Sequence[LaneStrategy], parts: Sequence[Part], compute: Pass, batch: Batch
     ) -> CapturedPasses | None:
-        """CUDA graphs of passes with the same lanes and rows of each; None where passes are not replayed."""
+        """CUDA graphs for the present lanes and their numbers of rows; None where passes are not replayed."""
         if any(
             each.capture_note is None or self._draws[part.lane] for each, part in zip(strategies, parts, strict=True)
         ):

@@ -1,4 +1,4 @@
-"""One training of a group: its model's trained part, optimizer, data, position and measurements."""
+"""One training of a group: its trainable parameters, optimizer, data, position and measurements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from sweeps_train.workers.exchange import Exchange
 
 @dataclass(frozen=True)
 class DueActions:
-    """Actions that follow the present step besides logging; the same on all workers, which communicate in them."""
+    """Actions due after the present step besides logging; the same on all workers, which communicate in them."""
 
     evaluate: bool
     save: bool
@@ -49,7 +49,7 @@ class Lane:
     """One training on the workers of a group. All workers call the same methods in the same order."""
 
     def __init__(self, request: TrainingRequest, group: Group):
-        """Build everything, from the beginning or from a checkpoint."""
+        """Build everything, from scratch or from a checkpoint."""
         began = time.perf_counter()
         config = request.config
         self.request, self.config, self._group, self.workers = request, config, group, group.workers
@@ -143,11 +143,11 @@ class Lane:
         self.batches.begin(self.progress.samples, remaining, self.global_batch_size, micro_batch_size)
 
     def finish(self) -> None:
-        """End a training that has not failed: wait until its last checkpoint is on the storage."""
+        """End a successful training: wait until its last checkpoint is on the storage."""
         self.checkpoints.finish()
 
     def close(self) -> None:
-        """End the processes that read ahead, and restore what the next training in this process shares."""
+        """End the processes that read ahead, and restore what this training changed in the process."""
         self.checkpoints.close()
         self.batches.close()
         self.strategy.close()
@@ -159,11 +159,11 @@ class Lane:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps have been made."""
+        """Whether all steps are done."""
         return self.progress.step >= self.total_steps
 
     def repeat_last_report(self) -> Exchange[Stop]:
-        """Report the checkpoint from which this training continues, since the process may have died between saving and
+        """Report the checkpoint from which this training continues again: its process may have died between saving and
         reporting it. One that another training has reported is not its own."""
         if self.resumed_from is None:
             return Stop.NO
@@ -186,8 +186,8 @@ class Lane:
         return self.batches.next(progress.samples)
 
     def loss_scale(self, batch: GlobalBatch) -> float:
-        """Factor of the losses of a batch. The strategy averages gradients over the replicas; the loss is the mean over
-        the units of all of them."""
+        """Factor by which the losses of a batch are scaled. The strategy averages gradients over the replicas; the loss
+        is the mean over the units of all of them."""
         return self.strategy.data_parallel.size / batch.units
 
     def end_step(self, batch: GlobalBatch, loss: torch.Tensor) -> None:
@@ -234,7 +234,7 @@ class Lane:
         return True
 
     def due_actions(self) -> Exchange[DueActions | None]:
-        """Actions that follow the present step; None if not even metrics are logged."""
+        """Actions due after the present step; None if not even metrics are logged."""
         step, train = self.progress.step, self.config.train
         evaluate = self._evaluates_at(step)
         epochs_before = (self.progress.samples - self.global_batch_size) / len(self.task.train_samples)
@@ -280,12 +280,12 @@ class Lane:
         return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
 
     def continue_at(self, samples: int) -> None:
-        """Continue at another position in the order of the data than that of the checkpoint."""
+        """Continue at another data position than the checkpoint's."""
         self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
         self._read(self.memory.micro_batch_size)
 
     def end_diverged(self, times_restored: int) -> DueActions:
-        """End a training that has diverged, with the present step.
+        """End a diverged training at the present step.
 
         Args:
             times_restored: Number of times that it has gone back to a checkpoint.
@@ -310,7 +310,7 @@ class Lane:
         return self.task.metrics(total, samples.units(range(len(samples)))), Stop(int(summed[-1]))
 
     def check_metric(self, metrics: dict[str, float]) -> None:
-        """Raise ``ValueError`` if the metric that decides is not among those of an evaluation."""
+        """Raise ``ValueError`` if an evaluation does not have the metric that the search compares."""
         if self.request.metric not in metrics:
             raise ValueError(f"search.metric={self.request.metric} is not reported; use one of {sorted(metrics)}")
 
@@ -326,8 +326,8 @@ class Lane:
         self.reporter.log(self.progress, metrics)
 
     def report(self, metrics: dict[str, float], checkpoint: str | None) -> Exchange[Stop]:
-        """Report an evaluation, or begin it elsewhere, and return whether to stop: a reporter may wait for a decision
-        about it."""
+        """Report an evaluation, or start it elsewhere; return whether to stop, for which a reporter may wait for a
+        decision."""
         if self.evaluates:
             return (yield from self._report(metrics, checkpoint))
         if self.pending is not None and checkpoint is not None:
@@ -344,15 +344,15 @@ class Lane:
         return (yield from self._stop())
 
     def deliver_reports(self) -> None:
-        """Wait for the evaluations that are computed elsewhere."""
+        """Wait for the evaluations that run elsewhere."""
         if self.pending is not None:
             self.pending.deliver_all()
 
     def _stop(self) -> Exchange[Stop]:
-        """Whether to stop, the same on all workers."""
+        """Whether to stop; the same on all workers."""
         by_worker = yield [self._stop_vote()]
         return Stop(int(sum(vote for (vote,) in by_worker)))
 
     def _stop_vote(self) -> float:
-        """Rank 0's answer; other ranks add nothing to it."""
+        """Rank 0's answer on whether to stop, as a summand; zero on other ranks."""
         return float(self.reporter.should_stop())

@@ -1,4 +1,4 @@
-"""The strategy of one lane: what a worker does with its adapters alone, since passes are for all lanes."""
+"""The strategy of one lane that shares its base: handles only the lane's adapters, since passes are joint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps_train.workers.distributed import Workers
 
 
 class LaneStrategy(Strategy):
-    """Evaluates, clips and saves one lane. Every worker holds all of it, as under ``ddp``."""
+    """Evaluates, clips and saves the adapters of one lane. Every worker holds all of it, as under ``ddp``."""
 
     random_numbers: OwnRandomNumbers
 

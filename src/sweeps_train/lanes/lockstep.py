@@ -1,4 +1,4 @@
-"""The steps of a group's lanes: all of them make one at a time, and talk to the other workers together."""
+"""The steps of a group's lanes: all lanes take one at a time, and share collective operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Life = Generator[Sequence[float] | None, Rows | None, None]
 
 
 class Lockstep:
-    """Resumes the lives of a group's lanes, in the same order on all workers."""
+    """Advances the coroutines of a group's lanes in the same order on all workers."""
 
     def __init__(self, group: Group):
         self.group = group
@@ -31,12 +31,12 @@ class Lockstep:
             self.advance()
 
     def begin(self, lane: Lane, life: Life) -> None:
-        """Begin the life of a lane."""
+        """Start the coroutine of a lane."""
         self._lives[lane] = life
         self._resume(lane, None)
 
     def advance(self) -> None:
-        """Make one optimizer step of each lane, after what they do before it."""
+        """Take one optimizer step in each lane, after the actions due before it."""
         while numbers := {lane: each for lane, each in self._waiting.items() if each is not None}:
             exchanged = exchange_together(self.group.workers, [*numbers.values()])
             for lane, rows in zip(numbers, exchanged, strict=True):
@@ -66,7 +66,7 @@ class Lockstep:
                 lane.end_step(batch, losses[lane])
 
     def _add_gradients(self, batches: dict[Lane, GlobalBatch]) -> dict[Lane, torch.Tensor]:
-        """Add the gradients of each lane's batch; return this worker's part of each summed loss."""
+        """Add the gradients of each lane's batch; return this worker's share of each summed loss."""
         return {
             lane: lane.memory.backward(each.micro_batches, each.size, lane.loss_scale(each))
             for lane, each in batches.items()

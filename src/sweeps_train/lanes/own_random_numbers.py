@@ -1,4 +1,4 @@
-"""Random numbers of one lane, which its neighbours do not change: those that it would draw alone."""
+"""Random numbers of one lane, independent of the other lanes: the same as when it trains alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweeps_train.steps.random_state import RandomNumbers, random_state, seed_al
 
 
 class OwnRandomNumbers(RandomNumbers):
-    """States of generators for one lane alone, in the place of the process's."""
+    """Generator states for one lane, used in place of the process's."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)
@@ -40,7 +40,7 @@ class OwnRandomNumbers(RandomNumbers):
         self._others = {name: state[name] for name in ("python", "numpy")}
 
     def dropout(self, x: torch.Tensor, p: float) -> torch.Tensor:
-        """Drop what ``torch.nn.functional.dropout`` drops where a training is alone."""
+        """Apply dropout with the same mask as ``torch.nn.functional.dropout`` in a training that is alone."""
         if x.device.type == "cuda":
             with self._as_default():
                 return functional.dropout(x, p)
@@ -49,7 +49,7 @@ class OwnRandomNumbers(RandomNumbers):
 
     @contextmanager
     def _as_default(self) -> Iterator[None]:
-        """Let a GPU's kernels draw from this lane's state: its fused dropout takes no generator."""
+        """Make GPU kernels draw from this lane's state, since their fused dropout takes no generator."""
         default = torch.cuda.default_generators[self._on_device.device.index]
         before = default.graphsafe_get_state()
         default.graphsafe_set_state(self._on_device)

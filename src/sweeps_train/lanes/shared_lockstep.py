@@ -1,4 +1,4 @@
-"""The steps of lanes that share a group: they begin and end while the others train."""
+"""The steps of lanes that share a group; a lane can begin and end while the others train."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sweeps_train.workers.exchange import Rows
 
 @dataclass(frozen=True)
 class _Occupant:
-    """The training of a lane, as it was asked for."""
+    """The training in a lane, with its request."""
 
     request: TrainingRequest
     reporter: GuardedReporter | None
@@ -33,7 +33,7 @@ class _Occupant:
 
 
 class SharedLockstep(Lockstep):
-    """Fills lanes, and keeps the faults of one from the others."""
+    """Fills lanes with trainings, and isolates the failures of one from the others."""
 
     group: SharedGroup
 
@@ -51,7 +51,7 @@ class SharedLockstep(Lockstep):
         """Whether the feed is asked at the next boundary, where it may have a training; the same on all workers."""
 
     def serve(self, requests: Sequence[TrainingRequest]) -> None:
-        """Train these, and then what the feed gives, until it gives nothing while no lane trains."""
+        """Train these trainings and further ones from the feed, until no lane trains and the feed is empty."""
         while requests or self._lives:
             for each in requests:
                 if self._feed.allows(self.group.config, each):
@@ -64,7 +64,7 @@ class SharedLockstep(Lockstep):
                 requests, self._asks = self._feed.next(free), False
 
     def close(self) -> None:
-        """Leave all lanes, which have failed with their group, to the attempts that continue them."""
+        """Close all lanes after a failure of their group; their next attempts continue from checkpoints."""
         for lane in [*self._lives]:
             self._lives.pop(lane).close()
             lane.close()
@@ -92,8 +92,8 @@ class SharedLockstep(Lockstep):
         self.begin(lane, live(lane, times_restored))
 
     def _raise_unless_shared(self, error: Exception) -> None:
-        """Raise an error that other workers may not have, so that the group cannot go on. They have mistakes of a
-        config, too."""
+        """Raise an error that other workers may not have seen, since the group then cannot continue. They have mistakes
+        of a config, too."""
         if self.group.workers.size > 1 and not isinstance(error, ValueError):
             raise error
 
@@ -117,7 +117,7 @@ class SharedLockstep(Lockstep):
         self._feed.ended(left.request, error)
 
     def _vacate(self, lane: Lane) -> _Occupant:
-        """Empty a lane, which may be taken at the next boundary."""
+        """Empty a lane, which can be filled again at the next boundary."""
         self._waiting.pop(lane, None)
         with closing(lane):
             if (life := self._lives.pop(lane, None)) is not None:

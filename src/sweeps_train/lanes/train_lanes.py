@@ -11,7 +11,7 @@ from sweeps_train.workers.distributed import Workers
 
 
 def train_lanes(feed: Feed | None, num_lanes: int) -> None:
-    """Train until the feed has no more trainings. Every worker calls it.
+    """Train until the feed is empty. Every worker calls it.
 
     Each training gets the values that ``train`` gives it alone. An error in one, such as a mistake in its config, a
     batch that cannot be read or an exception of its reporter, ends that one; others that only some workers may have,

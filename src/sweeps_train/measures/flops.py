@@ -1,4 +1,4 @@
-"""Model FLOP utilisation: the arithmetic that a training needs, relative to the peak of its devices."""
+"""Model FLOP utilisation: the arithmetic that a training needs, relative to its devices' peak."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UTILIZATION = "train/flop_utilization"
 
 
 class FlopMeter:
-    """Counts the FLOPs of one step; others have as many for each sample or token.
+    """Counts the FLOPs of one step; other steps need as many per sample or token.
 
     The second step is counted, since a pipeline exchanges tensor shapes in the first. Recomputed activations are
     subtracted: a forward pass and the gradients of its inputs count as much as each other, and the gradients of the
@@ -39,7 +39,7 @@ class FlopMeter:
 
     @contextmanager
     def counting(self, strategy: Strategy, size: int) -> Iterator[None]:
-        """Context of a step of ``size`` samples or tokens over all workers."""
+        """Context manager for a step of ``size`` samples or tokens over all workers."""
         self._steps += 1
         if self._peak is None or self._steps != 2:
             yield
@@ -56,13 +56,13 @@ class FlopMeter:
                 self._per_unit = count.take() * needed_part(strategy) / size
 
     def own(self) -> tuple[float, float]:
-        """This worker's FLOPs for each sample or token of all workers, and the peak of its device in 10^12 operations
-        per second; NaN for what is unknown."""
+        """This worker's FLOPs per sample or token of all workers, and its device's peak in 10^12 operations per second;
+        NaN if unknown."""
         return self._per_unit, math.nan if self._peak is None else self._peak
 
 
 def needed_part(strategy: Strategy) -> float:
-    """Part of the operations of a worker's step that are not computed again, on this worker or on others."""
+    """Share of a worker's operations that are not recomputed, here or on other workers."""
     model, capabilities = strategy.task.model, strategy.capabilities
     parameters = list(model.parameters())
     trained = sum(each.numel() for each in parameters if each.requires_grad)

@@ -1,4 +1,4 @@
-"""Measurements that may fail: that is said once, and the training goes on without them."""
+"""Measurements that may fail: the failure is logged once, and the training continues without them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Measurement:
-    """Something that is measured, and left out if a library raises an exception meanwhile.
+    """A measurement that is skipped once a library raises an exception in it.
 
     Workers exchange their measurements, so one that has failed on a worker takes part as NaN.
     """
@@ -29,7 +29,7 @@ class Measurement:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Context of code that measures, which ends at its first exception.
+        """Context manager for measuring code, which ends at its first exception.
 
         >>> with Measurement("the weather").attempt():
         ...     raise OSError("no window")
@@ -53,8 +53,8 @@ class Measurement:
 
     @contextmanager
     def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:
-        """Context of code that is measured: it runs all the same if the context manager that ``measuring`` makes cannot
-        be made, entered or left, and its own exceptions pass."""
+        """Context manager for code that is being measured. The code runs even if the context manager of ``measuring``
+        cannot be made, entered or left, and its own exceptions pass."""
         stack, entered = ExitStack(), None
         with self.attempt():
             entered = stack.enter_context(measuring())
@@ -65,7 +65,7 @@ class Measurement:
                 stack.close()
 
     def fail(self, error: Exception) -> None:
-        """Say once what could not be measured, and why."""
+        """Log once what could not be measured, and why."""
         if self.failed:
             return
         self.failed = True

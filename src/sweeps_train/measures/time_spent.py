@@ -32,7 +32,7 @@ class TimeSpent:
 
     @contextmanager
     def on(self, activity: Activity) -> Iterator[None]:
-        """Count the time within the context as spent on an activity."""
+        """Context manager that counts its time as spent on an activity."""
         began = time.perf_counter()
         try:
             with self._clock.stopped():

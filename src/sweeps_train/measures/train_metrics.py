@@ -33,7 +33,7 @@ what workers exchange; votes follow."""
 
 
 class TrainMetrics:
-    """Collects measurements of steps until they are taken; evaluations and checkpoints are left out of the time."""
+    """Collects measurements of steps until they are taken; time for evaluations and checkpoints does not count."""
 
     def __init__(self, workers: Workers, clock: StepClock, note: Callable[[str], None]):
         """
@@ -82,7 +82,7 @@ class TrainMetrics:
         flops: FlopMeter,
         per_worker: bool,
     ) -> Exchange[tuple[dict[str, float], float, list[float]]]:
-        """Reduce the measurements over all workers, and begin anew. Every worker must call it.
+        """Reduce the measurements over all workers, and start again. Every worker must call it.
 
         Args:
             task: Names the unit of speed.

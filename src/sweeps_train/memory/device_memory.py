@@ -1,4 +1,4 @@
-"""Memory that this worker may use: its share of a GPU, or of its machine where it trains on CPUs."""
+"""Memory that this worker may use: its share of a GPU, or of the machine when it trains on CPUs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def limit_memory(share: float) -> None:
 
 
 def usable_memory(device: torch.device) -> int:
-    """Bytes that tensors of this process may take: its share of the total, whatever is free at the moment.
+    """Bytes that tensors of this process may use: its share of the total, regardless of what is free now.
 
     Args:
         device: The worker's device. For a slice of a GPU (MIG), CUDA reports the memory of the slice.
@@ -49,8 +49,8 @@ def usable_memory(device: torch.device) -> int:
 
 
 def is_crowded(device: torch.device) -> bool:
-    """Whether other processes hold more of a GPU than this one's share leaves to them, so that it may have run out of
-    memory because of them."""
+    """Whether other processes use more of a GPU than this one's share leaves them, so that they may have caused running
+    out of memory."""
     free, total = device_module(device).mem_get_info(device)
     others = total - free - device_module(device).memory_reserved(device)
     left = total - usable_memory(device)

@@ -18,12 +18,12 @@ versions."""
 
 
 def machine_memory() -> int:
-    """Bytes in all."""
+    """Total bytes."""
     return min([psutil.virtual_memory().total, *_limits().values()])
 
 
 def available_memory() -> int:
-    """Bytes that can be used without taking others' away."""
+    """Bytes that can be used without taking memory from others."""
     available = [psutil.virtual_memory().available]
     for version, limit in _limits().items():
         used, statistics, reclaimable = _CGROUP_USES[version]

@@ -1,4 +1,4 @@
-"""Memory that a worker will need for a training, computed by a step on tensors without values: nothing is trained."""
+"""Memory that a worker will need for a training, computed from one step on tensors without values, without training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """Peak memory of one worker in bytes, by what takes it."""
+    """Peak memory of one worker in bytes, by cause."""
 
     weights: int
     gradients: int
@@ -50,7 +50,7 @@ class MemoryNeed:
 
 
 def memory_need(config: TrainingConfig, num_workers: int, micro_batch: int | None, *, use_gpu: bool) -> MemoryNeed:
-    """Compute the memory that a worker needs; with a pipeline, that of the worker that needs most.
+    """Compute the memory that a worker needs; in a pipeline, that of the worker that needs the most.
 
     Args:
         config: The training. Its language model is built from its config alone, which must be on this disk or in the
@@ -96,7 +96,7 @@ def _precision(train: Train, *, use_gpu: bool) -> Literal["bf16", "fp32"]:
 
 
 def _task_maker(config: TrainingConfig, *, autocasts: bool) -> Callable[[int], tuple[Task, Batch]]:
-    """Function that makes a task whose model has no values, and a batch of so many samples; called among fake tensors.
+    """Function that makes a task with a model without values and a batch of a given size; called among fake tensors.
 
     A language model's data is not read: its longest samples have ``data.sequence_length`` tokens.
     """
@@ -142,8 +142,8 @@ def _pipeline_need(
     rows: int,
     accumulated: int,
 ) -> MemoryNeed:
-    """Run the first stage, which has activations of most micro batches, and the last one, which has the logits; return
-    what the larger one needs."""
+    """Run the first stage, which keeps activations of the most micro batches, and the last one, which has the logits;
+    return the larger need."""
     assert isinstance(config.strategy, Pipeline)
     needs: list[MemoryNeed] = []
     shape = torch.Size()
@@ -177,7 +177,7 @@ def _stage_output(task: Task, stage: Stage, batch: Batch, precision: Precision, 
 
 
 def _sizes_of_logits(task: Any) -> list[int]:
-    """List to which a task adds the bytes of its logits whenever it computes them all at once."""
+    """List to which a task appends the bytes of its logits whenever it computes all of them at once."""
     compute, sizes = task.logits, []
     if not getattr(task, "keeps_logits", True):
         return []

@@ -31,7 +31,7 @@ _SAMPLES_SEARCHED = 256
 
 
 def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:
-    """The same samples in micro batches of at most ``size``.
+    """The same samples in micro batches of up to ``size``.
 
     >>> [len(batch["labels"]) for batch in split_batches([{"labels": torch.arange(5)}], 2)]
     [2, 2, 1]
@@ -51,7 +51,7 @@ def num_rows(batch: Batch) -> int:
 
 
 def largest_divisor(share: int, most: float) -> int:
-    """The largest micro batch of at most ``most`` samples that divides a worker's share; 1 if none does.
+    """The largest micro batch up to ``most`` that divides a worker's share; 1 if none does.
 
     >>> largest_divisor(12, most=7)
     6
@@ -60,7 +60,7 @@ def largest_divisor(share: int, most: float) -> int:
 
 
 def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configured: int, most: int | None) -> int:
-    """Samples per forward pass with which a training begins. Every worker must call it.
+    """Number of samples per forward pass to begin a training with. Every worker must call it.
 
     Args:
         config: The training; ``train.micro_batch_size=auto`` searches for the largest size that fits.
@@ -126,11 +126,11 @@ def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
 
 
 class _UnmeasuredError(Exception):
-    """Some worker could not measure its memory; raised on all of them."""
+    """A worker could not measure its memory; raised on all workers."""
 
 
 def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch, measurement: Measurement) -> int | None:
-    """Largest peak memory of any worker in a step with one micro batch, in bytes; None if some worker's is too small.
+    """Largest peak memory of any worker in a step with one micro batch, in bytes; None if a worker ran out of memory.
 
     Raises:
         RuntimeError: This worker's memory is too small, while others wait for it in a layer: ``MicroBatchHalved`` if
@@ -202,7 +202,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _memory_limit(config: TrainingConfig, strategy: Strategy) -> int:
-    """Bytes that a worker may plan with."""
+    """Bytes that a worker may plan to use."""
     configured, device = config.train.memory_limit_gib, strategy.workers.device
     usable = usable_memory(device) if configured is None else min(usable_memory(device), configured * GIB)
     return int(usable * (USABLE_OF_GPU if counts_memory(device) else USABLE_OF_MACHINE))

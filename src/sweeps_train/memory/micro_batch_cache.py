@@ -1,4 +1,4 @@
-"""Cache of micro batch sizes on disk: what was found, or halved to, for such a model on such a device."""
+"""Disk cache of micro batch sizes that were found, or reached by halving, for a model on a device."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ MAX_AGE_S = 30 * 24 * 3600.0
 
 
 def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
-    """The cached micro batch size of such a model on such a device, found or halved to; None if there is none that is
-    younger than ``MAX_AGE_S``."""
+    """The cached micro batch size for this model and device; None if there is none younger than ``MAX_AGE_S``."""
     with contextlib.suppress(Exception):
         found: int | None = _entries(_file()).get(_key(config, strategy), {}).get("size")
         return found
@@ -34,7 +33,7 @@ def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
 
 
 def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
-    """Cache a micro batch size; without a writable cache it is found anew every time."""
+    """Cache a micro batch size; if the cache cannot be written, it is found again every time."""
     with contextlib.suppress(Exception):
         file = _file()
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +44,7 @@ def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
 
 
 def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> None:
-    """Cache a size to which running out of memory has led, unless other processes had filled the GPU."""
+    """Cache a size reached by running out of memory, unless other processes had filled the GPU."""
     with Measurement("how full the GPU is").attempt():  # the training goes on with smaller micro batches
         device = strategy.workers.device
         if not is_crowded(device) if counts_memory(device) else config.train.micro_batch_size == "auto":
@@ -53,7 +52,7 @@ def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> No
 
 
 def _entries(file: Path) -> dict[str, dict[str, Any]]:
-    """The entries of a cache file that are young enough, by key; none if it cannot be read."""
+    """The entries of a cache file that are recent enough, by key; empty if it cannot be read."""
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))
         return {key: each for key, each in entries.items() if 0 <= time.time() - each["time"] < MAX_AGE_S}

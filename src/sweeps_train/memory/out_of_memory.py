@@ -1,4 +1,4 @@
-"""Running out of memory: the micro batch is halved and the step or the evaluation repeated."""
+"""Running out of memory: halves the micro batch and repeats the step or the evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class OutOfMemoryHandler:
-    """Trains and evaluates in micro batches, and halves them when this worker's device runs out of memory.
+    """Trains and evaluates in micro batches; halves them when this worker's device runs out of memory.
 
     Other workers need not know: gradients are those of the global batch, however it is divided.
     """
@@ -103,11 +103,11 @@ class OutOfMemoryHandler:
         self._note(text)
 
     def take_halvings(self) -> int:
-        """Number of times that this worker has halved its micro batches since the last call."""
+        """Number of times this worker has halved its micro batches since the last call."""
         halvings, self._halvings = self._halvings, 0
         return halvings
 
     def equalize(self) -> None:
-        """Give all workers the smallest micro batch of any, since all wait for the slowest; every worker calls it."""
+        """Set all workers to the smallest micro batch of any, since all wait for the slowest; every worker calls it."""
         workers = self._strategy.workers
         self.micro_batch_size = workers.broadcast(min(workers.gather(self.micro_batch_size), default=0))

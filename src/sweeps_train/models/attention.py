@@ -1,5 +1,5 @@
-"""Attention for training: without masks where sequences are padded at their ends alone, and with documents kept apart
-by variable-length attention.
+"""Attention for training: without masks if sequences are padded only at their ends, and with documents kept apart by
+variable-length attention.
 
 transformers makes a mask of every padding, and looks at its values to find out whether it needs one. On a GPU the look
 waits for everything before it; and with a mask torch leaves flash attention and its own grouped queries. But a causal
@@ -35,7 +35,7 @@ CAUSAL = "causal_sdpa"
 
 
 def use_causal_attention(model: Any) -> bool:
-    """Let a causal language model attend without masks for padding, which is only right where it follows the text.
+    """Make a causal language model attend without padding masks, which is correct only if padding follows the text.
 
     Args:
         model: A model of transformers, possibly with adapters of peft; changed in place.
@@ -54,7 +54,7 @@ def use_causal_attention(model: Any) -> bool:
 
 
 def sees_whole_sequences(model: Any) -> bool:
-    """Whether all layers of a model attend to all earlier tokens, and not to a window or a chunk of them."""
+    """Whether all layers of a model attend to all earlier tokens, not to a window or chunk of them."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     if kinds:
@@ -63,7 +63,7 @@ def sees_whole_sequences(model: Any) -> bool:
 
 
 def document_mask(ends: torch.Tensor, length: int) -> torch.Tensor:
-    """Make what the attention of this module takes as a mask, to keep the documents of packed sequences apart.
+    """Make the mask that keeps the documents of packed sequences apart, in the form that this module's attention takes.
 
     Args:
         ends: Ends of each sequence's documents, shape (samples, documents); the last one is ``length``.
@@ -79,7 +79,7 @@ def document_mask(ends: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def _mask(**options: Any) -> Any:
-    """The mask of a layer for its own pattern of attention, whatever the padding; None if it is the causal one."""
+    """The mask of a layer for its own attention pattern, without regard to padding; None if the pattern is causal."""
     options["attention_mask"] = None
     window = options.get("local_size")
     is_causal = options.get("allow_is_causal_skip", True) and options.get("q_length") == options["kv_length"]
@@ -112,8 +112,8 @@ def _attend(
 
 
 def _as_in_autocast(*tensors: torch.Tensor) -> Iterable[torch.Tensor]:
-    """The tensors in the type in which autocast gives them to torch's own attention: where weights are in float32, the
-    rotation by positions has made queries and keys float32."""
+    """The tensors in autocast's dtype for torch's attention: with float32 weights, the rotary embedding has made
+    queries and keys float32."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors
@@ -121,7 +121,7 @@ def _as_in_autocast(*tensors: torch.Tensor) -> Iterable[torch.Tensor]:
 
 
 def _has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> bool:
-    """Whether torch has variable-length attention for these tensors: it is flash attention, for 16 bits."""
+    """Whether torch has variable-length attention for these tensors: flash attention, which needs a 16-bit dtype."""
     if query.device.type != "cuda" or query.dtype not in (torch.bfloat16, torch.float16) or dropout:
         return False
     return query.shape[-1] == value.shape[-1] <= 256 and _has_flash_attention(query.device)
@@ -129,7 +129,7 @@ def _has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> boo
 
 @functools.cache
 def _has_flash_attention(device: torch.device) -> bool:
-    """Whether torch's variable-length attention runs on a GPU: one from NVIDIA's Ampere on, and torch from 2.13 on."""
+    """Whether torch's variable-length attention runs on a GPU: NVIDIA Ampere or newer, with torch 2.13 or newer."""
     if varlen_attn is None or torch.version.hip:
         return False
     if "enable_gqa" not in inspect.signature(varlen_attn).parameters:
@@ -140,7 +140,7 @@ def _has_flash_attention(device: torch.device) -> bool:
 def _attend_within(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, borders: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """Attention of tokens to the earlier ones between the same borders, in the shape (samples, tokens, heads, size)."""
+    """Attention of each token to earlier ones of the same document, in shape (samples, tokens, heads, size)."""
     samples, heads, length, _ = query.shape
     queries, keys, values = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
     grouped = key.shape[1] != heads
@@ -162,7 +162,7 @@ def _attend_within(
 
 
 def _dense(borders: torch.Tensor, samples: int, length: int) -> torch.Tensor:
-    """The same as a mask of shape (samples, 1, tokens, tokens)."""
+    """The document mask as a tensor of shape (samples, 1, tokens, tokens)."""
     tokens = torch.arange(samples * length, device=borders.device, dtype=borders.dtype)
     documents = torch.searchsorted(borders, tokens, right=True).view(samples, 1, length)
     same = documents.unsqueeze(3) == documents.unsqueeze(2)

@@ -53,7 +53,7 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
 
 
 class SharedBase:
-    """A frozen base model that successive trials put their adapters on; quantized on the device of the worker."""
+    """A frozen base model that successive trials add their adapters to; quantized on the worker's device."""
 
     def __init__(self, config: CausalLM, device: torch.device):
         self._model = _load(config, None, device)
@@ -66,15 +66,15 @@ class SharedBase:
         return adapted
 
     def copied(self, lora: Lora | None) -> nn.Module:
-        """Return another model with the same frozen tensors, and with adapters if given: for a strategy that shards the
-        model, which replaces the parameters of that one alone, and for trainings that share the base."""
+        """Return another model with the same frozen tensors, and with adapters if given: for a strategy that replaces
+        parameters when it shards, and for trainings that share the base."""
         self.release()
         shared = {id(each): nn.Parameter(each.data, requires_grad=False) for each in self._model.parameters()}
         other = copy.deepcopy(self._model, shared)
         return other if lora is None else add_lora(other, lora)
 
     def move_to(self, device: torch.device) -> None:
-        """Move the base to a device, where copies share its tensors."""
+        """Move the base to a device; copies made there share its tensors."""
         self.release()
         self._model.to(device)
 
@@ -84,7 +84,7 @@ class SharedBase:
         return sum(each.nbytes for each in self._model.parameters())
 
     def release(self) -> None:
-        """Remove the adapters, and with them all hooks on their parameters."""
+        """Remove the adapters together with all hooks on their parameters."""
         if self._adapted is not None:
             self._model = remove_lora(self._adapted)
             self._adapted = None
@@ -185,7 +185,7 @@ def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
 
 
 def max_positions(model: nn.Module) -> int | None:
-    """Longest sequence, in tokens, that the model has positions for; None if it sets no limit."""
+    """Longest sequence in tokens that the model supports; None without a limit."""
     config = model.config.get_text_config()  # type: ignore[union-attr, operator] # transformers' own
     positions: int | None = getattr(config, "max_position_embeddings", None)
     return positions
@@ -228,7 +228,7 @@ def save_causal_lm(
 
 
 def _own_weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The weights and buffers that a model saves, each by its first name if several parts share it."""
+    """The weights and buffers that a model saves, each under its first name if parts share it."""
     names: dict[torch.Tensor, str] = {}
     for name, each in model.state_dict(keep_vars=True).items():
         names.setdefault(each, name)
@@ -240,7 +240,8 @@ def _in_types(weights: Mapping[str, torch.Tensor], types: Mapping[str, torch.dty
 
 
 def _name_type(file: Path, dtype: torch.dtype) -> None:
-    """Name the type of a model's files in its config, where transformers has written the type in memory."""
+    """Write the dtype of the saved weights into the model's config, where transformers has put their dtype in
+    memory."""
     content = json.loads(file.read_text(encoding="utf-8"))
     content["dtype"] = str(dtype).removeprefix("torch.")
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -251,7 +252,7 @@ def _no_card(folder: str) -> None:
 
 
 def model_location(path: str) -> str:
-    """Folder of a model that ships with Sweeps or of a local one; a name on the hub as it is.
+    """Path of a model that ships with Sweeps or is a local folder; a hub name is returned unchanged.
 
     Raises:
         ValueError: No such model ships with Sweeps.
@@ -265,8 +266,7 @@ def model_location(path: str) -> str:
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    """Silence the progress bar of transformers for every model read or written: there are several a minute, from all
-    workers."""
+    """Silence transformers' progress bars, which would appear several times a minute on all workers."""
     from transformers.utils import logging as untyped
 
     logging: Any = untyped

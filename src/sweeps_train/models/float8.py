@@ -1,4 +1,4 @@
-"""Multiplication of 8-bit floating-point numbers in linear layers, by torchao.
+"""Linear layers with 8-bit floating-point multiplication, by torchao.
 
 Weights stay in the type in which they are trained. When they are multiplied, weights, inputs and gradients are
 converted to 8 bits with a scale for each tensor (Micikevicius et al., 2022, https://arxiv.org/abs/2209.05433).
@@ -22,7 +22,7 @@ _ROUTERS = ("gate", "router")
 
 
 def multiplies_float8(device: torch.device) -> bool:
-    """Whether a device multiplies 8-bit floating-point numbers."""
+    """Whether a device supports multiplication of 8-bit floating-point numbers."""
     if device.type != "cuda":
         return False
     if torch.version.hip is not None:
@@ -43,7 +43,7 @@ def check_float8(device: torch.device) -> None:
 
 
 def convert_to_float8(model: nn.Module, *, emulate: bool = False) -> None:
-    """Exchange the linear layers of a model whose sizes allow it, in place; their parameters and names stay.
+    """Replace a model's linear layers of suitable size in place; parameters and names stay.
 
     The head of a language model and layers that choose experts are left alone.
 

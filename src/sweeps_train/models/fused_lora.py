@@ -1,5 +1,5 @@
-"""Linear layers with an adapter that need fewer kernels: the product of the adapter is added to that of the frozen
-weight where it is made.
+"""Linear layers with an adapter that need fewer kernels: the adapter's product is added to the frozen weight's within
+one kernel.
 
 peft's layer multiplies by the scale and adds in kernels of their own, each of which reads and writes tensors of the
 size of the layer's output, or of its input in the backward pass. Steps of small batches wait for their launches.
@@ -19,14 +19,14 @@ from sweeps_train.compat.torch import is_dtensor
 
 
 def fuse_lora(model: nn.Module) -> None:
-    """Let all adapted layers of a model compute in the fused way that can; others stay as peft has made them."""
+    """Replace a model's adapted layers by fused ones where possible; others stay as peft made them."""
     for module in model.modules():
         if _can_be_fused(module):
             module.__class__ = FusedLinear
 
 
 def _can_be_fused(module: nn.Module) -> bool:
-    """Whether a layer is one of peft with one plain adapter on a linear layer of torch."""
+    """Whether a layer is peft's, with one plain adapter on a torch linear layer."""
     if type(module) is not Linear or type(module.base_layer) is not nn.Linear or len(module.lora_A) != 1:
         return False
     (name,) = module.lora_A

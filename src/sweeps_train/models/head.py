@@ -1,5 +1,4 @@
-"""The head of a language model, taken out of its forward pass so that the loss applies it to a chunk of tokens at a
-time."""
+"""The head of a language model, detached from its forward pass so that the loss applies it to chunks of tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class DetachedHead:
-    """The linear layer that a model's forward pass now leaves out, and returns hidden states in place of logits."""
+    """The linear layer that the model's forward pass now skips, returning hidden states instead of logits."""
 
     def __init__(self, layer: nn.Linear):
         self._layer = layer
@@ -21,7 +20,8 @@ class DetachedHead:
 
     @property
     def weight(self) -> torch.Tensor:
-        """Weight of shape (vocabulary, width), after the forward pass: a strategy that shards it gathers it there."""
+        """Weight of shape (vocabulary, width), available after the forward pass, in which a sharding strategy gathers
+        it."""
         return self._layer.weight
 
     @property
@@ -30,7 +30,7 @@ class DetachedHead:
         return self._layer.bias
 
     def attach(self) -> None:
-        """Let the model's forward pass return logits again."""
+        """Make the model's forward pass return logits again."""
         del self._layer.forward
 
 
@@ -56,8 +56,8 @@ def detach_head(model: Any) -> DetachedHead | None:
 
 @torch.no_grad()
 def _is_last_step(model: Any, head: nn.Linear) -> bool:
-    """Whether a model's logits are exactly what its head makes of the last hidden state: tried with random hidden
-    states, without running any layer."""
+    """Whether a model's logits are exactly the head applied to the last hidden state, tested on random hidden states
+    without running any layer."""
     decoder, weight = model.base_model, head.weight
     if decoder is model:
         return False
@@ -74,7 +74,7 @@ def _is_last_step(model: Any, head: nn.Linear) -> bool:
 
 
 class _Decoded:
-    """The output of a decoder that has nothing but the last hidden state."""
+    """Output of a decoder that consists of the last hidden state only."""
 
     def __init__(self, hidden: torch.Tensor):
         self.last_hidden_state = hidden

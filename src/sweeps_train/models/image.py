@@ -59,7 +59,7 @@ def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module
 def save_image_model(
     model: nn.Module, shape: ImageShape | None, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Write weights and shape; the model's own weights, unless it has only shards of them."""
+    """Write shape and weights: the model's own, or the given ones if it holds only shards."""
     save_weights(model, folder, weights)
     if shape is not None:
         (folder / SHAPE_FILE).write_text(json.dumps(dataclasses.asdict(shape)), encoding="utf-8")

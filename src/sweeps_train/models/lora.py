@@ -35,7 +35,7 @@ _ROUTERS = {"gate", "router"}
 
 
 def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
-    """Freeze a model and add adapters to it, which change nothing yet.
+    """Freeze a model and add adapters to it, which initially change nothing.
 
     Args:
         model: The base model; changed in place.
@@ -67,7 +67,7 @@ def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
 
 
 def load_lora(adapted: nn.Module, weights: Path) -> None:
-    """Load the weights of adapters, in the types that the model has them in.
+    """Load adapter weights, in the dtypes that the model has for them.
 
     Args:
         adapted: The model with its adapters.
@@ -84,8 +84,8 @@ def load_lora(adapted: nn.Module, weights: Path) -> None:
 
 
 def leave_casts_to_autocast(model: nn.Module) -> None:
-    """Let adapters take their inputs in 16 bits: peft would cast them to the float32 of the adapters' weights, and
-    autocast back again, which reads and writes them twice more."""
+    """Let adapters take 16-bit inputs: peft would cast them to float32, the dtype of the adapters' weights, and
+    autocast back again, which costs two more passes over memory."""
     for module in model.modules():
         if hasattr(module, "cast_input_dtype_enabled"):
             module.cast_input_dtype_enabled = False  # type: ignore[assignment]
@@ -103,7 +103,7 @@ def remove_lora(adapted: PeftModel) -> PreTrainedModel:
 
 
 def merge_lora(adapted: PeftModel) -> PreTrainedModel:
-    """Merge adapters into their base model, and put modules that were trained as a whole into it."""
+    """Merge adapters into their base model, together with modules that were trained in full."""
     _separate_adapted_head(adapted)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Input and output embeddings are no longer tied")  # as they should be
@@ -113,8 +113,7 @@ def merge_lora(adapted: PeftModel) -> PreTrainedModel:
 
 
 def _separate_adapted_head(adapted: PeftModel) -> None:
-    """Give a head that shares its weight with the embeddings one of its own, if one of them has adapters, which would
-    change both when they are merged."""
+    """Untie the head from the embeddings if one of them has adapters, since merging would otherwise change both."""
     base: Any = adapted.get_base_model()
     layers = base.get_input_embeddings(), base.get_output_embeddings()
     embeddings, head = (getattr(each, "base_layer", each) for each in layers)  # beneath peft's
@@ -145,13 +144,13 @@ def _modules_to_save(model: nn.Module, names: list[str]) -> list[str] | None:
 
 
 def _saves_tied(model: PreTrainedModel, names: list[str]) -> bool:
-    """Whether embeddings are trained as a whole that the model uses as its head, too, and as one weight."""
+    """Whether embeddings are trained in full that are tied to the model's head."""
     tied = getattr(model.config, "tie_word_embeddings", False)
     return bool(tied) and any(name.rpartition(".")[2] in {"embed_tokens", "lm_head"} for name in names)
 
 
 def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:
-    """Names of the layers that get adapters, as peft takes them.
+    """Names of the layers that get adapters, in peft's form.
 
     Args:
         model: The model, in which ``attention`` and ``mlp`` are resolved to names of linear layers.
@@ -196,7 +195,7 @@ def _part_of(name: str) -> str | None:
 
 
 def _shortest_suffix(name: str, others: list[str]) -> str:
-    """The shortest end of a name that no other layer has, so that a few names match all decoder layers."""
+    """The shortest ending of a name that no other layer has, so that few names match all decoder layers."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         suffix = ".".join(parts[-length:])

@@ -14,7 +14,7 @@ LARGEST_EMBEDDING = 50
 
 
 class TableMlp(nn.Module):
-    """Embeddings of categories beside the numbers, then hidden layers with ReLU and dropout.
+    """Category embeddings concatenated with the numbers, then hidden layers with ReLU and dropout.
 
     >>> model = TableMlp(Mlp(kind="mlp"), num_numbers=3, category_sizes=[5], num_outputs=2)
     >>> model(torch.zeros(4, 3), torch.zeros(4, 1, dtype=torch.int64)).shape

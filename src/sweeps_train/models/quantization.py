@@ -1,5 +1,4 @@
-"""Base models in 4 or 8 bits: the configuration of bitsandbytes, and layers as large as its own for tensors without
-values."""
+"""Base models in 4 or 8 bits: bitsandbytes' configuration, and layers of the same size for tensors without values."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def bitsandbytes_config(quantization: Literal["nf4", "int8"]) -> Any:
 
 
 def quantize_blank(model: Any, quantization: Literal["nf4", "int8"]) -> None:
-    """Exchange the layers of a model without values that transformers would quantize, in place.
+    """Replace the layers that transformers would quantize in a model without values, in place.
 
     Args:
         model: A language model of transformers whose tensors are fake.
@@ -42,8 +41,8 @@ def quantize_blank(model: Any, quantization: Literal["nf4", "int8"]) -> None:
 
 
 class BlankQuantizedLinear(nn.Linear):
-    """A linear layer with the tensors of bitsandbytes' layer, which gets its weight back in 16 bits, or the type of the
-    model, for the moment of each multiplication."""
+    """A linear layer with the tensors of bitsandbytes' layer, whose weight is dequantized for each multiplication, to
+    16 bits or the model's dtype."""
 
     def __init__(self, layer: nn.Linear, quantization: Literal["nf4", "int8"]):
         nn.Module.__init__(self)
@@ -73,12 +72,12 @@ class BlankQuantizedLinear(nn.Linear):
         return self.weight
 
     def dequantize(self) -> torch.Tensor:
-        """The weight as it is multiplied with, newly allocated."""
+        """The dequantized weight, newly allocated."""
         return torch.empty((self.out_features, self.in_features), dtype=self._dtype)
 
 
 class _Multiplication(torch.autograd.Function):
-    """Keeps neither its input, since the weight is frozen, nor the weight."""
+    """Matrix product that saves neither its input, since the weight is frozen, nor the weight."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, layer: BlankQuantizedLinear) -> torch.Tensor:

@@ -34,7 +34,7 @@ class VisionTransformerClassifier(nn.Module):
         self.head = Head(config, shape)
 
     def parts(self) -> list[nn.Module]:
-        """Modules that images pass through one after another; a pipeline divides the model between them."""
+        """Modules applied one after another, between which a pipeline divides the model."""
         return [self.embedding, *self.layers, self.head]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

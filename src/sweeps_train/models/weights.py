@@ -13,7 +13,7 @@ WEIGHTS_FILE = "model.safetensors"
 
 
 def save_weights(model: nn.Module, folder: Path, weights: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Write the model's own weights, or those given if it has only shards of them."""
+    """Write the model's own weights, or the given ones if it holds only shards."""
     if weights is None:
         safetensors.torch.save_model(model, str(folder / WEIGHTS_FILE))
     else:

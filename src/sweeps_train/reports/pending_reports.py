@@ -1,4 +1,4 @@
-"""Reports whose evaluations are computed elsewhere, from checkpoints, while the training goes on."""
+"""Reports whose evaluations run elsewhere, from checkpoints, while the training continues."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sweeps_train.checkpoints.checkpoint import complete_checkpoints, remove_superseded
+from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
+from sweeps_train.checkpoints.removal import remove_superseded
 from sweeps_train.checkpoints.training_state import read_progress
 from sweeps_train.config import Checkpoint
 from sweeps_train.reports.progress import Progress
@@ -21,17 +22,16 @@ LOOK_EVERY_S = 1.0
 
 
 class Evaluator(Protocol):
-    """The interface to what computes the evaluations, on rank 0 only."""
+    """The interface to whatever runs the evaluations; on rank 0 only."""
 
     def begin(self, checkpoint: Path) -> None:
-        """Begin to evaluate a checkpoint, without waiting for it."""
+        """Start to evaluate a checkpoint, without waiting."""
 
     def next_result(self, within_s: float) -> dict[str, float] | None:
-        """Return the metrics of the checkpoint that was begun first of those that have not been returned; None if it
-        takes longer."""
+        """Return the metrics of the oldest unreturned checkpoint; None if they are not ready in time."""
 
     def cancel(self) -> None:
-        """Give up what has begun."""
+        """Cancel running evaluations."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class PendingReports:
         self._pending: deque[_Pending] = deque()
 
     def resume(self, is_due: Callable[[int], bool], is_last: Callable[[int], bool]) -> None:
-        """Begin the evaluations that an earlier attempt has not seen the end of.
+        """Start the evaluations that an earlier attempt did not complete.
 
         Args:
             is_due: Whether a step is one at which the training evaluates.
@@ -80,7 +80,7 @@ class PendingReports:
                 self.add(progress, {}, path, done=is_last(progress.step))
 
     def add(self, progress: Progress, metrics: dict[str, float], checkpoint: Path, *, done: bool) -> None:
-        """Add a report, whose checkpoint is to be evaluated.
+        """Add a report whose checkpoint is to be evaluated.
 
         Args:
             progress: Position of the training.
@@ -94,17 +94,17 @@ class PendingReports:
         self._evaluator.begin(checkpoint)
 
     def deliver(self) -> None:
-        """Report what has been evaluated."""
+        """Report the completed evaluations."""
         while self._pending and self._deliver_next(0.0):
             pass
 
     def deliver_all(self) -> None:
-        """Wait for all evaluations, and report them, unless the reporter asks to stop."""
+        """Wait for all evaluations and report them, unless the reporter asks for a stop."""
         while self._pending and self._reporter.should_stop() is Stop.NO:
             self._deliver_next(LOOK_EVERY_S)
 
     def close(self) -> None:
-        """Give up the evaluations that have not ended; ``resume`` begins them again."""
+        """Cancel unfinished evaluations; ``resume`` starts them again."""
         self._evaluator.cancel()
 
     def _deliver_next(self, within_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Position of a training, in every unit by which a search may compare or stop trainings."""
+"""Position of a training, in every unit by which a search may compare or stop trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps_train.config import Train
 
 @dataclass(frozen=True)
 class Progress:
-    """Totals over all attempts at one training: a resumed one continues from its checkpoint's."""
+    """Totals over all attempts at one training, carried over by its checkpoints."""
 
     step: int = 0
     """Optimizer steps."""

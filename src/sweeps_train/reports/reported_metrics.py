@@ -1,4 +1,4 @@
-"""Turns what a training reports into metrics: names that are text, and numbers.
+"""Converts what a training reports to metrics: text names with numbers.
 
 Every kind of training goes through here, so that a name or a value means the same whoever reports it. A name that is
 not clearly one text is refused, so that nothing that a trial reports can reach another trial's record.
@@ -84,7 +84,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_step(name: str, value: Any) -> int:
-    """Return the step that a metric gives.
+    """Return a metric's value as a step.
 
     Raises:
         ValueError: It is no whole number from 0, or too large to be stored.
@@ -116,7 +116,7 @@ def _as_float(value: Any) -> float | None:
 
 
 def _as_text(name: Any) -> str | None:
-    """Return a name as text; None if it does not say clearly which."""
+    """Return a name as text; None if it is ambiguous."""
     if isinstance(name, str):
         return str.__str__(name)  # the value of an enumeration of texts
     if isinstance(name, Enum):

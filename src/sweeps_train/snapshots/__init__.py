@@ -1,1 +1,1 @@
-"""Snapshots of a training in memory: taken by its workers, held and written by a process that outlives them."""
+"""Snapshots of a training in memory: taken by its workers, held and written to disk by a process that outlives them."""

@@ -25,7 +25,7 @@ _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sweeps_train.sna
 
 
 def holder_folder(root: Path) -> Path:
-    """Folder in shared memory of the snapshot of a training with a folder of checkpoints."""
+    """Folder in shared memory for the snapshot of a training, by its checkpoint folder."""
     trained = f"{socket.gethostname()} {root.absolute()}"  # containers may share the memory of a machine
     name = hashlib.sha256(trained.encode()).hexdigest()[:24]
     return SHARED_MEMORY / f"{_PREFIX}{name}"
@@ -33,7 +33,7 @@ def holder_folder(root: Path) -> Path:
 
 @dataclass(frozen=True)
 class HeldState:
-    """State of a snapshot, as its holder tells it."""
+    """State of a snapshot, as its holder reports it."""
 
     written: Path | None
     """The checkpoint that has the same content; None if the snapshot is empty, being changed, or could not be
@@ -44,7 +44,7 @@ class HeldState:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the checkpoint is still there, as it was written."""
+        """Whether the written checkpoint still exists unchanged."""
         if self.written is None:
             return False
         try:
@@ -64,7 +64,7 @@ class HolderConnection:
 
     @classmethod
     def to_existing(cls, root: Path) -> HolderConnection | None:
-        """Connect to the holder that earlier workers have left on this node; waits while it writes. None if there is
+        """Connect to the holder that earlier workers left on this node; waits while it is writing. None if there is
         none."""
         folder = holder_folder(root)
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -105,11 +105,11 @@ class HolderConnection:
 
     @property
     def identity(self) -> str:
-        """A text that only workers of this node can read in the folder."""
+        """A text in the holder's folder, which only workers of this node can read."""
         return read_identity(self.folder)
 
     def write(self, path: Path, on_told: Callable[[], object] = lambda: None) -> HeldState:
-        """Let the holder write the snapshot as a checkpoint, and wait until it has.
+        """Let the holder write the snapshot as a checkpoint, and wait for it.
 
         Args:
             path: The checkpoint.
@@ -126,7 +126,7 @@ class HolderConnection:
         return self.state
 
     def forget(self) -> None:
-        """End the holder, since the training is over; returns when shared memory is free."""
+        """End the holder after the training; returns when shared memory is free."""
         with contextlib.suppress(OSError):
             self._send({"forget": True})
             while self._socket.recv(1):
@@ -135,7 +135,7 @@ class HolderConnection:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Leave the snapshot to those that continue the training."""
+        """Disconnect, and leave the snapshot to the workers that continue the training."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -160,7 +160,7 @@ class HolderConnection:
 
 
 def read_identity(folder: Path) -> str:
-    """Identity of the holder of a folder; empty if this node has none."""
+    """Identity of the holder of a folder; empty if there is none on this node."""
     try:
         return (folder / holder.IDENTITY).read_text(encoding="ascii")
     except OSError:
@@ -168,5 +168,5 @@ def read_identity(folder: Path) -> str:
 
 
 def mark_changed(folder: Path) -> None:
-    """Note that a snapshot is about to be changed, by a worker on the machine of its holder."""
+    """Note that a worker on the holder's machine is about to change a snapshot."""
     (folder / holder.CHANGED).touch()

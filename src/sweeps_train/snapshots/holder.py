@@ -1,4 +1,4 @@
-"""Process that holds the snapshot of a training in shared memory and writes it to the checkpoints' folder.
+"""Process that holds a training's snapshot in shared memory and writes it to the checkpoint folder.
 
 It belongs to no worker: if they are killed, it finishes what it writes, and keeps the snapshot for those that continue
 the training on this node. It is a program that imports only the standard library, so that it starts within
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _locked(folder: Path) -> int | None:
-    """Lock a folder for as long as this process lives, or its child; None if another one has it."""
+    """Lock a folder for the lifetime of this process or its child; None if another process has it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -93,7 +93,7 @@ class Holder:
         self._state: dict[str, Any] = dict(_EMPTY)
 
     def serve(self) -> None:
-        """Serve until the training is over, or nobody continues it."""
+        """Serve until the training is over or no worker continues it."""
         connection: socket.socket | None = None
         received = b""
         deadline = time.monotonic() + KEPT_S
@@ -117,7 +117,7 @@ class Holder:
                 self._send(connection)
 
     def _obey(self, message: dict[str, Any], connection: socket.socket) -> bool:
-        """Do what the worker says; returns whether to go on."""
+        """Carry out a worker's request; return whether to continue."""
         if "forget" in message:
             return False
         if "watch" in message:
@@ -171,8 +171,8 @@ def _received(connection: socket.socket) -> bytes:
 
 
 def start_time(process: int) -> str | None:
-    """Time at which a process was started, in the kernel's clock, which tells it from a later one with its number; None
-    if it has ended."""
+    """Start time of a process in kernel ticks, which distinguishes it from a later process with the same id; None if it
+    has ended."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -181,7 +181,7 @@ def start_time(process: int) -> str | None:
 
 
 def remove_left(folders: list[Path]) -> None:
-    """Remove the folders of holders that were killed: those whose lock is free."""
+    """Remove the folders of killed holders, whose locks are free."""
     for folder in folders:
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime < 2 * LOOK_EVERY_S:

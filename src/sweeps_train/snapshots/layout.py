@@ -1,4 +1,4 @@
-"""Layout of a snapshot: its files, and which worker has which part of them."""
+"""Layout of a snapshot: its files, and which worker writes which part of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Place = tuple[slice, ...]
 
 
 def named_apart(state: Tensors, weights: Tensors) -> dict[str, torch.Tensor]:
-    """Tensors of the state and weights of the model together."""
+    """State tensors and model weights in one mapping, under distinct names."""
     return {**state, **{f"{_MODEL}{name}": each for name, each in weights.items()}}
 
 
@@ -46,7 +46,7 @@ class Share:
     def of(
         cls, state: Tensors, weights: Tensors, place_of: Callable[[torch.Tensor], Place | None], *, is_here: bool
     ) -> Share:
-        """The share of this worker.
+        """This worker's part.
 
         Args:
             state: Its tensors of the state, or shards of them.
@@ -71,7 +71,7 @@ class InFile:
 
 
 def lack_of_memory(size: int) -> str | None:
-    """Reason for which there is no room for so many bytes on this machine."""
+    """Reason why this machine has no room for so many bytes; None if it has."""
     available = available_memory()
     if size <= available - LEFT_FREE * machine_memory():
         return None
@@ -102,7 +102,7 @@ def create_files(
 
 
 def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dict[str, InFile] | None:
-    """Find the weights in the model's files, if all that these contain can be overwritten in place.
+    """Find the weights in the model's files, if all of them can be overwritten in place.
 
     Libraries may write weights under other names, or transformed. So what has just been written is compared.
 
@@ -127,14 +127,14 @@ def find_weights(folder: Path, weights: Tensors, frozen: Collection[str]) -> dic
 
 
 def map_files(folder: Path, weights: Mapping[str, InFile]) -> dict[str, torch.Tensor]:
-    """The tensors in the files of a snapshot, which are changed with them."""
+    """The tensors of a snapshot's files, memory-mapped: writing to them changes the files."""
     files = {name: mapped(folder / name, shared=True) for name in {each.file for each in weights.values()}}
     state = mapped(folder / TENSORS_FILE, shared=True)
     return named_apart(state, {name: files[each.file][each.name] for name, each in weights.items()})
 
 
 def buffers(tensors: Tensors, share: Share, weights: Mapping[str, InFile], *, pinned: bool) -> dict[str, torch.Tensor]:
-    """Memory for the parts of a worker that sends them, in the types of the files."""
+    """Memory into which a sending worker copies its parts, in the dtypes of the files."""
     types = {name: each.dtype for name, each in share.specs.items()}
     types |= {f"{_MODEL}{name}": each.dtype for name, each in weights.items()}
     return {

@@ -1,4 +1,4 @@
-"""Connections of the first worker with each other one, over which parts of a snapshot travel during the training.
+"""Connections from rank 0 to each other worker, which carry parts of a snapshot during the training.
 
 They are no process group: a thread that waits for a message of a process group cannot be ended, and one that waits for
 these ends when either side closes.
@@ -27,18 +27,18 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class Link:
-    """One end of a connection between the first worker and another one."""
+    """One end of a connection between rank 0 and another worker."""
 
     def __init__(self, connected: socket.socket):
         self._socket = connected
 
     def send(self, value: object) -> None:
-        """Send a value that can be pickled."""
+        """Send a picklable value."""
         content = pickle.dumps(value)
         self._socket.sendall(len(content).to_bytes(_LENGTH_BYTES, "little") + content)
 
     def receive(self) -> Any:
-        """The next value that the other side sends; waits for it.
+        """Wait for the next value from the other side.
 
         Raises:
             ConnectionError: The other side has ended.
@@ -47,11 +47,11 @@ class Link:
         return pickle.loads(self.receive_bytes(length))  # noqa: S301 - of a worker that has shown the secret
 
     def send_tensor(self, tensor: torch.Tensor) -> None:
-        """Send the content of a tensor of the CPU."""
+        """Send the content of a CPU tensor."""
         self._socket.sendall(_content(tensor.contiguous()))
 
     def receive_tensor(self, target: torch.Tensor) -> None:
-        """Receive the content of a tensor into one of the CPU with the same shape and type; waits for it.
+        """Wait for the content of a tensor, and write it into a CPU tensor of the same shape and dtype.
 
         Raises:
             ConnectionError: The other side has ended.
@@ -62,13 +62,13 @@ class Link:
             target.copy_(received)
 
     def close(self) -> None:
-        """End the connection; whoever waits for it on either side is told so."""
+        """Close the connection; a side that waits on it gets an error."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def receive_bytes(self, size: int) -> bytes | bytearray:
-        """Receive as many bytes; waits for them.
+        """Wait for this many bytes.
 
         Raises:
             ConnectionError: The other side has ended.
@@ -86,7 +86,7 @@ class Link:
 
 
 def link_workers(workers: Workers, *, is_here: bool) -> list[Link] | None:
-    """Connect the first worker with all others; all workers call it at the same time.
+    """Connect rank 0 with all other workers; all of them call it at the same time.
 
     Args:
         workers: All workers.
@@ -160,6 +160,6 @@ def _kept_alive(connected: socket.socket) -> socket.socket:
 
 
 def _content(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous tensor, which are its own."""
+    """The bytes of a contiguous tensor, without a copy."""
     content: memoryview = tensor.detach().reshape(-1).view(torch.uint8).numpy().data
     return content

@@ -1,4 +1,4 @@
-"""The snapshot of a training: the files of a checkpoint in shared memory, which its workers overwrite together.
+"""The snapshot of a training: checkpoint files in shared memory that its workers overwrite together.
 
 When the first snapshot is taken, the files are laid out as those of any checkpoint. Afterwards each worker copies its
 own tensors, or its shards of them, and the training goes on: nothing is gathered, allocated or formatted, and no worker
@@ -44,7 +44,7 @@ from sweeps_train.strategies import Strategy
 
 @dataclass(frozen=True)
 class _Taken:
-    """Parts of a snapshot that are small: copies, or values that do not change, since the training goes on."""
+    """Small parts of a snapshot: copies, or immutable values, since the training continues."""
 
     progress: Progress
     metrics: dict[str, float] | None
@@ -63,7 +63,7 @@ class Snapshot:
         optimizer: torch.optim.Optimizer,
         connection: HolderConnection | None,
     ):
-        """Agree on the holder's folder, and connect the workers; all do it at the same time.
+        """Agree on the holder's folder, and connect the workers; all of them do this at the same time.
 
         Args:
             config: The training.
@@ -101,7 +101,7 @@ class Snapshot:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether this worker's optimizer has other tensors than those for which the files are laid out."""
+        """Whether this worker's optimizer has other tensors than the layout of the files."""
         return self._specs is not None and self._specs != self._present_specs()
 
     def forget_layout(self) -> None:
@@ -140,8 +140,8 @@ class Snapshot:
         return True
 
     def complete(self) -> None:
-        """Bring all parts together, while the training goes on; all workers call it. When rank 0 returns, the snapshot
-        is whole.
+        """Gather all parts while the training continues; all workers call it. When rank 0 returns, the snapshot is
+        whole.
 
         Raises:
             ConnectionError: A worker has ended.
@@ -163,13 +163,13 @@ class Snapshot:
         write_state(self._files, taken.progress, taken.scaler, states)
 
     def tell_written(self, error: Exception | None) -> None:
-        """Tell the other workers that the snapshot is written, and may be overwritten; or what has happened."""
+        """Tell the other workers that the snapshot is written and may be overwritten, or how that failed."""
         for link in self._links:
             with contextlib.suppress(OSError):  # it has ended, which the training notices
                 link.send(error)
 
     def wait_until_written(self) -> None:
-        """Wait for what rank 0 tells; other ranks call it.
+        """Wait for the message of ``tell_written``; called by all ranks but 0.
 
         Raises:
             OSError: The snapshot could not be written, or rank 0 has ended.
@@ -180,7 +180,7 @@ class Snapshot:
             raise error
 
     def close(self) -> None:
-        """End the connections with other workers, which ends what they wait for."""
+        """Close the connections to other workers, which also ends their waiting."""
         for link in self._links:
             link.close()
         self._page_lock.release()
@@ -190,7 +190,7 @@ class Snapshot:
         return {name: spec_of(each) for name, each in tensors.items()}
 
     def _lay_out(self, state: Tensors, weights: Tensors) -> bool:
-        """Write the model's files, and make room for the state; returns whether there is room for both.
+        """Write the model's files and reserve space for the state; return whether there is room for both.
 
         Args:
             state: The state's tensors, or this worker's shards of them.
@@ -235,7 +235,7 @@ class Snapshot:
     def _create_files(
         self, shares: Sequence[Share], weights: Tensors, full: Tensors | None
     ) -> dict[str, InFile] | None:
-        """Write the files, and return where the weights are; None if they cannot be overwritten there."""
+        """Write the files and return the positions of the weights; None if they cannot be overwritten in place."""
         for share in shares:
             if share.problem is not None:
                 raise OSError(share.problem)
@@ -250,7 +250,7 @@ class Snapshot:
         return find_weights(self._files, weights if full is None else full, task.frozen)
 
     def _write_model(self) -> None:
-        """Write the model's files again, where workers cannot overwrite them in place."""
+        """Write the model's files anew, where workers cannot overwrite them in place."""
         weights = self._strategy.full_weights()
         if self._workers.rank == 0:
             self._strategy.task.save(self._files, weights)

@@ -1,4 +1,4 @@
-"""Scaling the global batch, so that workers spend at most a given part of a step on exchanging gradients.
+"""Scales the global batch so that workers spend at most a given share of a step on exchanging gradients.
 
 Gradients are exchanged once a step, whatever its size: a step on twice as many samples spends about half as much of its
 time on it. The smallest sufficient batch is taken, since a larger one changes the mathematics of the training.
@@ -34,7 +34,7 @@ _WIRE_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def scale_global_batch(
     config: TrainingConfig, strategy: Strategy, order: SampleOrder, micro_batch_size: int, previous: int | None
 ) -> tuple[int, str | None]:
-    """Choose how many times ``train.global_batch_size`` a step takes. Every worker must call it.
+    """Choose the multiple of ``train.global_batch_size`` that a step takes. Every worker must call it.
 
     Args:
         config: The training; without ``train.max_global_batch_size`` the factor is 1.
@@ -84,7 +84,7 @@ def _slowest(seconds: Sequence[float]) -> float:
 
 
 def batch_factor(share: float, exchange_s: float, compute_s: float, most: int) -> int:
-    """The smallest factor, up to ``most``, at which the exchange takes at most ``share`` of exchange and computation.
+    """The smallest factor up to ``most`` at which the exchange takes at most ``share`` of a step.
 
     An overlap of both is ignored, so that the result holds without it.
 
@@ -95,7 +95,7 @@ def batch_factor(share: float, exchange_s: float, compute_s: float, most: int) -
 
 
 def _exchange_seconds(config: DDP, strategy: Strategy) -> float:
-    """Seconds of an all-reduce of as many bytes as all gradients have."""
+    """Seconds of an all-reduce of as many bytes as the gradients have."""
     numbers = sum(each.numel() for each in strategy.parameters.values())
     dtype = _WIRE_DTYPES.get(config.compression, next(iter(strategy.parameters.values())).dtype)
     gradients = torch.zeros(numbers, dtype=dtype, device=strategy.workers.device)

@@ -1,4 +1,5 @@
-"""Forward and backward passes as CUDA graphs: one launch instead of thousands, for which small batches wait."""
+"""Forward and backward passes as CUDA graphs: one launch instead of thousands, which dominate the time of small
+batches."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ MOST_SHAPES = 4
 
 
 class CapturedPasses:
-    """The passes of one training on one GPU. Gradients that a replay adds to are in tensors of its own.
+    """CUDA graphs for the passes of one training on one GPU. Gradients that a replay adds to are in tensors of its own.
 
     The method is that of PyTorch's manual (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
     """
@@ -50,11 +51,11 @@ class CapturedPasses:
         self._is_possible = True
 
     def begin_step(self, batches: Sequence[Batch]) -> None:
-        """Take notice of a step's micro batches."""
+        """Register the micro batches of a step."""
         self._steps.update({_shape(each) for each in batches})
 
     def __call__(self, batch: Batch, factor: torch.Tensor) -> torch.Tensor:
-        """Compute or replay a pass; the loss is right until the next one.
+        """Compute or replay a pass; the returned loss is valid until the next one.
 
         Args:
             batch: Micro batch, on the device.
@@ -77,7 +78,7 @@ class CapturedPasses:
         return is_new and self._steps[shape] > WARM_UP
 
     def _record(self, shape: Any, batch: Batch, factor: torch.Tensor) -> None:
-        """Record the pass for batches of a shape; nothing is computed meanwhile, and gradients stay as they are."""
+        """Record the pass for batches of a shape, which computes nothing and leaves gradients unchanged."""
         try:
             if not self._gradients:
                 self._gradients = {each: torch.empty_like(each) for each in self._parameters if each in self._trained}
@@ -97,7 +98,7 @@ class CapturedPasses:
             empty_cache(factor.device)
 
     def _prepare_gradients(self) -> None:
-        """Let the parameters have the tensors that a replay adds to, with the present values of their gradients."""
+        """Give parameters the gradient tensors that a replay adds to, with their present values."""
         unset = []
         for parameter, own in self._gradients.items():
             if parameter.grad is None:
@@ -110,7 +111,7 @@ class CapturedPasses:
 
 
 class _Graph:
-    """A pass that was recorded, with the tensors that it reads."""
+    """A recorded pass, with the tensors that it reads."""
 
     def __init__(self, compute: Pass, batch: Batch, factor: torch.Tensor):
         self._batch = {name: each.clone() for name, each in batch.items()}
@@ -134,5 +135,5 @@ class _Graph:
 
 
 def _shape(batch: Batch) -> Any:
-    """Names, shapes and types, which batches that share a graph have in common."""
+    """Names, shapes and dtypes of a batch; batches in which these are equal share a graph."""
     return tuple((name, each.shape, each.dtype) for name, each in batch.items())

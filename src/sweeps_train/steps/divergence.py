@@ -25,7 +25,7 @@ MOST_RESTORED = 3
 
 
 class Diverged(Exception):
-    """The training is to continue from its last checkpoint, with the samples after those with which it diverged."""
+    """Raised to continue a training from its last checkpoint, with the samples after those at which it diverged."""
 
     def __init__(self, samples: int):
         """
@@ -37,7 +37,7 @@ class Diverged(Exception):
 
 
 class DivergenceGuard:
-    """Watches the norm of each step's gradients, and the training loss. All workers see the same values."""
+    """Watches the training loss and the norm of each step's gradients. All workers see the same values."""
 
     def __init__(self, train: Train, note: Callable[[str], None]):
         """
@@ -55,7 +55,7 @@ class DivergenceGuard:
         """Norms before them, of shape (``MOST_NORMS``,)."""
 
     def keeps(self, norm: torch.Tensor, *, is_scaled: bool) -> bool:
-        """Take the norm of a step's gradients; return whether the step is made.
+        """Check the norm of a step's gradients; return whether the step may be taken.
 
         Args:
             norm: Norm of all gradients of all workers before clipping, a scalar.
@@ -76,7 +76,7 @@ class DivergenceGuard:
             self._norms.clear()
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Mean and largest norm of the gradients since the last call, and the number of all steps that were left out.
+        """Mean and maximum of the gradient norm since the last call, and the number of all skipped steps.
 
         Args:
             step: Number of optimizer steps done.
@@ -97,7 +97,7 @@ class DivergenceGuard:
         return {"train/grad_norm": mean, "train/grad_norm_max": largest, **skipped}
 
     def has_diverged(self, loss: float) -> bool:
-        """Whether the training should not go on.
+        """Whether the training should not continue.
 
         Args:
             loss: Training loss of all workers since the last log.
@@ -107,7 +107,7 @@ class DivergenceGuard:
         return self._reaction != "continue" and not math.isfinite(loss)
 
     def tell_end(self, step: int, samples: int, times_restored: int) -> None:
-        """Tell that a training that has diverged ends with a step.
+        """Note for the user that a diverged training ends at a step.
 
         Args:
             step: Number of optimizer steps done.

@@ -71,7 +71,7 @@ def _custom(config: CustomOptimizer, settings: list[dict[str, Any]], lr: float) 
 
 @contextmanager
 def named_in_errors(config: Train, strategy: str) -> Iterator[None]:
-    """Name the setting of a user's own optimizer in an error of its step.
+    """Name the config key of a user's own optimizer in errors of its step.
 
     Args:
         config: Config that has the optimizer.
@@ -99,7 +99,7 @@ OptimizerState = dict[str, dict[str, Any]]
 def own_state(
     optimizer: torch.optim.Optimizer, strategy: Strategy
 ) -> tuple[dict[tuple[str, str], torch.Tensor], OptimizerState]:
-    """The state that this worker has of every parameter: tensors, or its shards of them, by name and key; and the rest.
+    """This worker's optimizer state: tensors, or its shards of them, by parameter name and key; and the rest.
 
     Raises:
         ValueError: The state of a user's own optimizer cannot be saved.
@@ -149,7 +149,7 @@ def load_optimizer_state(
 
 
 def _own(value: Any) -> Any:
-    """A copy of a tensor that was mapped from a file, which may be overwritten."""
+    """A private copy of a tensor that is mapped from a file, since the file may be overwritten."""
     return value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
 
 

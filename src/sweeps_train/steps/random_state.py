@@ -12,7 +12,7 @@ from sweeps_train.devices.device import random_state_of, set_random_state_of
 
 
 def seed_all(*seeds: int) -> None:
-    """Seed torch (on all devices), Python and numpy with a mixture of several numbers.
+    """Seed torch (on all devices), Python and numpy from several numbers.
 
     >>> seed_all(0, 1)
     >>> first = random.random()
@@ -58,17 +58,17 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 class RandomNumbers:
-    """The random numbers that a training draws: those of the process."""
+    """The random numbers of a training: those of the process."""
 
     def __init__(self, device: torch.device):
         self._device = device
 
     def seed(self, *seeds: int) -> None:
-        """Begin anew, with a mixture of several numbers."""
+        """Reseed with a mixture of several numbers."""
         seed_all(*seeds)
 
     def state(self) -> dict[str, Any]:
-        """The present state, as ``random_state`` gives it."""
+        """The present state, in the form of ``random_state``."""
         return random_state(self._device)
 
     def restore(self, state: dict[str, Any]) -> None:

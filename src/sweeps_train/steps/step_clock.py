@@ -1,4 +1,4 @@
-"""The clock of a group's steps, which stands still while a lane does something else."""
+"""The clock of a group's steps, which stops while a lane does something other than a step."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 
 class StepClock:
-    """Seconds, without those in which some lane evaluates, saves or reports: all lanes wait for it."""
+    """Counts seconds, except those in which a lane evaluates, saves or reports, since all lanes wait for it."""
 
     def __init__(self) -> None:
         self._aside_s = 0.0
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Seconds on this clock, from an arbitrary zero."""
         return time.perf_counter() - self._aside_s
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Context of something that is no step."""
+        """Context manager in which the clock stands still."""
         began = time.perf_counter()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Steps after which workers ask whether to stop, besides those at which they exchange something anyway."""
+"""Steps after which workers ask whether to stop, in addition to those at which they communicate anyway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ASK_WITHIN_S = 1.0
 
 
 class StopSchedule:
-    """Decides after each step whether the workers ask; all of them come to the same decision.
+    """Decides after each step whether the workers ask; the decision is the same on all of them.
 
     A decision about a report arrives within milliseconds. So they ask soon after it, and then less and less often: at
     distances that are powers of two. A node that is taken away may leave them seconds to save, so that they ask at
@@ -32,7 +32,7 @@ class StopSchedule:
         self._every = sys.maxsize
 
     def is_due(self, step: int) -> bool:
-        """Whether the workers ask after a step, which they then do."""
+        """Whether the workers ask after this step; calling it counts as asking."""
         steps = step - self._reported
         if steps & (steps - 1) and step - self._asked < self._every:
             return False
@@ -40,7 +40,7 @@ class StopSchedule:
         return True
 
     def asked(self, step: int, *, step_s: float) -> None:
-        """Note that they have asked otherwise.
+        """Note that the workers have asked on another occasion.
 
         Args:
             step: The last step.
@@ -49,5 +49,5 @@ class StopSchedule:
         self._asked, self._every = step, max(1, int(ASK_WITHIN_S / step_s))
 
     def reported(self, step: int) -> None:
-        """Note that a step was reported, on which somebody decides."""
+        """Note that a step was reported and will be decided on."""
         self._reported = step

@@ -1,4 +1,4 @@
-"""Types of trained weights. In 16 bits most optimizer steps are smaller than the rounding, so that weights would not
+"""Dtypes of trained weights. In 16 bits most optimizer steps are smaller than the rounding, so that weights would not
 change: they are trained in float32. Autocast and the sharding strategies still compute in 16 bits."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SHORT = (torch.float16, torch.bfloat16)
 
 
 def short_types(model: nn.Module) -> dict[str, torch.dtype]:
-    """Types of the weights that are trained and have 16 bits, by name."""
+    """Dtypes of the trained weights with 16 bits, by name."""
     return {
         name: parameter.dtype
         for name, parameter in model.named_parameters()

@@ -32,7 +32,8 @@ def build_strategy(config: StrategyConfig, workers: Workers, precision: Precisio
         return DistributedDataParallelStrategy(config, workers, precision)
     if precision.scaler.is_enabled():
         raise ValueError(
-            f"train.precision=fp16 does not go with strategy.kind={config.kind}: gradients that overflow on one worker "
+            f"train.precision=fp16 cannot be combined with strategy.kind={config.kind}: gradients that overflow on "
+            "one worker "
             "must be skipped by all; use bf16, fp32, or strategy.kind=ddp"
         )
     if isinstance(config, FSDP):

@@ -1,4 +1,4 @@
-"""Sums and means of gradients over workers, of many tensors at a time: adapters are hundreds of small ones."""
+"""Sums and means of gradients over workers, many small tensors at a time, such as hundreds of adapters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def average_in_chunks(
     group: dist.ProcessGroup | None = None,
     max_bytes: int = CHUNK_BYTES,
 ) -> None:
-    """Average gradients over workers, in place; bit for bit as ``DistributedDataParallel`` does with two workers.
+    """Average gradients over workers, in place; with two workers bit for bit as ``DistributedDataParallel`` does.
 
     Args:
         gradients: This worker's gradients, in the same order on all workers.
@@ -37,7 +37,7 @@ def average_in_chunks(
 
 @torch.no_grad()
 def sum_in_chunks(gradients: Sequence[torch.Tensor], group: dist.ProcessGroup | None = None) -> None:
-    """Sum gradients over the workers of a group, in place; in the same order on all of them."""
+    """Sum gradients over the workers of a group, in place and in the same order on all of them."""
     for chunk in _chunks(gradients, CHUNK_BYTES):
         _add_up(chunk, group)
 
@@ -54,7 +54,7 @@ def _add_up(chunk: list[torch.Tensor], group: dist.ProcessGroup | None) -> None:
 
 
 def _chunks(gradients: Sequence[torch.Tensor], max_bytes: int) -> Iterator[list[torch.Tensor]]:
-    """Successive gradients of one dtype that together have at most ``max_bytes``, or one larger gradient."""
+    """Runs of gradients of one dtype with at most ``max_bytes`` together, or one larger gradient."""
     for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):  # the same order on all workers
         chunk: list[torch.Tensor] = []
         size = 0

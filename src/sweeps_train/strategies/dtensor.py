@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from sweeps_train.compat.torch import local_place, local_shard, multiply_in_place, shard_place
+from sweeps_train.compat.torch import local_place, local_shard, shard_place
 from sweeps_train.strategies.all_reduce import average_in_chunks
+from sweeps_train.strategies.gradient_clipping import clip_sharded
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.strategy import Key, Strategy, trained_parameters
 from sweeps_train.tasks.task import Task
@@ -24,7 +24,7 @@ are exchanged once a step: those of adapters, not those of a whole language mode
 
 
 class ShardedStrategy(Strategy):
-    """Parameters are ``DTensor``, or plain tensors that all workers have alike."""
+    """Base class: parameters are ``DTensor``, or plain tensors replicated on all workers."""
 
     def parallelize(self, task: Task) -> None:
         self.task = task
@@ -110,31 +110,6 @@ def _full(tensor: torch.Tensor) -> torch.Tensor:
     assert isinstance(on_mesh, DTensor)
     full: torch.Tensor = on_mesh.full_tensor()
     return full
-
-
-@torch.no_grad()
-def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> torch.Tensor:
-    """Scale sharded gradients down to a common norm of at most ``max_norm``.
-
-    Args:
-        gradients: Each gradient, with the number of workers that hold the same shard of it.
-        max_norm: Largest norm of all gradients of all workers together.
-        workers: All workers.
-
-    Returns:
-        The norm before, a scalar, the same on all workers.
-    """
-    shards = [(local_shard(gradient), copies) for gradient, copies in gradients]
-    squares = torch.zeros((), dtype=torch.float64, device=workers.device)
-    for copies in {copies for _, copies in shards}:
-        norm = nn.utils.get_total_norm([shard for shard, each in shards if each == copies])
-        squares += norm.to(workers.device, torch.float64) ** 2 / copies
-    dist.all_reduce(squares)
-    norm = squares.sqrt()
-    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0).float()
-    for device in {shard.device for shard, _ in shards}:
-        multiply_in_place([shard for shard, _ in shards if shard.device == device], factor.to(device))
-    return norm
 
 
 def average(gradients: Iterable[torch.Tensor], workers: Workers) -> None:

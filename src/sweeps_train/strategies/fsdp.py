@@ -29,7 +29,7 @@ from sweeps_train.workers.distributed import Workers
 
 
 class FullyShardedStrategy(ShardedStrategy):
-    """Every worker has its own samples, or its own part of them, and a shard of every tensor."""
+    """Every worker has its own samples, or its own part of them, and a shard of each parameter."""
 
     model: FSDPModule  # type: ignore[assignment] # and an nn.Module, which typing cannot say of both
 
@@ -55,7 +55,7 @@ class FullyShardedStrategy(ShardedStrategy):
 
 
 class ShardingOptions(Protocol):
-    """Config keys that all strategies with full sharding have."""
+    """Config keys shared by all strategies with full sharding."""
 
     reshard_after_forward: bool
     cpu_offload: bool

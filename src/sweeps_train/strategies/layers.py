@@ -1,4 +1,4 @@
-"""The structure of a model, as far as strategies need to know it, and activation checkpointing."""
+"""Model structure as strategies need it, and activation checkpointing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def bare_model(model: nn.Module) -> Any:
 
 
 def repeated_layers(model: nn.Module) -> list[nn.Module]:
-    """The outermost layers that a model holds in module lists, such as its transformer blocks; possibly none.
+    """The outermost layers that a model holds in module lists, such as transformer blocks; possibly none.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]))
     >>> len(repeated_layers(model))
@@ -27,14 +27,15 @@ def repeated_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Compile a model in place when it is called: its repeated layers one by one, which share what is compiled, and the
-    whole model if it has none."""
+    """Compile a model in place at its first call: its repeated layers one by one, sharing the compiled code, or else
+    the whole model."""
     for each in repeated_layers(model) or [model]:
         each.compile()
 
 
 def mixes_tokens(module: nn.Module) -> bool:
-    """Whether layers other than attention mix tokens: recurrent layers and linear attention have convolutions."""
+    """Whether layers other than attention mix tokens, such as recurrent layers or the convolutions of linear
+    attention."""
     return any(isinstance(each, nn.Conv1d) for each in module.modules())
 
 
@@ -51,7 +52,7 @@ def checkpoint_activations(model: nn.Module, *, early_stop: bool = True) -> None
 
 
 def _checkpoint(layer: nn.Module, *, early_stop: bool) -> None:
-    """Wrap ``forward`` instead of the call, whose hooks (those of ``fully_shard``) must run once."""
+    """Wrap ``forward`` rather than the call, so that hooks (those of ``fully_shard``) run only once."""
     forward = layer.forward
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], 
 
 
 def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
-    """Create a device mesh, or return the earlier one of that shape.
+    """Create a device mesh, or return the existing one of that shape.
 
     All trainings of a process share it: its groups have threads and connections, and torch caches by the mesh's shape
     how it has sharded tensors, with the process groups of that time.
@@ -39,5 +39,5 @@ def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
 
 
 def replicas(workers: Workers, dimension: DeviceMesh) -> Workers:
-    """This worker's place among the replicas of the model, which one dimension of a mesh contains."""
+    """This worker's place among the model's replicas, which one dimension of a mesh holds."""
     return replace(workers, rank=dimension.get_local_rank(), size=dimension.size(), group=dimension.get_group())

@@ -15,7 +15,8 @@ from sweeps_train.data.sampler import Batch, Samples, in_batches
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
-from sweeps_train.strategies.dtensor import average, clip_sharded, saved_buffers
+from sweeps_train.strategies.dtensor import average, saved_buffers
+from sweeps_train.strategies.gradient_clipping import clip_sharded
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.pipeline_stages import Stage
@@ -198,7 +199,7 @@ class PipelineStrategy(Strategy):
 
 
 class _StageOfRows(nn.Module):
-    """A stage as torch's schedules call it: with the row numbers of a micro batch."""
+    """A stage in the form that torch's schedules call, with the row numbers of a micro batch."""
 
     def __init__(self, stage: Stage, forward: Callable[[Callable[..., Any], torch.Tensor], torch.Tensor]):
         super().__init__()
@@ -210,7 +211,7 @@ class _StageOfRows(nn.Module):
 
 
 def _move_own_tensors(module: nn.Module, device: torch.device) -> None:
-    """Move the tensors that a module itself has to a device, unless they belong to another stage."""
+    """Move a module's own tensors to a device, unless they belong to another stage."""
     for parameter in module.parameters(recurse=False):
         if not parameter.is_meta:
             parameter.data = parameter.data.to(device)

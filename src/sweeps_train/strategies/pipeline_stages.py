@@ -109,7 +109,7 @@ def _replace(part: nn.Module, forward: Callable[..., torch.Tensor]) -> None:
 
 
 def _units(model: nn.Module) -> list[list[nn.Module]]:
-    """The parts that the model's input passes through, grouped into the smallest that can be stages: each has weights.
+    """The model's consecutive parts, grouped into the smallest possible stages: each has weights.
 
     Raises:
         ValueError: The model does not list its parts.
@@ -172,8 +172,7 @@ def _decoder_parts(decoder: nn.Module) -> tuple[list[nn.Module], list[list[nn.Mo
 
 
 def _without_head(model: nn.Module) -> Callable[..., Any]:
-    """The model without its head, and without what the model computes after the head: only hidden states go to the next
-    stage."""
+    """The model without its head and without everything computed after it: only hidden states go to the next stage."""
     decoder = _decoder(model)
     if decoder is None:
         return model

@@ -1,5 +1,5 @@
-"""Sequence parallel (Korthikanti et al., 2022, https://arxiv.org/abs/2205.05198): between the tensor parallel blocks
-each worker processes a part of the tokens, and keeps only its part of the activations of norms and residuals.
+"""Sequence parallel (Korthikanti et al., 2022, https://arxiv.org/abs/2205.05198): between tensor parallel blocks each
+worker processes part of the tokens, and keeps only its part of the activations of norms and residuals.
 
 torch's ``SequenceParallel`` style needs every norm listed by name, which the plans of transformers do not do. Here each
 block gathers the tokens on entry, and modules outside of blocks simply see their part.

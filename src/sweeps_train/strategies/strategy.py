@@ -28,7 +28,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """Properties of a strategy on one worker that the training loop depends on."""
+    """Properties of a strategy on one worker that affect the training loop."""
 
     random_stream: int
     """Index of this worker's stream of random numbers. Workers that process the same tokens share a stream, and so draw
@@ -48,7 +48,7 @@ class Capabilities:
 
 
 class Strategy:
-    """Training in one process. Strategies of several workers override what differs.
+    """Training in a single process. Strategies of several workers override what differs.
 
     The loop calls ``parallelize`` once, then ``backward``, ``clip_grad_norm`` and the optimizer for every step, with
     ``evaluate`` and ``gather_full`` in between. All workers make the same calls.
@@ -88,8 +88,8 @@ class Strategy:
         return model
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
-        """Replay passes as CUDA graphs from now on, where that is possible: on one GPU, with passes that do the same
-        whatever the batch.
+        """Replay passes as CUDA graphs from now on, where possible: on one GPU, with passes that run the same kernels
+        for every batch.
 
         Args:
             note: Tells the user something.
@@ -99,7 +99,7 @@ class Strategy:
             self._captured = CapturedPasses(self._pass, list(self.parameters.values()), note)
 
     def close(self) -> None:
-        """Free the memory of CUDA graphs; nothing is trained afterwards."""
+        """Free the memory of CUDA graphs; no training is possible afterwards."""
         self._captured = None
 
     def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
@@ -155,7 +155,7 @@ class Strategy:
         return loss.detach()
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
-        """The model's logits, and the part of the batch that they belong to."""
+        """The model's logits, with the part of the batch that they cover."""
         return self.task.logits(model, batch), batch
 
     def _before_micro_batch(self, *, is_last: bool) -> None:
@@ -208,7 +208,7 @@ class Strategy:
         return total
 
     def _score(self, model: nn.Module, samples: Samples, indices: Sequence[int]) -> torch.Tensor:
-        """Score samples in one forward pass, or in parts where they do not fit into memory at once."""
+        """Score samples in one forward pass, or in parts if they do not fit into memory."""
         if len(indices) <= self._most_scored:
             try:
                 batch = on_device(samples.batch(indices), self.workers.device)
@@ -232,7 +232,7 @@ class Strategy:
                     dist.broadcast(buffer, group=self.data_parallel.group, group_src=0)
 
     def saved_weights(self) -> dict[str, torch.Tensor]:
-        """The weights and buffers of the model's files that this worker holds, or its shards of them, by name. Frozen
+        """The weights and buffers of the model's files that this worker holds, in full or as shards, by name. Frozen
         weights may be missing."""
         return {
             name: each
@@ -264,12 +264,12 @@ class Strategy:
         return {name: shard.cpu() for name, shard in shards.items()} if self.workers.rank == 0 else {}
 
     def shard_like(self, name: str, full: torch.Tensor) -> torch.Tensor:
-        """This worker's shard of a tensor shaped like the parameter ``name``; the reverse of ``gather_full``."""
+        """This worker's shard of a full tensor with the shape of parameter ``name``; the reverse of ``gather_full``."""
         return full.to(self.parameters[name].device)
 
 
 def empty_scores(task: Task, num_samples: int, device: torch.device) -> torch.Tensor:
-    """Zeros, to which the scores of batches are added."""
+    """Zero scores, to which the scores of batches are added."""
     shape = (num_samples, task.num_scores) if task.scores_each_sample else (task.num_scores,)
     return torch.zeros(shape, dtype=sum_type(device), device=device)
 
@@ -283,8 +283,8 @@ def add_scores(total: torch.Tensor, scores: torch.Tensor, indices: Sequence[int]
 
 
 def _moved(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move a model to a device, unless it is there: layers that bitsandbytes has quantized to 8 bits would lose their
-    scales."""
+    """Move a model to a device, unless it is there already: moving would lose the scales of bitsandbytes' 8-bit
+    layers."""
     is_there = all(each.device == device for each in (*model.parameters(), *model.buffers()))
     return model if is_there else model.to(device)
 

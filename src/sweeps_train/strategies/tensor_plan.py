@@ -1,4 +1,4 @@
-"""The layers that tensor parallelism shards, and their styles, by the plan in the model's code."""
+"""The layers that tensor parallelism shards and how, from the plan in the model's code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REDUCED = "replicated_with_grad_allreduce"
 
 
 def tensor_plan(model: nn.Module) -> dict[str, str]:
-    """Return the style of each layer that is sharded, such as ``colwise`` or ``rowwise``, by its name in the model.
+    """Return the sharding style of each layer, such as ``colwise`` or ``rowwise``, by its name in the model.
 
     Models of transformers have a plan. Our own, and a user's module, give it in an attribute ``tensor_parallel_plan``,
     by patterns of names.
@@ -57,7 +57,7 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
 
 
 def parallel_styles(plan: Mapping[str, str], *, shards_tokens: bool) -> dict[str, ParallelStyle]:
-    """The plan as ``parallelize_module`` takes it.
+    """The plan in the form of ``parallelize_module``.
 
     Args:
         plan: Style of each layer that is sharded, by name.
@@ -77,7 +77,7 @@ _STYLES: dict[str, Any] = {
 
 
 def _without_adapters(model: nn.Module) -> tuple[str, nn.Module]:
-    """The model without its adapters, and the prefix of its names in the model with them."""
+    """The model without its adapters, and the prefix of its parameter names in the model with adapters."""
     if not hasattr(model, "get_base_model"):
         return "", model
     bare: Any = model.get_base_model()  # type: ignore[operator] # peft's
@@ -89,15 +89,15 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def _is_tied(model: nn.Module, name: str) -> bool:
-    """Whether a layer shares its weight with another layer, which needs it in full."""
+    """Whether a layer's weight is tied to another layer that needs it in full."""
     weight = getattr(model.get_submodule(name), "weight", None)
     owners = [module for module in model.modules() if weight is not None and getattr(module, "weight", None) is weight]
     return len(owners) > 1
 
 
 def _parts(name: str, module: nn.Module, style: str) -> list[str]:
-    """The modules of a layer that are sharded: in one with an adapter, the adapter's second matrix is sharded as the
-    output of a column-wise layer, its first one as the input of a row-wise layer."""
+    """The modules of a layer that are sharded; in a layer with an adapter also the adapter's second matrix (column-wise
+    layers) or first one (row-wise layers)."""
     if not hasattr(module, "base_layer"):
         return [name]
     inner = "lora_B" if style.startswith("colwise") else "lora_A"
@@ -106,8 +106,8 @@ def _parts(name: str, module: nn.Module, style: str) -> list[str]:
 
 
 def _refuse_unknown(model: nn.Module, plan: Mapping[str, str], unknown: list[str]) -> None:
-    """Refuse a plan whose names the model lacks. A plan of transformers may name some, but not only such names; in a
-    user's plan every name must exist."""
+    """Refuse a plan with names that the model does not have. A plan of transformers may name some, but not only such
+    names; in a user's plan every name must exist."""
     if len(unknown) == len(plan) or hasattr(model, "tensor_parallel_plan"):
         kind, layers = type(model).__name__, [name for name, _ in model.named_children()]
         raise ValueError(

@@ -56,7 +56,8 @@ def shard_tokens(tensor: torch.Tensor, row: DeviceMesh) -> torch.Tensor:
 
 
 def _shard_positions(kwargs: dict[str, Any], row: DeviceMesh) -> dict[str, Any]:
-    """A layer's keyword arguments with the rotary positions of this worker's tokens; masks stay whole for attention."""
+    """A layer's keyword arguments with the rotary positions of this worker's tokens; masks stay complete for
+    attention."""
     positions = {
         name: tuple(shard_tokens(each, row) for each in embeddings)
         for name, embeddings in kwargs.items()
@@ -66,7 +67,7 @@ def _shard_positions(kwargs: dict[str, Any], row: DeviceMesh) -> dict[str, Any]:
 
 
 def attention_to_share(model: Any, size: int) -> str:
-    """The name of a model's attention implementation, as transformers has it.
+    """The name of a model's attention implementation in transformers.
 
     Raises:
         ValueError: They cannot.
@@ -95,7 +96,7 @@ def attention_to_share(model: Any, size: int) -> str:
 
 
 def _register_shared(attention: str, row: DeviceMesh) -> str:
-    """Register an attention implementation with the exchanges around it, and return its name."""
+    """Register an attention implementation that adds the exchanges before and after, and return its name."""
     attend = attention_function(attention)
 
     def attend_together(
@@ -120,7 +121,7 @@ def _register_shared(attention: str, row: DeviceMesh) -> str:
 
 
 class _Exchange(torch.autograd.Function):
-    """All-to-all from a shard of the third dimension to a shard of the second, and back for gradients.
+    """All-to-all that changes a tensor's sharding from the third to the second dimension, and back for gradients.
 
     Queries, keys and values have heads as second and tokens as third dimension; the output of attention has them the
     other way round.

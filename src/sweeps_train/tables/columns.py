@@ -1,4 +1,4 @@
-"""Kinds of columns: numbers, booleans, dates and categories, by their types in Arrow."""
+"""Kinds of columns, by their Arrow types: numbers, booleans, dates and categories."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
 
 
 def _wanted(config: TableData) -> list[tuple[str, str]]:
-    """Keys and the columns that they name."""
+    """Config keys with the columns that they name."""
     single = [("target", config.target), ("group", config.group), ("time", config.time)]
     listed = [(key, each) for key in ("features", "drop", "categories") for each in getattr(config, key) or ()]
     return [(key, name) for key, name in single if name is not None] + listed
 
 
 def feature_names(config: TableData, names: list[str]) -> list[str]:
-    """Columns to predict from, in the order of the table.
+    """Columns used as features, in the order of the table.
 
     >>> data = TableData(kind="table", format="csv", path="a.csv", target="y", drop=["id"])
     >>> feature_names(data, ["id", "age", "y"])
@@ -91,8 +91,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
-    """Raise ``ValueError`` for texts that were meant as numbers: with a decimal comma, or with a few texts, such as
-    ``?``, among them that stand for missing values."""
+    """Raise ``ValueError`` for columns of texts that should be numbers: with a decimal comma, or with a few texts such
+    as ``?`` for missing values."""
     texts = [each for each in column.unique().to_pylist() if each is not None]
     others = [each for each in texts if not is_number(each, config.decimal)]
     with_comma = [each for each in others if "," in each and is_number(each, ",")]
@@ -118,7 +118,7 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
 
 
 def is_number(text: str, decimal: str) -> bool:
-    """Whether a text is a number with this character before its decimals."""
+    """Whether a text is a number with this decimal separator."""
     try:
         float(text if decimal == "." else text.replace(".", "x").replace(decimal, ".", 1))
     except ValueError:

@@ -1,4 +1,5 @@
-"""Texts as values: how the CSV file of a model's training wrote missing values and numbers, for its raw rows too."""
+"""Parses texts as a model's training CSV wrote missing values and numbers, so that raw rows are read in the same
+way."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class CsvTexts:
         )
 
     def read(self, name: str, column: pa.ChunkedArray, kind: ColumnKind) -> pa.ChunkedArray:
-        """Read a column of texts as if it were in the file; one of categories, or of another type, stays as it is.
+        """Parse a column of texts as in the CSV file; columns of categories or other types stay unchanged.
 
         Raises:
             ValueError: It has a text that is no number.
@@ -67,7 +68,7 @@ class CsvTexts:
         )
 
     def as_number(self, text: str) -> float:
-        """Read a text as a number; NaN if it is none."""
+        """Parse a text as a number; NaN if it is none."""
         return float(text.replace(self.decimal, ".")) if is_number(text, self.decimal) else float("nan")
 
     @property

@@ -1,4 +1,4 @@
-"""Rows of a table as arrays, by what was learned of the training rows: categories, means, scales, and classes.
+"""Encodes the rows of a table as arrays, with the categories, means, scales and classes of the training rows.
 
 An encoding is saved with its model as JSON, so that the model takes raw rows, without the table it was trained on.
 """
@@ -36,7 +36,7 @@ LARGEST_CLASSES = 1000
 
 @dataclass(config=STORED, frozen=True)
 class NumberFeature:
-    """A column of numbers, booleans (0 and 1), or a part of a date."""
+    """A numeric input: a column of numbers or booleans (0 and 1), or a part of a date."""
 
     column: str
     part: Literal["value", "days", "month", "weekday", "hour"]
@@ -50,7 +50,7 @@ class NumberFeature:
 
     @property
     def name(self) -> str:
-        """Name of the input: that of the column, or ``column.month``."""
+        """Name of the input: the column's, or ``column.month``."""
         return self.column if self.part == "value" else f"{self.column}.{self.part}"
 
 
@@ -75,7 +75,7 @@ class Classes:
 
 @dataclass(config=STORED, frozen=True)
 class Amount:
-    """Target of a regression, standardized by mean and standard deviation of the training rows."""
+    """Target of a regression, standardized by the training rows' mean and standard deviation."""
 
     kind: Literal["amount"]
     mean: float
@@ -84,7 +84,7 @@ class Amount:
 
 @dataclass(config=STORED, frozen=True)
 class Features:
-    """Inputs of rows, as they are: numbers with NaN for missing ones, and indices of categories."""
+    """Unscaled inputs of rows: numbers, NaN where missing, and indices of categories."""
 
     numbers: Annotated[Any, "float64 of shape (rows, numbers)"]
     categories: Annotated[Any, "int64 of shape (rows, categories)"]
@@ -92,7 +92,7 @@ class Features:
 
 @dataclass(config=STORED, frozen=True)
 class TableEncoding:
-    """Conversion of rows into inputs of a model, and of its outputs into values of the target."""
+    """Converts rows to model inputs, and model outputs to values of the target."""
 
     target: str
     output: Annotated[Classes | Amount, Field(discriminator="kind")]
@@ -110,16 +110,16 @@ class TableEncoding:
 
     @property
     def num_inputs(self) -> int:
-        """Columns of ``matrix`` without those of categories."""
+        """Number of columns of ``matrix``, without categories."""
         return len(self.numbers) + sum(each.has_missing for each in self.numbers)
 
     @property
     def category_sizes(self) -> list[int]:
-        """Number of different indices of each column of categories, with that of unknown ones."""
+        """Number of indices of each category column, including the one for unknown values."""
         return [len(each.values) + 1 for each in self.categories]
 
     def encode(self, table: pa.Table) -> Features:
-        """Encode rows; they may have more columns than are needed, and other types of the same meaning.
+        """Encode rows, which may have extra columns and other types with the same meaning.
 
         Raises:
             ValueError: A column is missing, or has texts where it had numbers.
@@ -141,7 +141,7 @@ class TableEncoding:
         )
 
     def matrix(self, numbers: Floats, categories: Integers | None = None) -> npt.NDArray[np.float32]:
-        """Numbers without gaps, scaled, and a column of 0 and 1 for each that may be missing.
+        """Scaled numbers with missing values filled, and a 0/1 column for each number that may be missing.
 
         Args:
             numbers: Of shape (rows, numbers), with NaN.
@@ -162,8 +162,8 @@ class TableEncoding:
         return np.concatenate([filled, marked, *hot], axis=1).astype(np.float32)
 
     def frame(self, features: Features) -> pd.DataFrame:
-        """The same as a pandas frame, for libraries that handle missing values and categories themselves: numbers with
-        NaN, and columns of pandas' type for categories."""
+        """Inputs as a pandas frame, for libraries that handle missing values and categories: numbers with NaN, and
+        columns of pandas' category type."""
         import pandas as pd
 
         columns: list[Any] = [features.numbers[:, index] for index in range(len(self.numbers))]
@@ -294,7 +294,7 @@ def _learn_output(config: TableData, goal: Goal, table: pa.Table) -> Classes | A
 
 
 def plain_names(names: Sequence[str]) -> list[str]:
-    """Names of letters, digits and ``_`` only, each different: XGBoost and LightGBM refuse brackets, commas and more.
+    """Distinct names made of letters, digits and ``_`` only: XGBoost and LightGBM refuse brackets, commas and more.
 
     >>> plain_names(["a", "size [m]", "size <m>"])
     ['a', 'size__m_', 'size__m__']
@@ -357,7 +357,7 @@ def _indices(column: pa.ChunkedArray, feature: CategoryFeature, texts: CsvTexts 
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as texts; whole numbers without decimals, as which they come from a column that has missing values."""
+    """Values as texts; whole numbers without decimals, since a column with missing values turns them into floats."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

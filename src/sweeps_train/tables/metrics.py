@@ -1,4 +1,4 @@
-"""Metrics of predictions for the rows of a table, computed from all held-out rows at once."""
+"""Metrics of predictions for a table, computed over all held-out rows at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Division of a table's rows into training and held-out ones, or into folds."""
+"""Splits a table's rows into training and held-out ones, or into folds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
 
 
 def used_part(config: TableData, goal: Goal, train: pa.Table) -> pa.Table:
-    """The training rows that ``data.train_fraction`` leaves."""
+    """The training rows that ``data.train_fraction`` selects."""
     if config.train_fraction == 1.0:
         return train
     labels = _classes(config, train) if goal == "classification" else None
@@ -70,7 +70,7 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
 
 
 def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Rows]:
-    """Numbers of the training and of the held-out rows, each in ascending order.
+    """Row numbers of the training and the held-out rows, both ascending.
 
     Raises:
         ValueError: One of the two would be empty, or a class has a single row.
@@ -102,7 +102,8 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
 
 
 def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> list[tuple[Rows, Rows]]:
-    """Numbers of training and held-out rows of each fold: with a time column each fold is held out by those before it.
+    """Row numbers of training and held-out rows for each fold; with a time column, each fold trains only on earlier
+    rows.
 
     Raises:
         ValueError: There are too few rows, groups, or rows of a class.
@@ -135,7 +136,7 @@ def _classes(config: TableData, table: pa.Table) -> list[str]:
 
 
 def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
-    """Classes of the rows as texts, each of at least so many rows."""
+    """Classes of the rows as texts; each must have this many rows."""
     labels = _classes(config, table)
     rarest, number = Counter(labels).most_common()[-1]
     if number < least:
@@ -160,7 +161,7 @@ def _check_number_of_groups(config: TableData, groups: Rows, least: int) -> None
 
 
 def _order(config: TableData, table: pa.Table) -> Rows:
-    """Numbers of the rows by time, the earliest first."""
+    """Row numbers by time, earliest first."""
     import pyarrow.compute as pc
 
     column = table[str(config.time)]
@@ -171,7 +172,7 @@ def _order(config: TableData, table: pa.Table) -> Rows:
 
 
 def _last_part(config: TableData, table: pa.Table) -> tuple[Sequence[int] | Rows, Sequence[int] | Rows]:
-    """Split by time; rows of the same time are in the same part."""
+    """Split by time; rows of equal time stay together."""
     order = _order(config, table)
     times = table[str(config.time)].take(order).to_pylist()
     cut = len(order) - max(1, math.floor(len(order) * config.eval_fraction))

@@ -116,7 +116,7 @@ def _read(config: TableData, location: str, *, first_block: bool = False) -> pa.
 
 
 def _explained(config: TableData, location: str) -> str | None:
-    """Say which key makes a CSV file readable: its encoding, or the character between its cells."""
+    """Name the key that makes a CSV file readable: its encoding, or its separator."""
     separator = _separator(config, location)
     with open_file(location) as opened:
         text = io.TextIOWrapper(_uncompressed(location, opened), encoding=config.encoding)
@@ -187,7 +187,7 @@ def _separator(config: TableData, location: str) -> str:
 
 
 def _builtin(name: str) -> pa.Table:
-    """One of scikit-learn's tables; classes are texts."""
+    """One of scikit-learn's tables, with classes as texts."""
     import pyarrow as pa
     from sklearn import datasets
 

@@ -1,4 +1,4 @@
-"""Choice of a part of the training data, for cheaper trainings."""
+"""Selects a part of the training data, for cheaper trainings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 def train_part(
     number: int, fraction: float, seed: int, labels: Sequence[Hashable] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Choose a part of the training samples, about the same of each class and at least one sample.
+    """Choose a part of the training samples, with about the same share and at least one sample of each class.
 
     The samples of a smaller part are in each larger one of the same seed, so that a search's stages of fewer data lead
     to those of more.

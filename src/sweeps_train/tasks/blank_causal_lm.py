@@ -1,4 +1,4 @@
-"""Causal language modelling without data and without values of weights."""
+"""Causal language modelling without data and weight values, to compute memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ out by values, which are not here."""
 
 
 class BlankCausalLM(CausalLMTraining):
-    """The task without data and without values of weights, to compute its memory with tensors that have none."""
+    """A task without data and weight values, run on fake tensors to compute its memory."""
 
     def __init__(self, config: TrainingConfig, *, autocasts: bool):
         """
@@ -56,7 +56,7 @@ class BlankCausalLM(CausalLMTraining):
 
     @property
     def keeps_logits(self) -> bool:
-        """Whether all logits are there at once, and not those of some tokens after the others'."""
+        """Whether all logits exist at once, rather than in chunks of tokens."""
         return self._head is None
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
@@ -64,7 +64,7 @@ class BlankCausalLM(CausalLMTraining):
             return super().logits(model, batch)
 
     def longest_batch(self, rows: int) -> Batch:
-        """A batch of so many samples of the greatest length."""
+        """A batch of the given size with sequences of maximum length."""
         tokens = torch.zeros((rows, self._sequence_length), dtype=torch.long)
         return {"input_ids": tokens, "targets": tokens}
 

@@ -40,7 +40,8 @@ _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 
 
 class CausalLMTraining:
-    """Next-token prediction. The loss counts tokens that are neither padding nor part of a prompt.
+    """Next-token prediction with a causal language model. The loss counts tokens that are neither padding nor part of a
+    prompt.
 
     Batches have ``input_ids`` and ``targets`` of shape (samples, tokens), and where documents are isolated
     ``position_ids`` of the same shape and ``document_ends`` of shape (samples, documents). ``logits`` returns logits of
@@ -173,7 +174,7 @@ class CausalLMTraining:
 
 
 def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
-    """Return the base model that this worker keeps, or load it; it is the same whatever its adapters.
+    """Return the base model that this worker caches, or load it; it does not depend on adapters.
 
     Args:
         model: The model.
@@ -184,14 +185,14 @@ def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
 
 
 def repeats_its_passes(config: CausalLM, model: Any) -> bool:
-    """Whether all that a model computes follows from the shapes of its batch: of models of transformers, those that
-    leave out no layers at random. Checkpoints of activations restore random states of the processor."""
+    """Whether a model's computation depends only on the shapes of its batch, which is false if it skips layers at
+    random. Checkpoints of activations restore random states of the processor."""
     leaves_out = getattr(model.config.get_text_config(), "layerdrop", None)
     return not (config.gradient_checkpointing or config.trust_remote_code or leaves_out)
 
 
 def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
-    """Refuse a tokenizer with more tokens than embeddings: on a GPU such a token ends the process without an
+    """Refuse a tokenizer with more tokens than embeddings: on a GPU such a token aborts the process without an
     explanation."""
     rows = model.get_input_embeddings().num_embeddings
     if tokens <= rows:

@@ -31,7 +31,7 @@ CHUNK = 2**25
 def linear_cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
 ) -> torch.Tensor:
-    """Summed cross-entropy of the logits ``hidden @ weight.T + bias``, of which only a chunk exists at a time.
+    """Summed cross-entropy of the logits ``hidden @ weight.T + bias``, computed one chunk at a time.
 
     The multiplication is in the dtype of autocast, if it is active, and the rest in float32.
 
@@ -66,7 +66,7 @@ def linear_cross_entropy(
 
 
 def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross-entropy of logits that are there, without a float32 copy of all of them.
+    """Summed cross-entropy of existing logits, without a float32 copy of all of them.
 
     In float32, since a sum over thousands of tokens and a vocabulary of 100,000 is too inexact in 16 bits.
 
@@ -90,7 +90,7 @@ def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.
 
 
 def full_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross-entropy in one call; for ``torch.compile``, which makes no copies."""
+    """Summed cross-entropy in one call, for ``torch.compile``, which avoids the copies."""
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
@@ -107,8 +107,8 @@ def _sharded_cross_entropy(
 
 
 class _ChunkedLinear(torch.autograd.Function):
-    """Keeps the gradients of its inputs, which are small beside the logits. That of the weight is summed over the
-    chunks in float32, also where the weight has 16 bits."""
+    """Autograd function that saves the gradients of its inputs, which are small compared to the logits. That of the
+    weight is summed over the chunks in float32, also where the weight has 16 bits."""
 
     @staticmethod
     def forward(
@@ -158,7 +158,7 @@ class _ChunkedLinear(torch.autograd.Function):
 
 
 class _Chunked(torch.autograd.Function):
-    """Keeps the gradient in the dtype of the logits; nothing else of their size is allocated."""
+    """Autograd function that saves the gradient in the logits' dtype, and allocates nothing else of their size."""
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ class _Chunked(torch.autograd.Function):
 
 
 def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """The summed loss of a chunk; its gradient is written to ``out``, which may be the logits themselves."""
+    """The summed loss of a chunk; writes its gradient to ``out``, which may be the logits."""
     scores = functional.log_softmax(logits.float(), dim=-1)
     loss = functional.nll_loss(scores, targets, ignore_index=IGNORED, reduction="sum")
     probabilities, chosen = scores.exp_(), targets.clamp(min=0).unsqueeze(1)
@@ -186,7 +186,7 @@ def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor, out: torch.T
 
 
 def _chunks(vocabulary: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The same rows of all tensors, so many at a time that they have about ``CHUNK`` logits."""
+    """The rows of all tensors, in chunks of about ``CHUNK`` logits."""
     size = max(1, CHUNK // vocabulary)
     return zip(*(torch.split(each, size) for each in tensors), strict=True)
 

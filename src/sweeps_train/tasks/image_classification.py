@@ -69,7 +69,7 @@ class ImageClassification:
 
 
 def build_both_samples(data: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
-    """Training and held-out samples, the same for every seed of training: a user's code may draw the held-out ones at
-    random, and trials must be compared on the same."""
+    """Training and held-out samples, equal for every training seed, so that trials are compared on the same held-out
+    samples even if a user's code draws them at random."""
     seed_all(0)
     return build_image_samples(data)

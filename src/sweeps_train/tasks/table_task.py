@@ -74,7 +74,7 @@ class Classification(TableTraining):
         self._positive = self.encoding.positive_index(config.task.positive_class)
 
     def _class_weights(self) -> torch.Tensor:
-        """Weights with which all classes count the same, with a mean of 1 over the training rows."""
+        """Weights that make all classes count the same, with mean 1 over the training rows."""
         counts = torch.bincount(self.train_samples.targets, minlength=self.num_scores).clamp(min=1)
         return counts.sum() / (self.num_scores * counts)
 
@@ -91,7 +91,7 @@ class Classification(TableTraining):
 
 
 class Regression(TableTraining):
-    """Error of numbers, in standard deviations of the target."""
+    """Prediction of numbers; the loss is in standard deviations of the target."""
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         super().__init__(config, weights)

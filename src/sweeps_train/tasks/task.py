@@ -21,12 +21,11 @@ class Task(Protocol):
 
     @property
     def frozen(self) -> Sequence[str]:
-        """Names of parameters that are not trained, and that every worker has read from the same files."""
+        """Names of parameters that are not trained and equal on all workers, which read the same files."""
 
     @property
     def stored_types(self) -> Mapping[str, torch.dtype]:
-        """Types in which ``save`` writes the weights that a strategy converts to float32 when it takes the model, by
-        name."""
+        """Dtypes, by name, in which ``save`` writes weights that a strategy trains in float32."""
 
     @property
     def train_samples(self) -> Samples:
@@ -42,16 +41,16 @@ class Task(Protocol):
 
     @property
     def num_scores(self) -> int:
-        """Number of scores of a batch, or of a sample."""
+        """Number of scores per batch, or per sample."""
 
     @property
     def scores_each_sample(self) -> bool:
-        """Whether metrics follow from the scores of each sample, and not from sums: those of ranks, such as AUC."""
+        """Whether metrics need the scores of each sample, such as AUC, instead of sums."""
 
     @property
     def repeats_its_passes(self) -> bool:
-        """Whether passes call the same kernels whatever the numbers in a batch are, and draw no random numbers but the
-        device's."""
+        """Whether passes run the same kernels for all batches of a shape, and draw random numbers only from the
+        device."""
 
     def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         """Pad a batch; padding has no effect on the loss.
@@ -104,4 +103,4 @@ class Task(Protocol):
         """
 
     def close(self) -> None:
-        """Restore what the next training in this process shares."""
+        """Restore settings of the process that the next training in it shares."""

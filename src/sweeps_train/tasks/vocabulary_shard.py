@@ -1,4 +1,4 @@
-"""The words of a vocabulary whose rows of the head a worker of a tensor parallel strategy has.
+"""The part of a vocabulary whose head rows one worker of a tensor parallel strategy holds.
 
 Each worker computes the logits of its own words. A softmax needs three numbers for each token of the others': the
 largest logit, the sum of exponentials, and the logit of the target, which the workers exchange.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VocabularyShard:
-    """The words of this worker, which follow each other."""
+    """The contiguous range of words that this worker holds."""
 
     first: int
     """Index of the first one."""
@@ -31,7 +31,7 @@ class VocabularyShard:
 
     @classmethod
     def of(cls, weight: DTensor) -> VocabularyShard:
-        """The words of a weight of shape (vocabulary, width) that is sharded by its rows."""
+        """The shard of a weight of shape (vocabulary, width) that is sharded by rows."""
         mesh = weight.device_mesh
         largest = -(-weight.shape[0] // mesh.size())
         return cls(mesh.get_local_rank() * largest, largest, mesh.get_group())

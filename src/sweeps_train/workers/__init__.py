@@ -1,1 +1,1 @@
-"""Worker processes: their group, what they exchange, and what they keep between trials."""
+"""Worker processes: their group, what they exchange, and what they cache between trials."""

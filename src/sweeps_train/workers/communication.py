@@ -1,4 +1,4 @@
-"""The share of a step that workers spend on communication, measured in some of the steps."""
+"""The share of a step that workers spend on communication, measured in a sample of steps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ MOST = 0.003
 
 
 class CommunicationMeter:
-    """Profiles some of the steps with torch's profiler, which sees all operations of gloo and NCCL, whoever started
-    them.
+    """Profiles a sample of steps with torch's profiler, which sees all operations of gloo and NCCL.
 
     A worker that waits for a slower one is inside of a collective; that time is part of the share.
     """
@@ -50,7 +49,8 @@ class CommunicationMeter:
 
     @contextmanager
     def watching(self, step: int) -> Iterator[None]:
-        """Context of the step after ``step``, which is measured if it is due; all workers agree on that."""
+        """Context manager for the step after ``step``, which is measured if due; the decision is the same on all
+        workers."""
         self._steps += 1
         began = time.perf_counter()
         if not self._is_due(step):
@@ -78,14 +78,14 @@ class CommunicationMeter:
         return self._steps >= self._due if self._every == "auto" else (step + 1) % self._every == 0
 
     def take(self) -> list[float]:
-        """This worker's mean share and mean cost of measured steps since the last call: two numbers, NaN if measuring
-        has failed, or none if no step was to be measured."""
+        """This worker's mean share of communication and mean cost of measuring since the last call: two numbers, NaN if
+        measuring failed, or none if no step was due."""
         shares, costs = self._shares, self._costs
         self._shares, self._costs = [], []
         return [sum(each) / len(each) for each in (shares, costs)] if shares else []
 
     def schedule_next(self, cost: float) -> None:
-        """Choose the next step that is measured, if the config says ``auto``; none if a worker cannot measure.
+        """Choose the next step to measure, if the config says ``auto``; none if a worker cannot measure.
 
         Args:
             cost: Mean cost of a measured step over all workers, in steps; the same on all of them.

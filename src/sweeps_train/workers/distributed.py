@@ -22,7 +22,8 @@ MEET_WITHIN = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Workers:
-    """This worker's rank in a group of workers: torch's default process group, a part of it, or one process alone."""
+    """A group of workers and this worker's rank in it: torch's default process group, a part of it, or one process
+    alone."""
 
     rank: int
     size: int
@@ -32,7 +33,7 @@ class Workers:
 
     @classmethod
     def current(cls) -> Workers:
-        """The running process group, whoever has made it (Ray Train, torchrun, a test), and this worker's device."""
+        """The running process group, whoever created it (Ray Train, torchrun, a test), and this worker's device."""
         device = worker_device()
         distributed = dist.is_available() and dist.is_initialized()
         rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
@@ -45,7 +46,7 @@ class Workers:
         return cls(rank, size, device)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Sum values over all workers, one by one; every worker must call it with as many values.
+        """Sum values element by element over all workers; every worker must pass equally many.
 
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
         [1.0, 2.5]
@@ -54,7 +55,7 @@ class Workers:
         return [float(value) for value in total.tolist()]
 
     def max(self, values: Sequence[float]) -> list[float]:
-        """Largest values of any worker, one by one; every worker must call it with as many values.
+        """Maximum of values element by element over all workers; every worker must pass equally many.
 
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).max([1, 2.5])
         [1.0, 2.5]
@@ -65,7 +66,7 @@ class Workers:
         return [float(value) for value in largest.tolist()]
 
     def all_gather(self, values: Sequence[float]) -> list[list[float]]:
-        """The values of each worker, by rank; every worker must call it with as many values.
+        """The values of each worker, by rank; every worker must pass equally many.
 
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).all_gather([1, 2.5])
         [[1.0, 2.5]]
@@ -80,7 +81,7 @@ class Workers:
         return rows
 
     def sum_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Sum a tensor over all workers, in its place; every worker must call it with the same shape."""
+        """Sum a tensor over all workers in place; its shape must be equal on every worker."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
@@ -101,7 +102,7 @@ class Workers:
         return values
 
     def meet(self, within: timedelta = MEET_WITHIN) -> None:
-        """Wait until all workers have called this, however long it takes.
+        """Barrier without a timeout: wait until all workers have called this.
 
         It goes through the store of the process group. A collective operation, also a barrier, would fail when the
         group's timeout is over, and with NCCL end the process.
@@ -128,7 +129,7 @@ class Workers:
         store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all have seen that one
 
     def shard(self, indices: Sequence[int]) -> Sequence[int]:
-        """This worker's samples: every worker has different ones, and each sample is one worker's.
+        """This worker's samples, of which no other worker has any.
 
         >>> Workers(rank=1, size=2, device=torch.device("cpu")).shard(range(7))
         range(1, 7, 2)

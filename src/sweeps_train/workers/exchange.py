@@ -1,4 +1,4 @@
-"""Numbers that workers tell each other, written so that the lanes of a group share one collective operation.
+"""Exchange of numbers between workers, in a form that lets the lanes of a group share one collective operation.
 
 A lane yields its numbers, and is resumed with those of all workers. Whoever runs it may send the numbers of several
 lanes together.
@@ -21,7 +21,7 @@ Exchange = Generator[Sequence[float], Rows, T]
 
 
 def exchange_together(workers: Workers, numbers: Sequence[Sequence[float]]) -> list[Rows]:
-    """Exchange the numbers of several lanes at once; every worker must call it for the same lanes.
+    """Exchange the numbers of several lanes in one operation; every worker must call it for the same lanes.
 
     >>> import torch
     >>> exchange_together(Workers(rank=0, size=1, device=torch.device("cpu")), [[1.0], [2.0, 3.0]])

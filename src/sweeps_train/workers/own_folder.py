@@ -1,4 +1,4 @@
-"""The folder of its own in which a trial of a user's code works, and the folder in which its sweep was started."""
+"""The private working folder of a trial that runs user code, and the folder in which its sweep was started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUOTED = re.compile(r"""(['"])([^'"]+)\1""")
 
 
 def start_folder() -> Path:
-    """Return the folder in which the sweep was started, to which a user's code adds the paths of its data. Outside of a
+    """Return the folder in which the sweep was started, to which user code's relative data paths refer. Outside of a
     trial it is the working folder, so that the code runs by itself, too.
 
     Returns:
@@ -39,7 +39,7 @@ def start_folder() -> Path:
 
 
 def own_folder(checkpoint_folder: str | Path) -> Path:
-    """Return the absolute path of a trial's own folder, beside its checkpoints, and make it."""
+    """Create a trial's own folder, beside its checkpoints, and return its absolute path."""
     folder = (Path(checkpoint_folder) / PROGRAM_FOLDER).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -47,8 +47,8 @@ def own_folder(checkpoint_folder: str | Path) -> Path:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[Path]:
-    """Work in a folder, and let ``start_folder`` return the one before; yields that. Whoever calls this restores the
-    environment.
+    """Work in a folder for a block, while ``start_folder`` returns the previous one; yields the latter. Whoever calls
+    this restores the environment.
 
     Raises:
         OSError: The block has not found a file; if the start folder has it, the message says so.
@@ -75,7 +75,7 @@ def working_in(folder: Path) -> Iterator[Path]:
 
 
 def _named_by(error: OSError) -> Iterator[str]:
-    """Yield what may be the path that was not found: libraries seldom say it as Python does."""
+    """Yield candidates for the missing path in an error, which libraries word differently from Python."""
     if isinstance(error.filename, str):
         yield error.filename
         return
@@ -87,7 +87,7 @@ def _named_by(error: OSError) -> Iterator[str]:
 
 
 def _calls(error: OSError) -> Iterator[str]:
-    """Yield the source of each call through which an error came, outermost first, except for those of libraries."""
+    """Yield the source line of each call in an error's traceback outside of libraries, outermost first."""
     at = error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
@@ -98,7 +98,8 @@ def _calls(error: OSError) -> Iterator[str]:
 
 
 def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
-    """Return the first name, relative to the trial's own folder, of what the start folder has and that one has not."""
+    """Return the first name that exists in the start folder but not in the trial's own folder, relative to the
+    latter."""
     for name in names:
         relative = name.removeprefix(f"{folder}{os.sep}")
         if (
@@ -112,7 +113,7 @@ def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
 
 
 def as_seen_from_anywhere(value: Any, start: Path) -> Any:
-    """Return a value of a config in which each text that names a file of the start folder is an absolute path.
+    """Return a config value in which texts that name files of the start folder are absolute paths.
 
     >>> as_seen_from_anywhere({"rate": 0.1, "list": ["a/b.csv"]}, Path("/nowhere"))
     {'rate': 0.1, 'list': ['a/b.csv']}
@@ -129,8 +130,8 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
 
 
 def hint(lines: Iterable[str], start: Path) -> str:
-    """Return what to write in place of a path that a program has not found in the trial's own folder, if its last lines
-    quote one that the start folder has; else nothing.
+    """Return advice on a path that a program did not find in the trial's own folder, if its last lines name one that
+    the start folder has; else nothing.
 
     Example:
         >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))

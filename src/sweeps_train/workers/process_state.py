@@ -1,4 +1,4 @@
-"""Settings of a process that a user's code changes for one training, and that the next one in it must not inherit."""
+"""Restores process settings that user code changes for one training, so that the next one does not inherit them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sweeps_train.devices.numerics import algorithms_restored, precision_restore
 
 @contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Restore environment variables, the working folder and torch's global settings after a ``with`` block, and forget
-    what torch has compiled in it.
+    """Restore environment variables, the working folder and torch's global settings after a ``with`` block, and discard
+    what torch compiled in it.
 
     Libraries change these, too: Hugging Face Accelerate tells later trainings through a variable to use FSDP, and
     Lightning removes that of the number of workers. Torch gives a function up after it was compiled some times.
@@ -42,7 +42,7 @@ def process_state_restored() -> Iterator[None]:
 
 
 def _restore_environment(before: dict[str, str]) -> None:
-    """Set and remove only what has changed, since other threads read the environment."""
+    """Set and remove only the changed variables, since other threads read the environment."""
     for name in [name for name in os.environ if name not in before]:
         del os.environ[name]
     os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})

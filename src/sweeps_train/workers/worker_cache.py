@@ -1,4 +1,4 @@
-"""Objects that the trials of a long-lived worker share: loaded once, and kept while trials ask for the same."""
+"""Objects shared by successive trials of a worker: loaded once, and kept while trials need them."""
 
 from __future__ import annotations
 

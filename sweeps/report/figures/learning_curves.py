@@ -64,8 +64,8 @@ class LearningCurves:
 
     @cached_property
     def limits(self) -> tuple[float, float] | None:
-        """Range of the value axis that shows the curves of the best and the chosen trials without their warm-up; None
-        if that is nearly all there is to see."""
+        """Range of the value axis that shows the best and the chosen trials without their warm-up; None if that would
+        leave out almost nothing."""
         sign = 1 if self.record.mode == "min" else -1
         valued = [trial for trial in self.trials if trial.value is not None and trial.state != "failed"]
         ranked = sorted(valued, key=lambda trial: sign * (trial.value or 0.0))
@@ -87,7 +87,7 @@ class LearningCurves:
 
     @property
     def selection(self) -> str:
-        """Description of which trials have a curve; empty if all have."""
+        """Text that says which trials have a curve; empty if all have."""
         count, total = len(self.trials), len(self.record.trials)
         return (
             f"{count} of {total:,} trials: the best ones, and an even selection of the others" if count < total else ""

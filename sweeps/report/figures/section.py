@@ -13,8 +13,6 @@ from sweeps.report.figures.style import BACKGROUND, GRID, INK, MUTED
 
 @dataclass(frozen=True, kw_only=True)
 class SectionFigure:
-    """One figure of a section."""
-
     figure: go.Figure
     label: str = ""
     """Text of its tab, or its title in a grid."""
@@ -52,7 +50,7 @@ class Section:
 
 
 def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
-    """Give a figure the look that all share."""
+    """Apply the style that all figures share."""
     figure.update_layout(
         template="none",
         title=None,

@@ -100,7 +100,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
 
 
 def _linked(page: str) -> str:
-    """An address as a link; a command as it is."""
+    """An address as a link, a command as plain text."""
     return Markup('<a href="{0}">{0}</a>').format(page) if page.startswith("http") else page
 
 

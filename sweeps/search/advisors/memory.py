@@ -109,7 +109,7 @@ class MemoryEstimate(Advisor):
                     self._vectors[trial] = self._unit.vector(point)
 
     def observe_limits(self, metrics: Mapping[str, float]) -> None:
-        """Take the memory that workers may use from what they reported; the smallest of any worker counts.
+        """Learn the memory that workers may use from their reports; the smallest of any worker counts.
 
         Args:
             metrics: The reported metrics of this cluster's workers.

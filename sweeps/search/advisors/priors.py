@@ -1,4 +1,4 @@
-"""Advisor that tries values near to a person's prior, early in the search and then less and less."""
+"""Advisor that samples values near a user's prior early in the search, and less and less later."""
 
 from __future__ import annotations
 

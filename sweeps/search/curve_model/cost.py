@@ -36,11 +36,11 @@ class CostModel:
         self._posterior = Posterior(at, groups, _observed(vectors, seconds))
 
     def of(self, vectors: Array) -> Array:
-        """Factors by which the promise of new configurations is divided; 1 for the mean cost."""
+        """Relative costs of new configurations, by which their promise is divided; 1 is the mean cost."""
         return np.asarray(np.exp(POWER * self._scale * self._posterior.predict(vectors, 0)[0]))
 
     def of_known(self, seconds: Array) -> Array:
-        """The same for trials whose seconds for a unit of the resource are known."""
+        """Relative costs of trials whose seconds per unit of the resource are known."""
         return np.asarray(np.exp(POWER * (np.log(seconds) - self._mean)))
 
 

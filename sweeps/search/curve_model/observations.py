@@ -93,8 +93,8 @@ def with_worst(values: Array, bad: npt.NDArray[np.bool_]) -> Array:
 
 
 def most_telling(values: Array, most: int) -> Indices:
-    """Rows of the trials to learn from if there are too many: half of them the best of each rung, of those that came no
-    further, by each objective in turn; the others evenly.
+    """Rows of the trials to learn from if there are too many: half are the best of each rung, the others are spread
+    evenly.
 
     Args:
         values: Values of shape ``[objectives, trials, rungs]``, as for ``observe``.

@@ -95,7 +95,8 @@ class Posterior:
         return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), told
 
     def _told(self, at_next: Array, following: int, at_rung: Array, rung: int) -> Array:
-        """Standard deviations of the means at a rung that will be predicted when values at an earlier one are known."""
+        """Standard deviations by which predicted means at a rung will change, once values at an earlier rung are
+        known."""
         factors = self._at.factors
         covariance = ((self._variances + self._constants) * factors[:, following] * factors[:, rung]).sum()
         covariance = covariance - (at_next * at_rung).sum(axis=1)

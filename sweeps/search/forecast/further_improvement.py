@@ -69,8 +69,8 @@ def further_improvement(
 
 
 def _bound(losses: Sequence[float]) -> float:
-    """Value below which no trial is expected, as far as those so far tell: losses and errors are not negative, and
-    accuracies (here as negative losses) are at most 1."""
+    """Value below which no trial is expected, judging by the values so far: losses and errors are not negative, and
+    accuracies (here negative losses) are at most 1."""
     if min(losses) >= 0:
         return 0.0
     return -1.0 if min(losses) >= -1 and max(losses) <= 0 else -math.inf

@@ -12,7 +12,7 @@ from sweeps.errors import ConfigError
 
 
 def make_custom_sampler(sampler: CustomSampler, seed: int) -> BaseSampler:
-    """Make a custom sampler.
+    """Make a custom sampler from its import path and arguments.
 
     Args:
         sampler: Its config.

@@ -78,8 +78,8 @@ class LimitedHistorySampler(StudyViewSampler):
         return [trial for trial in trials if trial.number in shown]
 
     def _take_ended(self, trials: Sequence[FrozenTrial]) -> None:
-        """Take the trials that have ended since the last time; all of them if it is another study, or if trials of
-        earlier sweeps that are shown beside it have changed."""
+        """Add the trials that have ended since the last call; all trials if the study is another one or the shown
+        earlier sweeps have changed."""
         ended = [trial for trial in trials if trial.state in ENDED]
         new = [trial for trial in ended if self._ended.get(trial.number) is not trial]
         if len(self._ended) + len(new) != len(ended):

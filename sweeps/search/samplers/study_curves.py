@@ -152,5 +152,5 @@ def _has_values(trial: FrozenTrial, reports: Mapping[int, Values]) -> bool:
 
 
 def _is_kept(trial: FrozenTrial) -> bool:
-    """Whether a trial has ended, and has a number of its own, which one of an earlier sweep has not."""
+    """Whether a trial has ended and is one of this study, not a trial of an earlier sweep."""
     return trial.number >= 0 and trial.state.is_finished()

@@ -40,7 +40,7 @@ class Bracket:
         return next(((rung, rewards) for rung, rewards in self.rungs if rung <= reached), None)
 
     def least(self, rewards: Sequence[float]) -> float:
-        """Reward of the last of the best 1/eta."""
+        """Reward of the last trial within the best 1/eta."""
         return float(np.percentile(rewards, (1 - 1 / self._eta) * 100))
 
     def compare(self, trial: str, reached: float, reward: float) -> bool | None:

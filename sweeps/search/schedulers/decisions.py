@@ -87,13 +87,13 @@ class DecisionLog:
         return {**event, ORDER: self._next - 1}
 
     def _newest(self, study: optuna.Study, number: str) -> FrozenTrial:
-        """A trial that was started in this session: one of the last."""
+        """The trial started in this session that has a given id, searched from the newest."""
         trials = (trial for trial in reversed(study.get_trials(deepcopy=False)) if NUMBER in trial.user_attrs)
         return next(trial for trial in trials if self._named(trial.user_attrs[NUMBER]) == number)
 
 
 def judged_steps(trial: FrozenTrial) -> frozenset[int]:
-    """Steps at which a scheduler has decided whether a trial goes on, as far as it has recorded them."""
+    """Steps at which a scheduler has decided whether a trial continues, as far as it has recorded them."""
     return _summary(trial).steps
 
 
@@ -130,8 +130,8 @@ class _Summary(NamedTuple):
 
 
 class _SameAttributes:
-    """Attributes that equal only themselves, and only as long as none is added: a study makes a new dictionary for each
-    change of a trial's."""
+    """Trial attributes compared by identity, so that a cache notices changes: a study makes a new dictionary for
+    each."""
 
     __slots__ = ("attributes", "size")
 

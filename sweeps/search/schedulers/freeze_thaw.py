@@ -1,4 +1,4 @@
-"""Freeze-thaw: trials pause at rungs, and whichever promises most for what it still costs goes on."""
+"""Freeze-thaw: trials pause at rungs, and whichever promises most for what it still costs continues."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class FreezeThaw(PausingScheduler):
         return None
 
     def _why(self, arrived: Mapping[str, Any]) -> str:
-        """The reason for which a trial that came to a rung went on, paused or was stopped."""
+        """Reason why a trial at a rung continued, paused or was stopped."""
         if STOPS in arrived:
             least = "not " if arrived[STOPS] else ""
             return f"it was {least}among the best 1/{self._eta:g} of those that had come there"
@@ -166,7 +166,7 @@ class FreezeThaw(PausingScheduler):
         return seconds * (self._model.longest - max(self._model.curves.by_trial[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
-        """Order of trials that could go on, the largest first; of equal ones the earlier."""
+        """Order of trials that could continue, the largest first; of equal ones the earlier."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
     def _worth_of(self, trial: str) -> float:
@@ -178,12 +178,12 @@ class FreezeThaw(PausingScheduler):
         return math.inf if self._model.curves.is_among_best(trial, self._eta) else -1.0
 
     def _least(self) -> float:
-        """Worth below which a trial does not go on: that of a new one, if there would be one."""
+        """Worth below which a trial does not continue: that of a new trial, if there would be one."""
         worth = self._model.worth()
         return worth.new if worth is not None and self._fits(None) else 0.0
 
     def _goes_on(self, trial: str) -> bool:
-        """Whether a trial at a rung goes on at once."""
+        """Whether a trial at a rung continues at once."""
         if not self._pauses:
             return self._model.curves.is_among_best(trial, self._eta)
         if self._fits(None):
@@ -195,8 +195,8 @@ class FreezeThaw(PausingScheduler):
         return all(own >= self._priority(other) for other in self._paused)
 
     def _is_behind(self, arrived: str | None = None) -> bool:
-        """Whether less than their share of all steps was spent on training trials on, with those that they are about to
-        make. One that has arrived at a rung just now is about to make none."""
+        """Whether too small a share of all steps has gone into continuing trials, including the steps about to be made.
+        One that has arrived at a rung just now is about to make none."""
         training_on = self._live - self._paused - self._model.done.keys() - {arrived}
         every, further = self._model.curves.steps(training_on, self._model.rungs())
         return further < LEAST_FURTHER * every
@@ -297,7 +297,7 @@ class FreezeThaw(PausingScheduler):
             places.holds_new = True
 
     def _worth_going_on(self) -> list[str]:
-        """Paused trials that are to go on, the most promising first."""
+        """Paused trials that should continue, the most promising first."""
         chosen: Iterable[str] = self._paused
         if not self._pauses:
             return sorted(filter(self._goes_on, chosen))
@@ -337,8 +337,8 @@ class FreezeThaw(PausingScheduler):
         return [by_name[name] for name in chosen], [by_name[name] for name in dropped]
 
     def _leaders(self) -> set[str]:
-        """The trial that is predicted to be the best of those that are or can be finished, if it is not yet; with
-        several objectives one or more."""
+        """The unfinished trial that is predicted to be the best of those that are or can be finished; several trials
+        with several objectives."""
         worth, found = self._model.worth(), set[str]()
         for ranking in worth.rankings if worth is not None else ():
             first = next((name for name in ranking if name in self._live or self._is_done(name)), None)

@@ -33,7 +33,7 @@ class PauseCost:
         self._savings: list[float] = []
 
     def begin(self, trial: str, *, counts: bool) -> None:
-        """Note that a trial begins or goes on.
+        """Note that a trial begins or continues.
 
         Args:
             trial: Its number.
@@ -75,8 +75,8 @@ class PauseCost:
 
     @property
     def share(self) -> float | None:
-        """Part of a whole training that it takes to save at each evaluation and to begin again once; None as long as
-        too little was measured, or the length of a training is not known."""
+        """Share of a whole training that saving at each evaluation and one restart take; None while too little is
+        measured, or the length of a training is unknown."""
         evaluations = self._evaluations
         if evaluations is None or len(self._beginnings) < BEGINNINGS or len(self._intervals) < INTERVALS:
             return None

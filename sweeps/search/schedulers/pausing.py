@@ -30,7 +30,8 @@ class PausingScheduler(Scheduler, ABC):
         """State of the search when no trial was resumed the last time."""
 
     def add(self, trial: ScheduledTrial, places: Places) -> bool:
-        """Add a trial. One of an earlier session is paused if it was paused there, or is one too many."""
+        """Add a trial. One that an earlier session had paused, or that exceeds the number of trials at a
+        time, is paused at once."""
         if trial.id not in self._not_restored:
             return False
         self._not_restored.remove(trial.id)

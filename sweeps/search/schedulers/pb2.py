@@ -83,7 +83,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
             self._chosen.append(positions)
 
     def _in_range(self, row: list[Any], ends: list[list[float]]) -> list[Any]:
-        """A row of the time when the ranges had these ends, for today's ranges, which may be wider."""
+        """A row from a time when ranges had these ends, converted to today's ranges, which may be wider."""
         number, time, *positions, score = row
         for index, (distribution, (low, high)) in enumerate(zip(self._ranges.values(), ends, strict=True)):
             now_low, now_high = scaled_bounds(distribution)

@@ -19,18 +19,18 @@ class TrialCurves:
     def __init__(self) -> None:
         self.by_trial: dict[str, Curve] = {}
         self.arrivals: list[tuple[str, float]] = []
-        """All trials and rungs that they came to, in this order."""
+        """All trials and rungs that they reached, in this order."""
         self.rungs: set[float] = set()
-        """All rungs that any trial came to."""
+        """All rungs that any trial reached."""
         self._steps, self._num_begun = 0.0, 0
-        """Steps of all trials up to their last rungs, and number of trials that came to any."""
+        """Steps of all trials up to their last rungs, and number of trials that reached any."""
 
     def add(self, trial: str) -> None:
         """Add a trial that begins; nothing happens if it is known."""
         self.by_trial.setdefault(trial, {})
 
     def arrive(self, trial: str, rung: float, values: tuple[float, ...]) -> None:
-        """Add the values of a trial that came to a rung; the first ones there count."""
+        """Add the values of a trial that reached a rung; the first ones there count."""
         curve = self.by_trial[trial]
         self._num_begun += not curve
         self._steps += max(rung - max(curve, default=0.0), 0.0)
@@ -39,18 +39,18 @@ class TrialCurves:
         self.rungs.add(rung)
 
     def with_values(self) -> dict[str, Curve]:
-        """Curves of the trials that came to any rung."""
+        """Curves of the trials that reached at least one rung."""
         return {trial: curve for trial, curve in self.by_trial.items() if curve}
 
     def of_first(self, number: int) -> dict[str, Curve]:
-        """The curves when trials had come to rungs so many times."""
+        """The curves at the time when this many arrivals at rungs were recorded."""
         curves: dict[str, Curve] = {}
         for trial, rung in self.arrivals[:number]:
             curves.setdefault(trial, {})[rung] = self.by_trial[trial][rung]
         return curves
 
     def is_among_best(self, trial: str, eta: float) -> bool:
-        """Whether a trial is among the best 1/eta of those at the last rung that it came to, by any objective."""
+        """Whether a trial is among the best 1/eta at the last rung that it reached, by any objective."""
         rung = max(self.by_trial[trial])
         there = np.array([curve[rung] for curve in self.by_trial.values() if rung in curve])
         least = np.sort(there, axis=0)[-math.ceil(len(there) / eta)]

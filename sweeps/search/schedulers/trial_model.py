@@ -75,7 +75,7 @@ class TrialModel:
         self._vectors[trial] = recorded if recorded.shape == vector.shape else vector
 
     def arrive(self, trial: str, rung: float, values: tuple[float, ...], seconds: float | None) -> None:
-        """Add the values of a trial that came to a rung.
+        """Add the values of a trial that reached a rung.
 
         Args:
             trial: Its number.

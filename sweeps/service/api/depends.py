@@ -8,6 +8,8 @@ from fastapi import Depends, Path, Query, Request
 
 from sweeps.service.api.schema import Document
 from sweeps.service.app_context import AppContext
+from sweeps.service.auth.auth import Reader, Runner
+from sweeps.service.user_operations import UserOperations
 
 
 def _service(request: Request) -> AppContext:
@@ -16,6 +18,20 @@ def _service(request: Request) -> AppContext:
 
 
 Serving = Annotated[AppContext, Depends(_service)]
+
+
+def _of_reader(service: Serving, principal: Reader) -> UserOperations:
+    return service.operations(principal)
+
+
+def _of_runner(service: Serving, principal: Runner) -> UserOperations:
+    return service.operations(principal)
+
+
+Reads = Annotated[UserOperations, Depends(_of_reader)]
+"""Operations of a user who may look."""
+Runs = Annotated[UserOperations, Depends(_of_runner)]
+"""Operations of a user who may start and change sweeps."""
 Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
 Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
 _WORD = r"^[^\x00-\x1f]*$"

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sweeps.provenance.secrets import redacted
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.queue.job_requests import Hours, SweepName
-from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.jobs import JobDocument
 from sweeps.service.record_cache import SweepLine
 from sweeps.tracking.record import TrialRecord
 
@@ -31,50 +30,6 @@ class Queued(Prioritised):
 
     project: Project | None = None
     """Project; default: the first of the token, else the user's name."""
-
-
-class JobDocument(Document):
-    """A job. Times are seconds since 1970 (UTC)."""
-
-    id: int
-    """Number of the job."""
-    verb: str
-    """Verb of the command line: run, resume, extend, retrain or reproduce."""
-    sweep: str
-    """Name of the sweep that the job makes or continues."""
-    request: dict[str, Any]
-    """The request, with secrets redacted."""
-    user: str
-    """User who submitted it."""
-    project: str
-    """Project of the sweep."""
-    priority: int
-    """Higher starts first."""
-    state: str
-    """queued, running, finished, stopped, failed or cancelled."""
-    submitted: float
-    """Time of the submission."""
-    started: float | None
-    """Time at which its process was started."""
-    ended: float | None
-    """Time of its end."""
-    end_by: float | None
-    """Deadline, at which it is stopped."""
-    schedule: str | None
-    """Schedule that submitted it."""
-    due: float | None
-    """Time of the schedule's firing."""
-    attempts: int
-    """Number of times that its process was started."""
-    stop_asked: float | None
-    """Time of the request to stop it."""
-    error: str | None
-    """Reason for a failure, or for not starting."""
-
-    @classmethod
-    def of(cls, job: Job) -> JobDocument:
-        """Return the document of a job, with secrets in overrides and error messages redacted."""
-        return cls.model_validate(_redact(job.as_json()))
 
 
 class Jobs(Document):
@@ -247,11 +202,3 @@ class Curves(Document):
     """Name of the metric."""
     curves: dict[str, list[CurvePoint]]
     """Points by number of the trial."""
-
-
-def _redact(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _redact(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_redact(each) for each in value]
-    return redacted(value) if isinstance(value, str) else value

@@ -9,11 +9,11 @@ from fastapi.responses import PlainTextResponse
 
 from sweeps.provenance.secrets import redacted
 from sweeps.service import subprocesses
-from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Serving, User
-from sweeps.service.api.documents import JobDocument, Jobs, Priority
+from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Reads, Runs, User
+from sweeps.service.api.documents import Jobs, Priority
 from sweeps.service.api.schema import Body, Document
-from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue import jobs
+from sweeps.service.queue.jobs import JobDocument
 from sweeps.texts.printable import printable
 
 LOG_BYTES = 100_000
@@ -38,8 +38,7 @@ class Order(Body):
 
 @router.get("/jobs")
 def listed(
-    service: Serving,
-    principal: Reader,
+    operations: Reads,
     state: Annotated[
         list[Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]] | None,
         Query(description="Only jobs in these states."),
@@ -53,14 +52,14 @@ def listed(
 ) -> Jobs:
     """Jobs, newest first; with only ``state=queued`` in the order of the queue. Get the next page with ``before``,
     which is as fast for the last page as for the first."""
-    with service.database.connect() as connection:
+    with operations.service.database.connect() as connection:
         found = jobs.query(
             connection,
             states=state or jobs.STATES,
             user=user,
             project=project,
             schedule=schedule,
-            principal=principal,
+            principal=operations.principal,
             limit=limit,
             offset=offset,
             before=before,
@@ -70,41 +69,37 @@ def listed(
 
 
 @router.get("/jobs/{number}")
-def job(service: Serving, principal: Reader, number: Number) -> JobDocument:
+def job(operations: Reads, number: Number) -> JobDocument:
     """A job."""
-    with service.database.connect() as connection:
-        return JobDocument.of(jobs.find_visible(connection, principal, number))
+    return JobDocument.of(operations.job(number))
 
 
 @router.patch("/jobs/{number}")
-def reorder(service: Serving, principal: Runner, number: Number, body: Order) -> JobDocument:
+def reorder(operations: Runs, number: Number, body: Order) -> JobDocument:
     """Change the priority of a queued job."""
-    return JobDocument.of(service.commands.set_priority(principal, number, body.priority))
+    return JobDocument.of(operations.set_priority(number, body.priority))
 
 
 @router.post("/jobs/{number}/cancel")
-def cancel(service: Serving, principal: Runner, number: Number) -> JobDocument:
+def cancel(operations: Runs, number: Number) -> JobDocument:
     """Cancel a queued job, or stop a running one."""
-    return JobDocument.of(service.commands.cancel(principal, number))
+    return JobDocument.of(operations.cancel(number))
 
 
 @router.get("/jobs/{number}/outcome")
-def outcome(service: Serving, principal: Reader, number: Number) -> Outcome:
+def outcome(operations: Reads, number: Number) -> Outcome:
     """Document that a job's command line has printed with ``--json``; null if it was killed, has not ended, or ran on
     another machine."""
-    with service.database.connect() as connection:
-        job = jobs.find_visible(connection, principal, number)
-    found = subprocesses.outcome(service.runner.control_folder(job))
+    found = subprocesses.outcome(operations.runner.control_folder(operations.job(number)))
     return Outcome(document=found.document if found is not None else None)
 
 
 @router.get("/jobs/{number}/log", response_class=PlainTextResponse)
-def log(service: Serving, principal: Reader, number: Number) -> PlainTextResponse:
+def log(operations: Reads, number: Number) -> PlainTextResponse:
     """End of the log of a job's process; empty if it has not begun, or runs on another machine."""
-    with service.database.connect() as connection:
-        job = jobs.find_visible(connection, principal, number)
+    path = operations.runner.log(operations.job(number))
     try:
-        with service.runner.log(job).open("rb") as file:
+        with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import FileResponse, PlainTextResponse
 
 from sweeps.errors import UnknownName
-from sweeps.report.comparison import compare_sweeps, recorded_config
+from sweeps.plan.export import choose
 from sweeps.report.report_folder import existing_report
-from sweeps.service.api.depends import Name, Serving, Trial
+from sweeps.service.api.depends import Name, Reads, Runs, Trial
 from sweeps.service.api.schema import Body, Document
-from sweeps.service.auth.auth import Reader, Runner, expensive
+from sweeps.service.auth.auth import expensive
 from sweeps.service.queue.job_requests import Alias, ModelName, SweepName, TrialId
 from sweeps.tracking.record import SweepRecord
 
@@ -74,62 +74,59 @@ class Report(Document):
 
 
 @router.get("/sweeps/{name}/best")
-def best(service: Serving, principal: Reader, name: Name) -> Best:
+def best(operations: Reads, name: Name) -> Best:
     """The best trial of a sweep."""
-    return Best(best=service.records.sweep(principal, name).as_json()["best"])
+    return Best(best=operations.record(name).as_json()["best"])
 
 
 @router.get("/sweeps/{name}/best.yaml", response_class=PlainTextResponse)
 def export(
-    service: Serving,
-    principal: Reader,
+    operations: Reads,
     name: Name,
     trial: Trial = None,
     file: FileName = "best.yaml",
 ) -> PlainTextResponse:
     """The best trial, or another one, as a config for ``run conf=FILE``."""
-    from sweeps.plan import export as one_trial
-
-    record = service.records.sweep(principal, name)
-    return PlainTextResponse(one_trial.exported(record, one_trial.choose(record, trial), Path(file)))
+    record = operations.record(name)
+    return PlainTextResponse(operations.exported(record, choose(record, trial), Path(file)))
 
 
 @router.get("/sweeps/{name}/config", response_class=PlainTextResponse)
-def config(service: Serving, principal: Reader, name: Name) -> PlainTextResponse:
+def config(operations: Reads, name: Name) -> PlainTextResponse:
     """The sweep's config, as YAML; empty if it is not recorded."""
-    return PlainTextResponse(recorded_config(service.records.sweep(principal, name)) or "")
+    return PlainTextResponse(operations.config_text(operations.record(name)) or "")
 
 
 @router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
-def register(service: Serving, principal: Runner, name: Name, body: RegisterBody) -> Registered:
+def register(operations: Runs, name: Name, body: RegisterBody) -> Registered:
     """Register a trial's checkpoint as a model version in MLflow."""
-    return Registered.model_validate(service.commands.register(principal, name, **body.model_dump()).as_json())
+    return Registered.model_validate(operations.register(name, **body.model_dump()).as_json())
 
 
 @router.get("/compare", dependencies=[Depends(expensive)])
-def compare(service: Serving, principal: Reader, sweep: Compared) -> dict[str, Any]:
+def compare(operations: Reads, sweep: Compared) -> dict[str, Any]:
     """Sweeps of the same metric side by side: the document of ``compare --json``."""
-    return compare_sweeps([service.records.sweep(principal, each) for each in sweep]).as_json()
+    return operations.compare(sweep).as_json()
 
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
-def make(service: Serving, principal: Runner, name: Name) -> Report:
+def make(operations: Runs, name: Name) -> Report:
     """Make a sweep's report, even while it runs."""
-    service.commands.make_report(principal, name)
+    operations.make_report(name)
     return Report(page=f"sweeps/{name}/report", archive=f"sweeps/{name}/report.zip")
 
 
 @router.get("/sweeps/{name}/report", response_class=FileResponse)
-def report(service: Serving, principal: Reader, name: Name) -> FileResponse:
+def report(operations: Reads, name: Name) -> FileResponse:
     """The page of a sweep's report, if it exists."""
-    page = _page(service.records.sweep(principal, name))
+    page = _page(operations.record(name))
     return FileResponse(page, media_type="text/html", headers=SANDBOX)
 
 
 @router.get("/sweeps/{name}/report.zip", responses={200: {"content": {"application/zip": {}}}}, response_class=Response)
-def archive(service: Serving, principal: Reader, name: Name) -> Response:
+def archive(operations: Reads, name: Name) -> Response:
     """The report's page and its figures as a ZIP archive."""
-    page = _page(service.records.sweep(principal, name))
+    page = _page(operations.record(name))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
         for path in sorted(page.parent.iterdir()):

@@ -12,12 +12,12 @@ from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule as Settings
 from sweeps.errors import ConfigError
 from sweeps.service.api.depends import Number, Serving
-from sweeps.service.api.documents import JobDocument
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.promotion.night import of_schedule
+from sweeps.service.queue.jobs import JobDocument
 from sweeps.service.schedules.definition import find_definition
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.saved import Version
@@ -127,7 +127,7 @@ def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str
 def run(service: Serving, principal: Runner, name: Schedule) -> JobDocument:
     """Fire a schedule now, in addition to the firings of its cron line."""
     definition = find_definition(service.scheduler.visible_to(principal), name)
-    return JobDocument.of(service.commands.fire(principal, definition))
+    return JobDocument.of(service.operations(principal).fire(definition))
 
 
 @router.post("/schedules", status_code=201)

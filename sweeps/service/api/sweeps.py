@@ -7,13 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
-from sweeps.service.api import serialization
-from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Serving, User
+from sweeps.operations import serialization
+from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Reads, Runs, User
 from sweeps.service.api.documents import (
     CurvePoint,
     Curves,
     Extended,
-    JobDocument,
     Line,
     Prioritised,
     Queued,
@@ -23,7 +22,6 @@ from sweeps.service.api.documents import (
     Trials,
 )
 from sweeps.service.api.schema import Body, Document
-from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import (
     Alias,
@@ -38,6 +36,7 @@ from sweeps.service.queue.job_requests import (
 )
 from sweeps.service.queue.job_requests import TrialId as Id
 from sweeps.service.queue.job_requests import Word as Token
+from sweeps.service.queue.jobs import JobDocument
 from sweeps.texts.redact import redact_uri
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.values import finite
@@ -129,8 +128,7 @@ class PlanDocument(Document):
 
 @router.get("/sweeps")
 def sweeps(
-    service: Serving,
-    principal: Reader,
+    operations: Reads,
     status: Annotated[str | None, Query(description="Only those with this status.", max_length=20)] = None,
     user: User = None,
     project: InProject = None,
@@ -138,7 +136,7 @@ def sweeps(
     offset: Offset = 0,
 ) -> Sweeps:
     """Sweeps that are visible to the user, newest first."""
-    snapshot = service.records.sweeps(principal)
+    snapshot = operations.records.sweeps(operations.principal)
     found = [
         line
         for line in snapshot.content
@@ -151,56 +149,53 @@ def sweeps(
 
 
 @router.post("/sweeps", status_code=202)
-def run(service: Serving, principal: Runner, body: RunBody) -> JobDocument:
+def run(operations: Runs, body: RunBody) -> JobDocument:
     """Queue a sweep."""
-    job = service.commands.run(principal, body.to_request(), project=body.project, priority=body.priority)
-    return JobDocument.of(job)
+    return JobDocument.of(operations.run(body.to_request(), project=body.project, priority=body.priority))
 
 
 @router.post("/plans")
-def plan(service: Serving, principal: Runner, body: RunBody) -> PlanDocument:
+def plan(operations: Runs, body: RunBody) -> PlanDocument:
     """Plan a sweep without starting it."""
-    found = service.commands.plan(principal, body.to_request())
+    found = operations.plan(body.to_request())
     return PlanDocument(plan=found.document, text=found.text)
 
 
 @router.get("/sweeps/{name}", response_model_exclude_unset=True)
-def sweep(service: Serving, principal: Reader, name: Name) -> Sweep:
+def sweep(operations: Reads, name: Name) -> Sweep:
     """A sweep with its trials."""
-    return Sweep.model_validate(service.records.sweep(principal, name).as_json())
+    return Sweep.model_validate(operations.record(name).as_json())
 
 
 @router.get("/sweeps/{name}/record", response_model=dict[str, Any])
-def record(service: Serving, principal: Reader, name: Name) -> Response:
+def record(operations: Reads, name: Name) -> Response:
     """Full record of a sweep, as ``--server`` reads it; non-finite numbers are strings."""
-    return Response(serialization.write_record(service.records.sweep(principal, name)), media_type="application/json")
+    return Response(serialization.write_record(operations.record(name)), media_type="application/json")
 
 
 @router.get("/sweeps/{name}/trials")
 def trials(
-    service: Serving,
-    principal: Reader,
+    operations: Reads,
     name: Name,
     state: Annotated[str | None, Query(description="Only those in this state.", max_length=20)] = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Trials:
     """Trials of a sweep, in order."""
-    found = [each for each in service.records.sweep(principal, name).trials if state in (None, each.state)]
+    found = [each for each in operations.record(name).trials if state in (None, each.state)]
     return Trials(total=len(found), trials=[Trial.of(each) for each in found[offset : offset + limit]])
 
 
 @router.get("/sweeps/{name}/curves")
 def curves(
-    service: Serving,
-    principal: Reader,
+    operations: Reads,
     name: Name,
     metric: Metric = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Curves:
     """Values of a metric that a sweep's trials reported; default: the first objective."""
-    found = service.records.sweep(principal, name)
+    found = operations.record(name)
     page = found.trials[offset : offset + limit]
     metric = metric or found.metric
     histories = fetch_histories(found.mlflow.tracking_uri, [each.run_id for each in page], metric)
@@ -212,60 +207,58 @@ def curves(
 
 
 @router.get("/sweeps/{name}/jobs")
-def jobs_of(service: Serving, principal: Reader, name: Name) -> list[JobDocument]:
+def jobs_of(operations: Reads, name: Name) -> list[JobDocument]:
     """Jobs that made or continued a sweep, newest first."""
-    service.records.check_exists(principal, name)
-    with service.database.connect() as connection:
+    operations.records.check_exists(operations.principal, name)
+    with operations.service.database.connect() as connection:
         return [JobDocument.of(job) for job in jobs.of_current_sweep(connection, name)]
 
 
 @router.post("/sweeps/{name}/stop", status_code=202)
-def stop(service: Serving, principal: Runner, name: Name, body: StopBody | None = None) -> None:
+def stop(operations: Runs, name: Name, body: StopBody | None = None) -> None:
     """Stop a sweep, or one of its trials, without waiting for the end; they save their state first."""
-    service.commands.stop(principal, name, None if body is None else body.trial)
+    operations.stop(name, None if body is None else body.trial)
 
 
 @router.post("/sweeps/{name}/resume", status_code=202)
-def resume(service: Serving, principal: Runner, name: Name, body: Prioritised | None = None) -> JobDocument:
+def resume(operations: Runs, name: Name, body: Prioritised | None = None) -> JobDocument:
     """Resume a sweep that was interrupted or stopped."""
     body = body or Prioritised()
     request = Resume(sweep=name, max_hours=body.max_hours)
-    return JobDocument.of(service.commands.resume(principal, request, priority=body.priority))
+    return JobDocument.of(operations.resume(request, priority=body.priority))
 
 
 @router.post("/sweeps/{name}/extend", status_code=202)
-def extend(service: Serving, principal: Runner, name: Name, body: ExtendBody) -> Extended:
+def extend(operations: Runs, name: Name, body: ExtendBody) -> Extended:
     """Extend a sweep."""
     request = Extend(sweep=name, changes=body.changes, max_hours=body.max_hours)
-    done = service.commands.extend(principal, request, priority=body.priority)
+    done = operations.extend(request, priority=body.priority)
     if isinstance(done, str):
         return Extended(answer=done, job=None)
     return Extended(answer=None, job=JobDocument.of(done))
 
 
 @router.post("/sweeps/{name}/retrain", status_code=202)
-def retrain(service: Serving, principal: Runner, name: Name, body: RetrainBody) -> JobDocument:
+def retrain(operations: Runs, name: Name, body: RetrainBody) -> JobDocument:
     """Train one trial of a sweep with its full budget, and register it."""
-    job = service.commands.retrain(principal, body.to_request(name), project=body.project, priority=body.priority)
-    return JobDocument.of(job)
+    return JobDocument.of(operations.retrain(body.to_request(name), project=body.project, priority=body.priority))
 
 
 @router.post("/sweeps/{name}/retraining")
-def plan_retraining(service: Serving, principal: Runner, name: Name, body: RetrainBody) -> PlanDocument:
+def plan_retraining(operations: Runs, name: Name, body: RetrainBody) -> PlanDocument:
     """Plan a retraining without starting it."""
-    found = service.commands.plan_retraining(principal, body.to_request(name))
+    found = operations.plan_retraining(body.to_request(name))
     return PlanDocument(plan=found.document, text=found.text)
 
 
 @router.post("/sweeps/{name}/reproduce", status_code=202)
-def reproduce(service: Serving, principal: Runner, name: Name, body: ReproduceBody) -> JobDocument:
+def reproduce(operations: Runs, name: Name, body: ReproduceBody) -> JobDocument:
     """Run a sweep, or one of its trials, again."""
-    job = service.commands.reproduce(principal, body.to_request(name), project=body.project, priority=body.priority)
-    return JobDocument.of(job)
+    return JobDocument.of(operations.reproduce(body.to_request(name), project=body.project, priority=body.priority))
 
 
 @router.post("/sweeps/{name}/reproduction")
-def plan_reproduction(service: Serving, principal: Runner, name: Name, body: ReproduceBody) -> PlanDocument:
+def plan_reproduction(operations: Runs, name: Name, body: ReproduceBody) -> PlanDocument:
     """Plan a reproduction without starting it, with the differences between now and the recorded run."""
-    found = service.commands.plan_reproduction(principal, body.to_request(name))
+    found = operations.plan_reproduction(body.to_request(name))
     return PlanDocument(plan=found.document, text=found.text)

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from sweeps.plan import export
-from sweeps.report.trial_details import trial_document
-from sweeps.service.api.depends import Name, Serving
+from sweeps.plan.export import choose
+from sweeps.service.api.depends import Name, Reads
 from sweeps.service.api.schema import Document
-from sweeps.service.auth.auth import Reader, expensive
-from sweeps.tracking.trial_logs import LogPart, TrialLogs
+from sweeps.service.auth.auth import expensive
+from sweeps.tracking.trial_logs import LogPart
 
 router = APIRouter(tags=["sweeps"])
 
@@ -28,23 +27,20 @@ class LogWorkers(Document):
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
-def show(service: Serving, principal: Reader, name: Name, trial: TrialId) -> dict[str, Any]:
+def show(operations: Reads, name: Name, trial: TrialId) -> dict[str, Any]:
     """A trial with the end of its logs: the document of ``show --trial --json``."""
-    record = service.records.sweep(principal, name)
-    return trial_document(record, export.choose(record, trial))
+    return operations.trial(name, trial)
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs")
-def logs(service: Serving, principal: Reader, name: Name, trial: TrialId) -> LogWorkers:
+def logs(operations: Reads, name: Name, trial: TrialId) -> LogWorkers:
     """Workers of a trial that have a log."""
-    record = service.records.sweep(principal, name)
-    return LogWorkers(workers=TrialLogs(record, export.choose(record, trial)).workers())
+    record = operations.record(name)
+    return LogWorkers(workers=operations.log_workers(record, choose(record, trial)))
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs/{worker}", dependencies=[Depends(expensive)])
-def log(
-    service: Serving, principal: Reader, name: Name, trial: TrialId, worker: Worker, position: Position = 0
-) -> LogPart:
+def log(operations: Reads, name: Name, trial: TrialId, worker: Worker, position: Position = 0) -> LogPart:
     """Part of a worker's log from a position on."""
-    record = service.records.sweep(principal, name)
-    return TrialLogs(record, export.choose(record, trial)).read(worker, position)
+    record = operations.record(name)
+    return operations.log_part(record, choose(record, trial), worker, position)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, insert, select, update
 
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.service.auth.principal import ROLES, Principal, Role
@@ -136,14 +136,12 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
 def find_valid(connection: Connection, secret: str, now: float) -> Token | None:
     """Return the valid token with this secret; None if there is none. The lookup by its hash takes a time that reveals
     nothing about the secret."""
-    statement = select(tables.tokens).where(tables.tokens.c.digest == digest(secret))
-    return _if_valid(connection.execute(statement).mappings().one_or_none(), now)
+    return _if_valid(_first(connection, tables.tokens.c.digest == digest(secret)), now)
 
 
 def find_valid_by_id(connection: Connection, number: int, now: float) -> Token | None:
     """Return the valid token with this id; None if there is none."""
-    statement = select(tables.tokens).where(tables.tokens.c.id == number)
-    return _if_valid(connection.execute(statement).mappings().one_or_none(), now)
+    return _if_valid(_first(connection, tables.tokens.c.id == number), now)
 
 
 def rights_of(connection: Connection, user: str, project: str, now: float) -> Principal:
@@ -189,15 +187,18 @@ def admin_exists(connection: Connection, now: float) -> bool:
 
 
 def _find(connection: Connection, number: int) -> Token:
-    statement = select(tables.tokens).where(tables.tokens.c.id == number)
-    row = connection.execute(statement).mappings().one_or_none()
-    if row is None:
+    token = _first(connection, tables.tokens.c.id == number)
+    if token is None:
         raise UnknownName(f"there is no token {number}; `python -m sweeps token list` shows all")
-    return _token(row)
+    return token
 
 
-def _if_valid(row: RowMapping | None, now: float) -> Token | None:
-    token = None if row is None else _token(row)
+def _first(connection: Connection, condition: ColumnElement[bool]) -> Token | None:
+    row = connection.execute(select(tables.tokens).where(condition)).mappings().one_or_none()
+    return None if row is None else _token(row)
+
+
+def _if_valid(token: Token | None, now: float) -> Token | None:
     return token if token is not None and token.is_valid(now) else None
 
 

@@ -4,14 +4,13 @@ do not affect sweeps and no message is lost when a service dies."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Engine, Row, select, update
+from sqlalchemy import Row, select, update
 
 from sweeps.config.notifications import Channel
 from sweeps.errors import TrackingUnreachable, UnknownName
-from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import jobs
 from sweeps.service.notify import deliveries
@@ -19,6 +18,7 @@ from sweeps.service.notify.message import Message, of_failure, of_sweep
 from sweeps.service.notify.sending import send
 from sweeps.service.poller import Poller
 from sweeps.service.promotion.night import OPEN, Night, find
+from sweeps.service.surroundings import Surroundings
 from sweeps.texts.redact import redact_uri
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
@@ -38,25 +38,19 @@ class Notifier(Poller):
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
-        tracking_uri: str,
-        channels: Sequence[Channel],
+        service: Surroundings,
         addresses: Mapping[str, str],
         page_of: Callable[[str], str | None] = lambda _: None,
     ):
         """
         Args:
-            engine: The service's database.
-            clock: The service's clock.
-            tracking_uri: Tracking URI of the sweeps.
-            channels: Channels and their events.
-            addresses: Addresses of the channels, by name.
+            service: The service.
+            addresses: Addresses of its channels, by name.
             page_of: Returns the address of a sweep's page, if it has one.
         """
-        super().__init__("notifier", clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
-        self._engine, self._clock, self._uri = engine, clock, tracking_uri
-        self._channels, self._addresses, self._page_of = channels, addresses, page_of
+        super().__init__("notifier", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
+        self._engine, self._clock, self._uri = service.database, service.clock, service.config.tracking_uri
+        self._channels, self._addresses, self._page_of = service.config.notifications, addresses, page_of
 
     def step(self) -> None:
         """Queue messages about ended jobs, and send those that are due."""

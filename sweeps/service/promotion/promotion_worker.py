@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-from sqlalchemy import Engine
 
 from sweeps.config.nights import Champion
 from sweeps.constants import NIGHTS_ARTIFACT
 from sweeps.errors import SweepsError, UserError
 from sweeps.plan.plan import make_plan
-from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.poller import Poller
 from sweeps.service.promotion.champion import champion_of, champion_point, version_from
@@ -32,6 +28,7 @@ from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
+from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -48,29 +45,20 @@ class PromotionWorker(Poller):
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
+        service: Surroundings,
         heartbeat: Heartbeat,
-        *,
-        output_dir: Path,
-        tracking_uri: str,
-        config_dirs: Sequence[Path] = (),
         decided: Sequence[Callable[[], object]] = (),
     ):
         """
         Args:
-            engine: The service's database.
-            clock: The service's clock.
-            heartbeat: Heartbeat of this service.
-            output_dir: Folder of the sweeps.
-            tracking_uri: Tracking URI of the sweeps.
-            config_dirs: Users' folders of configs, which come before the built-in ones.
+            service: The service.
+            heartbeat: Its heartbeat.
             decided: Callbacks for a night that has its verdict.
         """
-        super().__init__("promotion worker", clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
-        self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
-        self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
-        self._command_lines = CommandLines(tracking_uri, output_dir)
+        super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
+        self._engine, self._clock, self._heartbeat = service.database, service.clock, heartbeat
+        self._uri, self._config_dirs, self._decided = service.config.tracking_uri, service.config_dirs, decided
+        self._command_lines = CommandLines(self._uri, service.config.folder)
 
     def step(self) -> None:
         """Advance every open night as far as possible; those of one schedule in order."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-
-from sqlalchemy import Engine
 
 from sweeps.constants import TAG_HEARTBEAT
 from sweeps.folders.sweep_folder import last_heartbeat
-from sweeps.service.clock import Clock
 from sweeps.service.queue.heartbeat import last_beat
 from sweeps.service.queue.jobs import Job
+from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.record import SweepRecord
 
 Heartbeats = tuple[float | None, str | None, str | None]
@@ -34,25 +31,14 @@ class _Observation:
 class FailureDetector:
     """Observes whether heartbeats change, by this machine's clock alone, since the clocks of machines differ."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        record: Callable[[Job], SweepRecord | None],
-        *,
-        output_dir: Path,
-        lost_after_s: float,
-    ) -> None:
+    def __init__(self, service: Surroundings, record: Callable[[Job], SweepRecord | None]) -> None:
         """
         Args:
-            engine: The service's database.
-            clock: The service's clock.
+            service: The service, whose folder of sweeps other machines may share.
             record: Reads the record of a job's sweep from MLflow; None if it has not begun.
-            output_dir: Folder of the sweeps, which other machines may share.
-            lost_after_s: Seconds without a heartbeat after which a machine counts as failed.
         """
-        self._engine, self._clock, self._record = engine, clock, record
-        self._output_dir, self._lost_after_s = output_dir, lost_after_s
+        self._engine, self._clock, self._record = service.database, service.clock, record
+        self._output_dir, self._lost_after_s = service.config.folder, service.config.queue.lost_after_s
         self._observed: dict[int, _Observation] = {}
 
     @property

@@ -10,14 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, delete, func, select, update
 
-from sweeps.config.service import Queue
 from sweeps.errors import SweepsError
 from sweeps.service import subprocesses
-from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.poller import Poller
 from sweeps.service.queue import jobs
+from sweeps.service.surroundings import Surroundings
 
 DAY_S = 86400.0
 INTERVAL_S = DAY_S
@@ -32,10 +31,10 @@ logger = logging.getLogger(__name__)
 class Housekeeping(Poller):
     """Removes old rows and logs once a day, on a thread of its own."""
 
-    def __init__(self, engine: Engine, clock: Clock, queue: Queue, *, output_dir: Path, tracking_uri: str) -> None:
-        super().__init__("housekeeping", clock, self.step, INTERVAL_S, stop_within_s=10.0)
-        self._engine, self._clock, self._queue = engine, clock, queue
-        self._output_dir, self._uri = output_dir, tracking_uri
+    def __init__(self, service: Surroundings) -> None:
+        super().__init__("housekeeping", service.clock, self.step, INTERVAL_S, stop_within_s=10.0)
+        self._engine, self._clock, self._queue = service.database, service.clock, service.config.queue
+        self._output_dir, self._uri = service.config.folder, service.config.tracking_uri
 
     def step(self) -> None:
         """Remove everything that is too old now."""

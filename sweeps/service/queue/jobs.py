@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.errors import UnknownName, UserError
+from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.queue.job_query import newest, seen_by
@@ -35,40 +36,60 @@ HIGHEST_PRIORITY = 1000
 _jobs = tables.jobs
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A submitted sweep. Times are seconds since 1970 (UTC)."""
+class JobDocument(BaseModel):
+    """A job. Times are seconds since 1970 (UTC)."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     id: int
+    """Number of the job."""
     verb: str
+    """Verb of the command line: run, resume, extend, retrain or reproduce."""
     sweep: str
     """Name of the sweep that the job makes or continues."""
     request: dict[str, Any]
-    """The request as JSON; see ``sweeps.service.queue.job_requests``."""
+    """The request, with secrets redacted."""
     user: str
+    """User who submitted it."""
     project: str
+    """Project of the sweep."""
     priority: int
     """Higher starts first."""
     state: str
+    """queued, running, finished, stopped, failed or cancelled."""
     submitted: float
+    """Time of the submission."""
     started: float | None
+    """Time at which its process was started."""
     ended: float | None
+    """Time of its end."""
     end_by: float | None
-    """Deadline, at which the job is stopped."""
+    """Deadline, at which it is stopped."""
     schedule: str | None
+    """Schedule that submitted it."""
     due: float | None
-    """Time of the schedule's firing that submitted the job."""
+    """Time of the schedule's firing."""
+    attempts: int
+    """Number of times that its process was started."""
+    stop_asked: float | None
+    """Time of the request to stop it."""
+    error: str | None
+    """Reason for a failure, or for not starting."""
+
+    @classmethod
+    def of(cls, job: Job) -> JobDocument:
+        """Return the document of a job, with secrets in overrides and error messages redacted."""
+        return cls.model_validate(_redact(job.as_json()))
+
+
+class Job(JobDocument):
+    """A submitted sweep: its row, with the request as it runs."""
+
     service: str | None
     """Id of the service that runs the job."""
     host: str | None
     pid: int | None
     """Process id of the driver."""
-    attempts: int
-    """Number of times that the driver was started."""
-    stop_asked: float | None
-    """Time of the stop request."""
-    error: str | None
-    """Reason for a failure or for not starting."""
 
     @property
     def has_ended(self) -> bool:
@@ -80,9 +101,8 @@ class Job:
         return read_request(self.request)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document for the API and ``--json``."""
-        hidden = ("service", "host", "pid")
-        return {name: value for name, value in self.__dict__.items() if name not in hidden}
+        """Return the document for ``--json``."""
+        return {name: getattr(self, name) for name in JobDocument.model_fields}
 
 
 def submit(  # noqa: PLR0913 - each is a column
@@ -316,10 +336,18 @@ def fetch(connection: Connection, statement: Select[Any]) -> list[Job]:
 
 
 def _job(row: RowMapping) -> Job:
-    return Job(**{each.name: row[each.name] for each in fields(Job)})
+    return Job.model_construct(**{name: row[name] for name in Job.model_fields})
 
 
 def document_of(request: Request) -> dict[str, Any]:
     """Return a request as JSON, as a job keeps it."""
     document: dict[str, Any] = request.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document
+
+
+def _redact(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _redact(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_redact(each) for each in value]
+    return redacted(value) if isinstance(value, str) else value

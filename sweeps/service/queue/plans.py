@@ -135,7 +135,7 @@ def _check_request(
 
 def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:
     """Return overrides that include the service's output folder, unless it is the default."""
-    output_dir = Path(config.output_dir).expanduser().absolute()
+    output_dir = config.folder
     if output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
         return [*overrides]
     quoted = str(output_dir).replace("\\", "\\\\").replace("'", "\\'")

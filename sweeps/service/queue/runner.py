@@ -13,13 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Engine
-
-from sweeps.config.service import Queue
 from sweeps.errors import AlreadyDone, SweepsError, TrackingUnreachable
 from sweeps.folders.sweep_folder import LOG_FILE, last_heartbeat
 from sweeps.service import subprocesses
-from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.notify.cli_notify import VARIABLE
@@ -30,6 +26,7 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Extend, Request, Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job
 from sweeps.service.service_log import logged_about
+from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.client import reaching_within
 
 if TYPE_CHECKING:
@@ -104,41 +101,29 @@ class JobRunner(Poller):
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
-        limits: Queue,
+        service: Surroundings,
         heartbeat: Heartbeat,
-        *,
-        output_dir: Path,
-        tracking_uri: str,
-        config_dirs: Sequence[Path] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
-            engine: The service's database.
-            clock: The service's clock.
-            limits: Limits of the queue.
-            heartbeat: Heartbeat of this service.
-            output_dir: Folder of the sweeps.
-            tracking_uri: Tracking URI of the sweeps.
-            config_dirs: Users' folders of configs, which come before the built-in ones.
+            service: The service.
+            heartbeat: Its heartbeat.
             environment: Environment of the sweeps' processes; default: that of this process.
         """
-        super().__init__("runner", clock, self.poll, POLL_EVERY_S)
+        super().__init__("runner", service.clock, self.poll, POLL_EVERY_S)
         self.listeners = Listeners()
-        self._engine, self._clock, self._limits, self._heartbeat = engine, clock, limits, heartbeat
-        self._output_dir, self._uri, self._config_dirs = output_dir.absolute(), tracking_uri, config_dirs
+        self._engine, self._clock, self._limits = service.database, service.clock, service.config.queue
+        self._output_dir, self._uri = service.config.folder, service.config.tracking_uri
+        self._config_dirs, self._heartbeat = service.config_dirs, heartbeat
         environment = os.environ if environment is None else environment
-        self._environment = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
+        self._environment = {**environment, "MLFLOW_TRACKING_URI": self._uri}
         self._environment.pop(VARIABLE, None)  # the service sends the notifications of its sweeps itself
         self._states: dict[int, _JobState] = {}
         """States by job id; only ``poll`` removes one."""
         self._workers = ThreadPoolExecutor(4, "runner")
         self._listener_thread = ThreadPoolExecutor(1, "ended")
-        self._detector = FailureDetector(
-            engine, clock, self._record, output_dir=self._output_dir, lost_after_s=limits.lost_after_s
-        )
+        self._detector = FailureDetector(service, self._record)
 
     def stop(self) -> None:
         """Stop polling; running sweeps continue."""

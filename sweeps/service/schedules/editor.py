@@ -8,29 +8,27 @@ replaces it there until it is removed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from fastapi import HTTPException
-from sqlalchemy import Engine
 
-from sweeps.config.access import Access
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, UnknownName, UserError
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.audit import Audit
 from sweeps.service.auth.principal import Principal, project_of, visible
 from sweeps.service.auth.priorities import check_priority
-from sweeps.service.clock import Clock
-from sweeps.service.commands import Commands
 from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.history import forget
 from sweeps.service.schedules.overview import Coming, coming
 from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.surroundings import Surroundings
+from sweeps.service.user_operations import UserOperations
 from sweeps.texts.wording import counted
 
 MOST_COMING = 5
@@ -56,16 +54,14 @@ class ScheduleEditor:
 
     def __init__(
         self,
-        engine: Engine,
+        service: Surroundings,
         saved: SavedSchedules,
         scheduler: Scheduler,
-        commands: Commands,
-        clock: Clock,
-        access: Access,
+        operations: Callable[[Principal], UserOperations],
         audit: Audit,
     ) -> None:
-        self._engine, self._saved, self._scheduler, self._commands = engine, saved, scheduler, commands
-        self._clock, self._access, self._audit = clock, access, audit
+        self._engine, self._clock, self._access = service.database, service.clock, service.config.access
+        self._saved, self._scheduler, self._operations, self._audit = saved, scheduler, operations, audit
 
     def find(self, principal: Principal, name: str) -> Definition:
         """Return a schedule that a principal may see.
@@ -95,7 +91,7 @@ class ScheduleEditor:
         firings = list(islice(coming([would_fire], self._clock.now()), MOST_COMING))
         preview = None
         if owned.enabled:
-            preview = self._commands.plan_schedule(principal, definition, firings[0].due)
+            preview = self._operations(principal).plan_schedule(definition, firings[0].due)
         return Checked(definition, firings, preview)
 
     def save(

@@ -8,13 +8,12 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sqlalchemy import Engine, RowMapping, select
+from sqlalchemy import RowMapping, select
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.schedule import Schedule
 from sweeps.errors import SweepsError
 from sweeps.service.auth.principal import Principal, visible
-from sweeps.service.clock import Clock
 from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
@@ -33,6 +32,7 @@ from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.saved import SavedSchedules, define_saved, with_saved
 from sweeps.service.schedules.steady import SteadyTime
 from sweeps.service.service_log import logged_about
+from sweeps.service.surroundings import Surroundings
 
 POLL_EVERY_S = 1.0
 """Maximum seconds between two checks of the files and of the clock, which may be set."""
@@ -49,27 +49,17 @@ class Scheduler(Poller):
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
-        config_dirs: Sequence[Path] = (),
+        service: Surroundings,
         *,
-        only: Sequence[str] | None = None,
-        enable: Sequence[str] = (),
-        service: str | None = None,
-        keep_days: float = 400.0,
+        number: str | None = None,
         queued: Callable[[], None] = lambda: None,
         saved: SavedSchedules | None = None,
         placed: Sequence[str] = (),
     ) -> None:
         """
         Args:
-            engine: The service's database.
-            clock: The service's clock.
-            config_dirs: Users' folders of configs, which come before the built-in ones.
-            only: Names of the schedules to fire; default: all.
-            enable: Names of schedules to fire whatever their files say.
-            service: Id of this service.
-            keep_days: Days for which outcomes of firings are kept.
+            service: The service.
+            number: Its id.
             queued: Called when sweeps were queued.
             saved: Schedules that are saved through the service; default: there are none.
             placed: Overrides that the service adds to those.
@@ -78,9 +68,9 @@ class Scheduler(Poller):
             ConfigError: Names every mistake in the schedules.
             UnknownName: There is no schedule of one of the names.
         """
-        super().__init__("scheduler", clock, self.poll, RETRY_AFTER_S)
-        self._engine, self._clock, self._config_dirs = engine, clock, config_dirs
-        self._only, self._enable, self._service, self._queued = only, enable, service, queued
+        super().__init__("scheduler", service.clock, self.poll, RETRY_AFTER_S)
+        self._engine, self._clock, self._config_dirs = service.database, service.clock, service.config_dirs
+        self._config, self._service, self._queued = service.config, number, queued
         self._saved, self._placed, self._loading = saved, placed, threading.Lock()
         self._files, self._saved_files = self._file_states(), self._saved_states()
         self._own = self._load()
@@ -92,8 +82,8 @@ class Scheduler(Poller):
         """Mistakes in the present files; None if there are none."""
         self._removed: list[Definition] = []
         self._take_saved()
-        self._keep_days, self._clean_at = keep_days, -math.inf
-        self._time = SteadyTime(clock)
+        self._clean_at = -math.inf
+        self._time = SteadyTime(self._clock)
 
     def visible_to(self, principal: Principal) -> dict[str, Definition]:
         """Schedules whose sweeps a principal may see."""
@@ -146,8 +136,8 @@ class Scheduler(Poller):
                 logger.exception("%s: deciding its firings failed; trying again", name)
         if now >= self._clean_at:
             self._clean_at = now + DAY_S
-            if removed := remove_old(self._engine, now, self._keep_days):
-                logger.info("removed %d firings older than %g days", removed, self._keep_days)
+            if removed := remove_old(self._engine, now, self._config.keep_firings_days):
+                logger.info("removed %d firings older than %d days", removed, self._config.keep_firings_days)
         return soonest
 
     def _rows(self) -> dict[str, RowMapping]:
@@ -219,7 +209,7 @@ class Scheduler(Poller):
         self.trouble = "\n".join(filter(None, [self._own_trouble, *mistakes.values()])) or None
 
     def _load(self) -> dict[str, Definition]:
-        return load_definitions(self._config_dirs, self._clock.now(), self._only, self._enable)
+        return load_definitions(self._config_dirs, self._clock.now(), self._config.schedules, self._config.enable)
 
     def _file_states(self) -> _Files:
         folders = ConfSearchPath(self._config_dirs).folders

@@ -1,4 +1,4 @@
-"""Routes of the forms that change sweeps and jobs: they parse the form, call ``service.commands`` and redirect.
+"""Routes of the forms that change sweeps and jobs: they parse the form, call the user's operations and redirect.
 
 A mistake is shown on the page of the form.
 """
@@ -32,17 +32,13 @@ Line = Annotated[str, Form(max_length=500)]
 @router.post("/sweeps/{name}/stop")
 def stop(visit: RunnerVisit, name: str) -> Response:
     """Stop a running sweep."""
-    return _act_on_sweep(visit, name, "?done=stop", lambda: visit.service.commands.stop(visit.principal, name))
+    return _act_on_sweep(visit, name, "?done=stop", lambda: visit.operations.stop(name))
 
 
 @router.post("/sweeps/{name}/resume")
 def resume(visit: RunnerVisit, name: str) -> Response:
     """Resume an interrupted or stopped sweep."""
-
-    def act() -> Job:
-        return visit.service.commands.resume(visit.principal, Resume(sweep=name))
-
-    return _act_on_sweep(visit, name, "?done=resume", act)
+    return _act_on_sweep(visit, name, "?done=resume", lambda: visit.operations.resume(Resume(sweep=name)))
 
 
 @router.post("/sweeps/{name}/extend")
@@ -52,7 +48,7 @@ def extend(visit: RunnerVisit, name: str, changes: Text) -> Response:
     def act() -> Job | str:
         if not changes.split():
             raise ConfigError("enter the changes, such as search.num_trials=40")
-        return visit.service.commands.extend(visit.principal, Extend(sweep=name, changes=changes.split()))
+        return visit.operations.extend(Extend(sweep=name, changes=changes.split()))
 
     return _act_on_sweep(visit, name, "?done=extend", act)
 
@@ -64,7 +60,7 @@ def stop_trial(visit: RunnerVisit, name: str, trial: Line = "") -> Response:
     def act() -> None:
         if not trial.strip():
             raise ConfigError("enter the number of the trial to stop")
-        visit.service.commands.stop(visit.principal, name, trial.strip())
+        visit.operations.stop(name, trial.strip())
 
     return _act_on_sweep(visit, name, "?done=stop-trial", act)
 
@@ -76,7 +72,7 @@ def retrain(visit: RunnerVisit, name: str, trial: Line = "", changes: Text = "",
     def act() -> Job:
         registering = {"register": model.strip()} if model.strip() else {"no_register": True}
         values = {"sweep": name, "trial": trial.strip() or None, "overrides": changes.split(), **registering}
-        return visit.service.commands.retrain(visit.principal, Retrain.model_validate(values))
+        return visit.operations.retrain(Retrain.model_validate(values))
 
     return _act_on_sweep(visit, name, "?done=submitted", act)
 
@@ -87,7 +83,7 @@ def register(visit: RunnerVisit, name: str, model: Line = "", trial: Line = "", 
 
     def act() -> None:
         body = RegisterBody(model=model.strip(), trial=trial.strip() or None, alias=alias.strip())
-        visit.service.commands.register(visit.principal, name, **body.model_dump())
+        visit.operations.register(name, **body.model_dump())
 
     return _act_on_sweep(visit, name, "?done=register", act)
 
@@ -95,30 +91,26 @@ def register(visit: RunnerVisit, name: str, model: Line = "", trial: Line = "", 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def report(visit: RunnerVisit, name: str) -> Response:
     """Make a sweep's report."""
-    return _act_on_sweep(visit, name, "/report", lambda: visit.service.commands.make_report(visit.principal, name))
+    return _act_on_sweep(visit, name, "/report", lambda: visit.operations.make_report(name))
 
 
 @router.post("/jobs/{number}/cancel")
 def cancel(visit: RunnerVisit, number: int) -> Response:
     """Take a job out of the queue."""
-    return _act_on_queue(visit, "cancel", lambda: visit.service.commands.cancel(visit.principal, number))
+    return _act_on_queue(visit, "cancel", lambda: visit.operations.cancel(number))
 
 
 @router.post("/jobs/{number}/priority")
 def priority(visit: RunnerVisit, number: int, priority: Annotated[str, Form(max_length=20)]) -> Response:
     """Change a job's priority."""
-
-    def act() -> Job:
-        return visit.service.commands.set_priority(visit.principal, number, read_priority(priority))
-
-    return _act_on_queue(visit, "priority", act)
+    return _act_on_queue(visit, "priority", lambda: visit.operations.set_priority(number, read_priority(priority)))
 
 
 @router.post("/schedules/{name}/run")
 def run_schedule(visit: RunnerVisit, name: str) -> Response:
     """Fire a schedule now, in addition to the firings of its cron line."""
     definition = visit.service.schedule_editor.find(visit.principal, name)
-    job = visit.service.commands.fire(visit.principal, definition)
+    job = visit.operations.fire(definition)
     return visit.redirect(f"/sweeps/{quote(job.sweep)}?done=submitted")
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from sweeps.errors import SweepsError
-from sweeps.report.comparison import MOST_DIFFERENCES, Comparison, compare_sweeps
+from sweeps.report.comparison import MOST_DIFFERENCES, Comparison
 from sweeps.report.figures.comparison import comparison_figure
 from sweeps.report.figures.section import Section, SectionFigure
 from sweeps.service.auth.auth import expensive
@@ -67,4 +67,4 @@ def figure(visit: ReaderVisit, sweep: Names) -> Response:
 
 
 def _compared(visit: Visit, names: Iterable[str]) -> Comparison:
-    return compare_sweeps([visit.service.records.sweep(visit.principal, name) for name in names])
+    return visit.operations.compare([*names])

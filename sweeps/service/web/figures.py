@@ -174,7 +174,7 @@ def _shown(visit: Visit, name: str, figure: str, known: Container[str]) -> tuple
     row = visit.row(name, recorded=True)
     if figure not in known:
         raise Answered(visit.unknown(name))
-    return row, visit.service.records.sweep(visit.principal, name).settled()
+    return row, visit.operations.record(name).settled()
 
 
 def as_json(section: Section | None, leads_to: str) -> str:

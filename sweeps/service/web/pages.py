@@ -19,6 +19,7 @@ from sweeps.service.auth.auth import COOKIE, Reader, Runner, form_token
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
+from sweeps.service.user_operations import UserOperations
 from sweeps.service.web.error_pages import Answered
 from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.rendering import addresses, answer
@@ -94,6 +95,11 @@ class Visit:
     def service(self) -> AppContext:
         """The service."""
         return self.pages.service
+
+    @property
+    def operations(self) -> UserOperations:
+        """Operations of the user."""
+        return self.service.operations(self.principal)
 
     def row(self, name: str, *, recorded: bool = False) -> Row:
         """Row of a sweep.

@@ -100,9 +100,9 @@ def sweep_page(
 def report(visit: ReaderVisit, name: str) -> Response:
     """Report of a sweep; it runs in a sandbox, so that its scripts cannot reach the service."""
     row = visit.row(name, recorded=True)
-    if existing_report(visit.service.records.sweep(visit.principal, name)) is None:
+    if existing_report(visit.operations.record(name)) is None:
         return visit.answer("no_report.html", here="Sweeps", row=row)
-    return results.report(visit.service, visit.principal, name)
+    return results.report(visit.operations, name)
 
 
 @router.get("/queue")

@@ -51,15 +51,14 @@ def form(visit: ReaderVisit, like: Annotated[str, Query(max_length=200)] = "") -
 @router.post("/submit")
 def submit(visit: RunnerVisit, filled: Posted) -> Response:
     """Check the form, and submit the sweep if that button was pressed and nothing is wrong."""
-    commands, principal = visit.service.commands, visit.principal
     try:
         number, run = read_priority(filled.priority), filled.request(visit.pages.conf_names)
         project = filled.project.strip() or None
-        project_of(principal, project)
+        project_of(visit.principal, project)
         if filled.then != "submit":
-            preview, command = commands.plan(principal, run).preview, shlex.join(run.arguments())
+            preview, command = visit.operations.plan(run).preview, shlex.join(run.arguments())
             return _answer(visit, filled, preview=preview, command=f"python -m sweeps {command}")
-        job = commands.run(principal, run, project=project, priority=number)
+        job = visit.operations.run(run, project=project, priority=number)
     except (SweepsError, ValidationError) as error:
         return _answer(visit, filled, mistakes=mistakes_of(filled, error))
     return visit.redirect(f"/sweeps/{quote(job.sweep)}?done=submitted")
@@ -127,6 +126,6 @@ def _like(visit: Visit, row: Row) -> Filled:
         return filled_from(str(request["conf"]), overrides, names, row.owner.project, row.owner.priority)
     if not row.recorded:
         return Filled()
-    words = shlex.split(visit.service.records.sweep(visit.principal, row.sweep).command)
+    words = shlex.split(visit.operations.record(row.sweep).command)
     conf = next((word.removeprefix("conf=") for word in words if word.startswith("conf=")), row.conf)
     return filled_from(conf, [word for word in words if "=" in word and not word.startswith(("conf=", "-"))], names)

@@ -64,7 +64,7 @@ def trial_page(
         status: Status of the response.
     """
     row, pages = visit.row(name, recorded=True), visit.pages
-    record = visit.service.records.sweep(visit.principal, name).settled()
+    record = visit.operations.record(name).settled()
     shown = export.choose(record, trial)
     choices = read_choices(record, chosen.metric, chosen.axis, [shown.trial])
     best = [] if record.best is None else [record.best.trial]
@@ -99,12 +99,12 @@ def trial_page(
 def stop(visit: RunnerVisit, name: str, trial: TrialId) -> Response:
     """Stop a running trial; its sweep continues."""
     try:
-        visit.service.commands.stop(visit.principal, name, trial)
+        visit.operations.stop(name, trial)
     except UnknownName:
         raise
     except SweepsError as error:
         return trial_page(visit, name, trial, TrialChoices.model_validate({}), message=str(error), status=422)
-    record = visit.service.records.sweep(visit.principal, name)
+    record = visit.operations.record(name)
     return visit.redirect(f"/sweeps/{quote(record.sweep)}/trials/{export.choose(record, trial).trial}?done=stop")
 
 
@@ -112,5 +112,5 @@ def stop(visit: RunnerVisit, name: str, trial: TrialId) -> Response:
 def log(visit: ReaderVisit, name: str, trial: TrialId, worker: Worker) -> Response:
     """The whole log of a worker, as text."""
     visit.row(name, recorded=True)
-    record = visit.service.records.sweep(visit.principal, name)
+    record = visit.operations.record(name)
     return PlainTextResponse(TrialLogs(record, export.choose(record, trial)).read_all(worker))

@@ -1,4 +1,4 @@
-"""Nodes whose check is running, since a trial has failed on them in a way that a bad node causes."""
+"""Nodes under check, because a trial failed on them in a way that a bad node may cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SuspectedNodes:
         """Nodes of each attempt, and an event that is set when they have been checked."""
 
     def add(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
-        """Suspect the nodes of an attempt until ``checked``; returns them."""
+        """Mark the nodes of an attempt as suspects until ``checked``; return them."""
         if nodes:
             self._checks.append((nodes, asyncio.Event()))
         return nodes
@@ -41,8 +41,8 @@ class SuspectedNodes:
                         await done.wait()
 
     async def left_out(self, workers: Workers, avoided: Collection[str], idle: Iterable[SlotQueue]) -> tuple[str, ...]:
-        """Ids of the suspected nodes, if a trial's workers find room on others now; otherwise none: no trial waits
-        for the check of nodes on which another one has failed.
+        """Ids of the suspected nodes, if a trial's workers have room on other nodes now; else none, so that no trial
+        waits for a check that another trial caused.
 
         Args:
             workers: Number, resources and placement of the workers.

@@ -20,7 +20,7 @@ class GroupOwner:
         self._slot = Slot(slot, spec, broker)
 
     def wait(self) -> None:
-        """Return when the workers have ended, and the broker knows it."""
+        """Wait until the workers have ended and the broker knows."""
         self._slot.join()
 
     def close(self) -> None:

@@ -1,21 +1,29 @@
-"""Client of the REST API, for ``--server URL``."""
+"""The operations over HTTP, by the REST API of a service, for ``--server URL``."""
 
 from __future__ import annotations
 
+import io
 import os
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import requests
 
+from sweeps.constants import REPORT_PAGE
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
-from sweeps.service.api.serialization import read_record
+from sweeps.operations.operations import Operations, Schedules, Show
+from sweeps.operations.serialization import read_record
 from sweeps.texts.redact import redact_uri
-from sweeps.tracking.record import SweepRecord, SweepSummary
+from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.trial_logs import LogPart
+
+if TYPE_CHECKING:
+    from sweeps.registry.register import RegisteredModel
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
 """Environment variables for the token, or a file with it. There is no option, since the arguments of a process are
@@ -23,6 +31,8 @@ visible to every user of the machine."""
 TIMEOUTS_S = (10.0, 300.0)
 """Timeouts for connecting and for an answer; the report of a large sweep takes long."""
 PAGE_SIZE = 1000
+STOP_TIMEOUT_S, STOP_POLL_S = 120.0, 1.0
+"""Seconds to wait for the end of a sweep that was stopped, and between two looks at it."""
 MAX_RETRY_S = 60.0
 """Maximum seconds of retries after status 429 (too many requests)."""
 
@@ -43,8 +53,11 @@ class _Bearer(requests.auth.AuthBase):
         return request
 
 
-class Client:
-    """A service at an address. Its errors are raised with its messages, most of them as ``UserError``."""
+class Remote(Operations, Schedules):
+    """A service at an address. Its errors are raised with its messages, most of them as ``UserError``. What trains is a
+    job of it, which is submitted (``post``, ``ask``, ``fire``) and then followed."""
+
+    is_remote = True
 
     def __init__(self, server: str) -> None:
         """
@@ -56,105 +69,109 @@ class Client:
         """
         if not server.startswith(("http://", "https://")):
             raise UserError(f"--server={server}: must begin with http:// or https://, as in http://127.0.0.1:8642")
-        self.server = server.rstrip("/")
+        self._server = server.rstrip("/")
         self._session = requests.Session()
         self._session.auth = _Bearer(_token())
 
+    @property
+    def address(self) -> str:
+        return self._server
+
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def sweeps(self) -> list[SweepSummary]:
-        """Return all sweeps, newest first."""
+    def sweeps(self) -> Sequence[SweepSummary]:
         return [_summary(line) for line in self._pages("sweeps", "sweeps")]
 
     def record(self, sweep: str) -> SweepRecord:
-        """Return the record of a sweep."""
         return read_record(self._request("GET", f"{_path(sweep)}/record").content)
 
-    def trial(self, sweep: str, trial: str) -> dict[str, Any]:
-        """Return the document of ``show --trial --json``."""
-        return cast(dict[str, Any], self._json("GET", f"{_path(sweep)}/trials/{quote(trial, safe='')}"))
+    def trial(self, sweep: str, trial: str, *, settled: bool = False) -> dict[str, Any]:
+        document: dict[str, Any] = self.get(_path(sweep, trial))
+        return document
 
-    def log_workers(self, sweep: str, trial: str) -> list[int]:
-        """Return the ranks of a trial's workers that have a log."""
-        found: list[int] = self._json("GET", f"{_path(sweep)}/trials/{quote(trial, safe='')}/logs")["workers"]
-        return found
+    def log_workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
+        workers: list[int] = self.get(f"{_path(record.sweep, trial.trial)}/logs")["workers"]
+        return workers
 
-    def log_part(self, sweep: str, trial: str, worker: int, position: int) -> LogPart:
-        """Return a part of a worker's log."""
-        path = f"{_path(sweep)}/trials/{quote(trial, safe='')}/logs/{worker}"
-        return LogPart(**self._json("GET", path, params={"position": position}))
+    def log_part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart:
+        return LogPart(**self.get(f"{_path(record.sweep, trial.trial)}/logs/{worker}", position=position))
 
     def config_text(self, record: SweepRecord) -> str | None:
-        """Return a sweep's config as YAML; None if it is not recorded."""
         return self._request("GET", f"{_path(record.sweep)}/config").text or None
 
-    def exported(self, sweep: str, trial: str | None, file: Path) -> str:
-        """Return the text of a config that trains one trial."""
-        query = {"file": file.name} | ({} if trial is None else {"trial": trial})
-        return self._request("GET", f"{_path(sweep)}/best.yaml", params=query).text
+    def exported(self, record: SweepRecord, trial: TrialRecord, file: Path) -> str:
+        query = {"file": file.name, "trial": trial.trial}
+        return self._request("GET", f"{_path(record.sweep)}/best.yaml", params=query).text
 
-    def confs(self, group: str | None) -> dict[str, dict[str, str]]:
-        """Return the names of configs, or of a group's options, with a line about each."""
-        return cast(dict[str, dict[str, str]], self._json("GET", "confs" if group is None else f"confs/{quote(group)}"))
+    def get(self, path: str, **query: Any) -> Any:
+        """Send a GET request and return the document of the answer."""
+        return self._request("GET", path, params=query).json()
 
-    def job(self, number: int) -> dict[str, Any]:
-        """Return the document of a job."""
-        return cast(dict[str, Any], self._json("GET", f"jobs/{number}"))
+    def schedules(self) -> Any:
+        return self.get("schedules")
 
-    def outcome(self, number: int) -> Any:
-        """Return the ``--json`` document of a job's command line; None if it is unknown."""
-        return self._json("GET", f"jobs/{number}/outcome")["document"]
+    def firings(self, names: Sequence[str], count: int) -> Any:
+        return self.get("firings", schedule=[*names], limit=count)
 
-    def schedules(self) -> list[dict[str, Any]]:
-        """Return the document of ``schedule list --json``."""
-        return cast(list[dict[str, Any]], self._json("GET", "schedules"))
+    def versions(self, name: str) -> Any:
+        return self.get(f"{_schedule(name)}/versions")
 
-    def nights(self, schedule: str) -> list[dict[str, Any]]:
-        """Return the document of ``schedule nights --json``."""
-        return cast(list[dict[str, Any]], self._json("GET", f"{_schedule(schedule)}/nights"))
-
-    def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """Return the document of ``schedule next --json``."""
-        return cast(list[dict[str, Any]], self._json("GET", "firings", params={"schedule": [*names], "limit": count}))
+    def nights(self, name: str) -> Any:
+        return self.get(f"{_schedule(name)}/nights")
 
     # --- changing -------------------------------------------------------------------------------------------------
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a POST request and return the document of the answer."""
-        return self._json("POST", path, json={} if body is None else body)
+        return self._request("POST", path, json={} if body is None else body).json()
 
     def ask(self, sweep: str, verb: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a command for a sweep and return the document of the answer."""
         return self.post(f"{_path(sweep)}/{verb}", body)
 
+    def pause(self, name: str, *, is_paused: bool) -> Any:
+        return self.post(f"{_schedule(name)}/{'pause' if is_paused else 'resume'}")
+
     def fire(self, schedule: str) -> Any:
         """Fire a schedule now and return its job."""
         return self.post(f"{_schedule(schedule)}/run")
 
-    def pause(self, schedule: str, *, is_paused: bool) -> Any:
-        """Pause a schedule, or let it fire again, and return its document."""
-        return self.post(f"{_schedule(schedule)}/{'pause' if is_paused else 'resume'}")
+    def stop(self, sweep: str, trial: str | None) -> SweepRecord:
+        from sweeps.driver.stop import wait_for_end
 
-    def versions(self, schedule: str) -> list[dict[str, Any]]:
-        """Return the saved versions of a schedule, the newest first."""
-        return cast(list[dict[str, Any]], self._json("GET", f"{_schedule(schedule)}/versions"))
+        self.ask(sweep, "stop", {} if trial is None else {"trial": trial})
+        number = None if trial is None else trial.zfill(4)
+        return wait_for_end(partial(self.record, sweep), number, within_s=STOP_TIMEOUT_S, every_s=STOP_POLL_S)
 
-    def report(self, sweep: str) -> bytes:
-        """Make a report and return its files as a ZIP archive."""
-        archive = self.ask(sweep, "report")["archive"]
-        return self._request("GET", archive).content
+    def register(
+        self, record: SweepRecord, trial: TrialRecord, model: str, alias: str, *, merged: bool
+    ) -> RegisteredModel:
+        from sweeps.registry.register import RegisteredModel
+
+        body = {"model": model, "trial": trial.trial, "alias": alias, "merged": merged}
+        made = self.ask(record.sweep, "register", body)
+        return RegisteredModel(made["name"], made["version"], made["alias"])
+
+    def clean(self, sweeps: Sequence[str], *, dry_run: bool, **options: Any) -> tuple[dict[str, Any], Show]:
+        found = self.post("clean", {"sweeps": sweeps, "dry_run": dry_run, **options})
+        return found["cleaning"], lambda console: console.out(found["text"], end="", highlight=False)
+
+    def report(self, sweep: str, folder: Path | None) -> Path:
+        from sweeps.report.report_folder import make_folder
+
+        packed = zipfile.ZipFile(io.BytesIO(self._request("GET", self.ask(sweep, "report")["archive"]).content))
+        folder = make_folder(folder or Path(f"{sweep}-report"))
+        packed.extractall(folder)  # keeps every name within the folder
+        return folder / REPORT_PAGE
 
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _pages(self, path: str, key: str) -> Iterator[dict[str, Any]]:
         offset, total = 0, 1
         while offset < total:
-            page = self._json("GET", path, params={"limit": PAGE_SIZE, "offset": offset})
+            page = self.get(path, limit=PAGE_SIZE, offset=offset)
             yield from page[key]
             offset, total = offset + PAGE_SIZE, page["total"]
-
-    def _json(self, method: str, path: str, **more: Any) -> Any:
-        return self._request(method, path, **more).json()
 
     def _request(self, method: str, path: str, **more: Any) -> requests.Response:
         deadline = time.monotonic() + MAX_RETRY_S
@@ -166,24 +183,24 @@ class Client:
             time.sleep(wait_s)
         if answer.ok and not answer.is_redirect:
             return answer
-        raise _error(self.server, answer)
+        raise _error(self._server, answer)
 
     def _send(self, method: str, path: str, **more: Any) -> requests.Response:
-        address = f"{self.server}/api/v1/{path}"
+        address = f"{self._server}/api/v1/{path}"
         try:
             return self._session.request(method, address, timeout=TIMEOUTS_S, allow_redirects=False, **more)
         except requests.RequestException as error:
             text = str(getattr(error.args[0], "reason", error) if error.args else error)
             reason = redact_uri(text).rpartition(": ")[2]
             raise ServerUnreachable(
-                f"--server={redact_uri(self.server)}: does not answer ({reason}); "
+                f"--server={redact_uri(self._server)}: does not answer ({reason}); "
                 "is `python -m sweeps serve` running there?"
             ) from None
 
 
-def _path(sweep: str) -> str:
-    """Return the API path of a sweep; the name is escaped to a single path segment."""
-    return f"sweeps/{quote(sweep, safe='')}"
+def _path(sweep: str, trial: str | None = None) -> str:
+    """Return the API path of a sweep or a trial; each name is escaped to a single path segment."""
+    return f"sweeps/{quote(sweep, safe='')}" + ("" if trial is None else f"/trials/{quote(trial, safe='')}")
 
 
 def _schedule(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The folder of the sweep that a driver runs: held by it alone, and if it is in an object store, up to date there."""
+"""Exclusive access of a driver to its sweep's folder, and its copy in an object store if it has one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUESTS_AT_ONCE = 16
 
 
 def make_folder(plan: Plan) -> None:
-    """Make the folder of a new sweep, in place of one that a driver has left which was killed before its search began.
+    """Make the folder of a new sweep, replacing one that was left by a driver killed before its search began.
 
     Raises:
         UserError: It cannot be made, or MLflow or the object store cannot be used or has a sweep of this name.
@@ -53,7 +53,7 @@ def make_folder(plan: Plan) -> None:
 
 
 def remove_folder(plan: Plan) -> None:
-    """Remove the folder of a sweep that could not start; one in which the search has begun holds more, and stays."""
+    """Remove the folder of a sweep that could not start; a folder in which the search has begun stays."""
     if is_unstarted(plan.folder):
         shutil.rmtree(plan.folder, ignore_errors=True)
         if plan.store is not None:
@@ -99,13 +99,14 @@ def _mirrored(plan: Plan, store: ObjectStore) -> Iterator[Callable[[], bool]]:
             mirror.close()
         except OSError as error:
             raise Undelivered(
-                f"{plan.name}: {store} has not taken the last changes of its state ({_first_line(error)}); they are in "
+                f"{plan.name}: {store} has not received the last changes of its state ({_first_line(error)}); "
+                "they are in "
                 f"{plan.folder}, and `python -m sweeps resume {plan.name}` on this machine copies them"
             ) from error
 
 
 def bring_reports(plan: Plan, earlier: SweepRecord) -> None:
-    """Bring what the workers of earlier sessions have reported to this machine, if a sweep is in an object store.
+    """Download what the workers of earlier sessions have reported, if the sweep is in an object store.
 
     Trials that began after its state was last copied, or took over another one's state since, are removed: the search
     will make others of the same numbers, and decide anew.

@@ -1,0 +1,33 @@
+"""Removal of checkpoints that a newer or a better one supersedes, while the training continues."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from sweeps_train.checkpoints.checkpoint import best_checkpoint, complete_checkpoints
+from sweeps_train.files.atomic_write import unfinished
+
+
+def remove_superseded(
+    root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool, needed: Collection[Path] = ()
+) -> None:
+    """Remove checkpoints that need not be kept.
+
+    Args:
+        root: Folder of the training's checkpoints.
+        keep: ``best``, ``last``, both or none. Until the training is finished the last one stays in any case, since a
+            training continues from it; and afterwards if there is no other to keep.
+        metric: Metric by which the best one is chosen.
+        mode: Whether ``min`` or ``max`` is best.
+        finished: Whether the training has reached its end.
+        needed: Checkpoints to keep for another reason.
+    """
+    checkpoints = complete_checkpoints(root)
+    best = best_checkpoint(root, metric, mode) if "best" in keep else None
+    kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
+    for path in checkpoints:
+        if path not in kept and path not in needed:
+            # Renamed first: under its own name, a half removed folder would look like a checkpoint.
+            shutil.rmtree(path.rename(unfinished(path)))

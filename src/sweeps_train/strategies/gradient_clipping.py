@@ -1,0 +1,37 @@
+"""Clipping of gradients by their norm, for strategies whose workers hold shards of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from sweeps_train.compat.torch import local_shard, multiply_in_place
+from sweeps_train.workers.distributed import Workers
+
+
+@torch.no_grad()
+def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> torch.Tensor:
+    """Scale sharded gradients down to a common norm of at most ``max_norm``.
+
+    Args:
+        gradients: Each gradient, with the number of workers that hold the same shard of it.
+        max_norm: Largest norm of all gradients of all workers together.
+        workers: All workers.
+
+    Returns:
+        The norm before, a scalar, the same on all workers.
+    """
+    shards = [(local_shard(gradient), copies) for gradient, copies in gradients]
+    squares = torch.zeros((), dtype=torch.float64, device=workers.device)
+    for copies in {copies for _, copies in shards}:
+        norm = nn.utils.get_total_norm([shard for shard, each in shards if each == copies])
+        squares += norm.to(workers.device, torch.float64) ** 2 / copies
+    dist.all_reduce(squares)
+    norm = squares.sqrt()
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0).float()
+    for device in {shard.device for shard, _ in shards}:
+        multiply_in_place([shard for shard, _ in shards if shard.device == device], factor.to(device))
+    return norm

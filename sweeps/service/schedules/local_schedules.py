@@ -1,0 +1,139 @@
+"""Schedules on the machine of the service, which need not run: they are read from its files and its database."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from getpass import getuser
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeps.compose.service import compose_service
+from sweeps.errors import ConfigError
+from sweeps.operations.operations import Schedules
+from sweeps.service.audit import note_of_operator
+from sweeps.service.database.engine import database_exists, open_database, writing
+from sweeps.service.schedules.definition import Definition, find_definition, load_definitions
+from sweeps.service.schedules.saved import FOLDER, Owner, SavedSchedules, define_saved, with_saved
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from sweeps.service.queue.jobs import Job
+
+
+class LocalSchedules(Schedules):
+    """The operator's schedules, and those that are saved through the service."""
+
+    def __init__(self, tokens: Sequence[str], config_dirs: Sequence[Path], tell: Callable[[str], None]) -> None:
+        """
+        Args:
+            tokens: ``service=NAME`` and overrides of the service's config.
+            config_dirs: Users' folders of configs, which take precedence.
+            tell: Receives a message about each schedule that is left out, since it has mistakes.
+        """
+        self._config, self._tell = compose_service(tokens, config_dirs), tell
+        self._folders = [*config_dirs, *(Path(each) for each in self._config.config_dirs)]
+        self._saved = SavedSchedules(self._config.folder / FOLDER)
+
+    @cached_property
+    def definitions(self) -> dict[str, Definition]:
+        """All schedules by name."""
+        now = time.time()
+        own = load_definitions(self._folders, now, self._config.schedules, self._config.enable)
+        found, mistakes = with_saved(own, self._saved, partial(define_saved, own, self._folders, ()), now)
+        for mistake in mistakes.values():
+            self._tell(f"left out: {mistake}")
+        return found
+
+    def find(self, name: str) -> Definition:
+        """Return a schedule.
+
+        Raises:
+            UnknownName: There is none of this name.
+        """
+        return find_definition(self.definitions, name)
+
+    def schedules(self) -> list[dict[str, Any]]:
+        from sweeps.service.schedules.overview import states
+
+        with self._database() as engine, contextlib.ExitStack() as stack:
+            connection = None if engine is None else stack.enter_context(engine.connect())
+            return [each.as_json() for each in states(self.definitions, time.time(), connection)]
+
+    def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
+        from sweeps.service.schedules.overview import coming
+
+        asked = [self.find(name) for name in names or self.definitions]
+        return [each.as_json() for each in islice(coming(asked, time.time()), count)]
+
+    def versions(self, name: str) -> list[dict[str, Any]]:
+        found = self._saved.versions(name)
+        if not found:  # only then may its name be unknown
+            self.find(name)
+        return [vars(each) for each in found]
+
+    def nights(self, name: str) -> list[dict[str, Any]]:
+        from sweeps.service.promotion.night import of_schedule
+
+        found: list[dict[str, Any]] = []
+        with self._database() as engine:
+            if engine is not None:
+                with engine.connect() as connection:
+                    found = [night.as_json() for night in of_schedule(connection, name)]
+        if not found:  # a schedule that was removed can still have nights; only then may its name be unknown
+            self.find(name)
+        return found
+
+    def pause(self, name: str, *, is_paused: bool) -> None:
+        """Save the schedule beside the operator's file, where a running service sees it."""
+        from sweeps.service.schedules.schedule_file import enabled_text
+
+        definition, tag, text = self.find(name), self._saved.tag(name), self._saved.text(name)
+        if definition.schedule.enabled != is_paused:
+            raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
+        if not is_paused:
+            replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
+        self._saved.write(
+            name,
+            enabled_text(definition, text, is_enabled=not is_paused),
+            tag=tag,
+            user=getuser(),
+            now=time.time(),
+            action="paused" if is_paused else "resumed",
+            owner=Owner(definition.schedule.user, definition.schedule.project),
+            operators=[each.name for each in self.definitions.values() if not each.is_saved or each.replaces],
+        )
+        note_of_operator(self._config, f"schedule {'paused' if is_paused else 'resumed'}", schedule=name)
+
+    def fire(self, name: str) -> Job | None:
+        """Add a schedule's sweep to the queue of the service now; None if none is running."""
+        from sweeps.service.queue.heartbeat import is_served
+        from sweeps.service.schedules.firing import fire_now
+
+        definition, now = self.find(name), time.time()
+        with self._database() as engine:
+            if engine is None:
+                return None
+            with writing(engine) as connection:
+                if not is_served(connection, now - self._config.queue.dead_after_s):
+                    return None
+                job = fire_now(connection, definition, now)
+        note_of_operator(self._config, "schedule fired", job=job.id, sweep=job.sweep, schedule=name)
+        return job
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[Engine | None]:
+        """Open the service's database if it exists; reading must not create one."""
+        if not database_exists(self._config.database):
+            yield None
+            return
+        engine = open_database(self._config.database)
+        try:
+            yield engine
+        finally:
+            engine.dispose()

@@ -1,0 +1,23 @@
+"""Config, database, clock and folders of a service, which its parts share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from sweeps.config.service import Service
+from sweeps.service.clock import Clock, WallClock
+
+
+@dataclass(eq=False)
+class Surroundings:
+    """Everything that the parts of a service work with."""
+
+    config: Service
+    database: Engine
+    clock: Clock = field(default_factory=WallClock)
+    config_dirs: Sequence[Path] = ()
+    """Users' folders of configs, which come before the built-in ones."""
