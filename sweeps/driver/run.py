@@ -341,7 +341,7 @@ def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: Pause
     """Let Tune run trials until the limiter's searcher has no more; returns the plan, as it was extended meanwhile."""
     from sweeps.driver.trials_at_once import Capacity
 
-    capacity = Capacity(plan, session, limiter)
+    capacity = Capacity(plan, session, limiter.places)
     requests = RequestHandler(plan, session, limiter, capacity, signals)
     with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
         tuner.fit()

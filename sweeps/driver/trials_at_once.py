@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sweeps.compat.ray_core import draining_nodes
 from sweeps.constants import TAG_LANES
@@ -18,9 +17,7 @@ from sweeps.runtime.autoscaler import nodes_to_come
 from sweeps.runtime.cluster import alive_nodes
 from sweeps.runtime.node_resources import Resources, node_id, without_nodes
 from sweeps.runtime.placement import Fit, fit
-
-if TYPE_CHECKING:
-    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
+from sweeps.search.schedulers.places import Places
 
 LOOK_EVERY_S = 2.0
 """Seconds between two looks at the cluster's nodes."""
@@ -51,8 +48,8 @@ class Capacity:
     Trials that run on other nodes go on undisturbed; one that joins is used as soon as it is seen.
     """
 
-    def __init__(self, plan: Plan, session: Session, limiter: PauseAwareLimiter):
-        self._plan, self._state, self._limiter, self._broker = plan, session.state, limiter, session.broker
+    def __init__(self, plan: Plan, session: Session, places: Places):
+        self._plan, self._state, self._places, self._broker = plan, session.state, places, session.broker
         self._known = _by_id(alive_nodes())
         self._leaving: set[str] = set()
         self._recorder = session.recorder
@@ -84,7 +81,7 @@ class Capacity:
         state = self._state
         now = current_fit(self._plan, state.fit, state.excluded_nodes, state.lanes_found)
         with state.lock:
-            state.concurrent = self._limiter.places.max_concurrent = now.concurrent
+            state.concurrent = self._places.max_concurrent = now.concurrent
             state.places = now.places
             self._broker.set_groups(now.groups)
             if state.pools is not None:

@@ -19,6 +19,7 @@ from sweeps.driver.trials_at_once import Capacity
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.placement import fit
+from sweeps.search.schedulers.places import Places
 
 
 def node(name: str, cpus: float = 2.0) -> dict[str, float]:
@@ -40,7 +41,7 @@ class Cluster:
         monkeypatch.setattr(capacity, "unfit_nodes", lambda *_: self.unfit)
         overrides = ["conf=digits", "search.num_trials=100", "cluster=auto", f"output_dir={folder}"]
         plan = make_plan(overrides, [], "capacity", "test")
-        self.limiter: Any = SimpleNamespace(max_concurrent=2)
+        self.places = Places(2)
         self.state: Any = SimpleNamespace(
             fit=fit(plan.config, plan.scalings, self.nodes),
             excluded_nodes=(),
@@ -56,7 +57,7 @@ class Cluster:
         self.checked: list[Any] = []
         broker = SimpleNamespace(avoid=self._avoid, set_groups=lambda most: None)
         session: Any = SimpleNamespace(state=self.state, broker=broker, recorder=None)
-        self.capacity = Capacity(plan, session, self.limiter)
+        self.capacity = Capacity(plan, session, self.places)
 
     def _avoid(self, nodes: dict[str | None, tuple[str, ...]], checked: tuple[str, ...] = ()) -> None:
         self.avoided.append(nodes)
@@ -84,12 +85,12 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
     with cluster.capacity:
         cluster.nodes = [*cluster.nodes, node("c", 4)]
         cluster.hears("1 node joined: 4 trials at once")
-        assert (cluster.limiter.max_concurrent, cluster.state.concurrent) == (4, 4)
+        assert (cluster.places.max_concurrent, cluster.state.concurrent) == (4, 4)
         cluster.nodes = [node("d")]
         cluster.hears("1 node joined and 3 nodes left: 1 trial at once")
         cluster.nodes = [node("small", 1)]
         cluster.hears("1 node joined and 1 node left: no trial can be placed now", "scaling.num_workers=2")
-        assert cluster.limiter.max_concurrent == 1, "the trials that run are not ended"
+        assert cluster.places.max_concurrent == 1, "the trials that run are not ended"
 
 
 def test_a_cluster_that_does_not_answer_for_a_while_is_said_once_and_followed_again(
@@ -118,7 +119,7 @@ def test_a_node_that_fails_a_check_after_a_failure_is_left_out(cluster: Cluster)
         cluster.hears("leaves out host b: does not share output_dir=/x; 1 trial at once")
     assert cluster.avoided[-1] == {None: ("b",)}
     assert cluster.checked == [("b", "gone")], "the broker knows the failure by all of its nodes"
-    assert cluster.limiter.max_concurrent == 1
+    assert cluster.places.max_concurrent == 1
 
 
 def test_a_bad_node_is_used_on_if_no_trial_fits_on_the_others(cluster: Cluster) -> None:
