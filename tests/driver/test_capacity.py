@@ -127,7 +127,7 @@ def test_a_bad_node_is_used_on_if_no_trial_fits_on_the_others(cluster: Cluster) 
     cluster.unfit = {"a": bad, "b": bad}
     with cluster.capacity:
         cluster.state.suspected.put(("a", "b"))
-        cluster.hears("every host", "it is used on")
+        cluster.hears("every host", "it stays in use")
         wait_until(lambda: cluster.checked == [("a", "b")], "the waiting trial is let go")
     assert cluster.avoided[-1] == {None: ()}
 
