@@ -172,27 +172,27 @@ def simulate(search: Search) -> list[Forecasted]:
 def run(search: Search) -> tuple[Outcome, dict[int, int]]:
     """The course of a search, and the last step of each of its trials if nothing stops it."""
     from pydantic import TypeAdapter
-    from ray.tune.schedulers import FIFOScheduler
 
     from sweeps.config.samplers import Sampler
     from sweeps.constants import STEPS
-    from sweeps.search import OptunaSearcher, build_sampler
+    from sweeps.search import build_sampler
     from sweeps.search.schedulers.asha import Asha
     from sweeps.search.schedulers.decisions import DecisionLog
+    from sweeps.search.schedulers.scheduler import Scheduler
+    from sweeps.search.study_search import StudySearch
 
     problem = problems()[search.problem]
     config = TypeAdapter[Any](Sampler).validate_python({"kind": search.sampler})
     sampler = build_sampler(config, search.seed, problem.space)
-    searcher = OptunaSearcher(problem.space, metric=METRIC, mode="min", sampler=sampler, num_trials=search.trials)
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+    searcher = StudySearch(problem.space, metric=METRIC, mode="min", sampler=sampler, num_trials=search.trials)
+    known = searcher.objectives, DecisionLog(searcher.study)
     scheduler: Any = {
-        "asha": lambda: Asha(STEPS, 1, ETA, 1, search.seed, decisions),
-        "none": FIFOScheduler,
+        "asha": lambda: Asha(STEPS, 1, ETA, 1, search.seed, *known),
+        "none": lambda: Scheduler(*known),
     }[search.scheduler]()
-    scheduler.set_search_properties(METRIC, "min")
     simulation = Simulation(searcher, scheduler, problem.source(search.seed), search.workers)
     outcome = simulation.run()
-    return outcome, {trial.number: trial.curve[-1].step for trial in simulation.get_trials()}
+    return outcome, {trial.number: trial.curve[-1].step for trial in simulation.trials}
 
 
 def forecasted(search: Search, outcome: Outcome, lengths: dict[int, int], fraction: float, now: float) -> Forecasted:

@@ -118,11 +118,11 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
 
     from sweeps.config.samplers import RandomSampler, Sampler
     from sweeps.config.space import Distribution
-    from sweeps.search import OptunaSearcher
     from sweeps.search.samplers.build_sampler import build_sampler
     from sweeps.search.schedulers.automatic import Automatic
     from sweeps.search.schedulers.decisions import DecisionLog
     from sweeps.search.study_file import StudyFile
+    from sweeps.search.study_search import StudySearch, Suggested
     from sweeps.search.study_version import STUDY_FILE
     from sweeps.simulate.curve_source import Report
     from sweeps.simulate.simulation import Simulation
@@ -137,32 +137,32 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
     deciding: list[float] = []
     every = max(1, trials // 20)
 
-    class Timed(OptunaSearcher):
+    class Timed(StudySearch):
         count = 0
 
-        def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        def next_trial(self) -> Suggested | None:
             self.count += 1
             own = self.count % min(SELDOM["auto"], every) == 0
             self.study.sampler = sampler if own else others
             begin = time.process_time()
-            point = super().suggest(trial_id)
+            suggested = super().next_trial()
             if own:
                 suggesting.append(time.process_time() - begin)
-            if isinstance(point, dict) and len(simulation.get_trials()) % every == every - 1:
+            if suggested is not None and len(simulation.trials) % every == every - 1:
                 memory = psutil.Process().memory_info().rss / 2**20
-                started = len(simulation.get_trials()) + 1
+                started = len(simulation.trials) + 1
                 rows.append((started, statistics.mean(suggesting), sum(deciding) / every, memory))
                 suggesting.clear()
                 deciding.clear()
                 print("auto", rows[-1], file=sys.stderr)
-            return point
+            return suggested
 
     class TimedScheduler(Automatic):
-        def on_trial_result(self, *given: Any) -> str:
+        def report(self, *given: Any) -> Any:
             begin = time.process_time()
-            decision = super().on_trial_result(*given)
+            verdict = super().report(*given)
             deciding.append(time.process_time() - begin)
-            return decision
+            return verdict
 
     class Curves:
         def curve(self, point: Any) -> list[Report]:
@@ -171,9 +171,8 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         storage = JournalStorage(StudyFile(Path(folder) / STUDY_FILE))
         searcher = Timed(space, metric="loss", mode="min", storage=storage, study_name="study", num_trials=trials)
-        decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
-        scheduler = TimedScheduler("evaluations", 1, REPORTS, 3, space, decisions)
-        scheduler.set_search_properties("loss", "min")
+        decisions = DecisionLog(searcher.study)
+        scheduler = TimedScheduler("evaluations", 1, REPORTS, 3, space, searcher.objectives, decisions)
         simulation = Simulation(searcher, scheduler, Curves(), CONCURRENT)
         simulation.run()
     return rows

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from curve_files import TUNING
+from of_tune import SchedulerOfTune, SearchOfTune
 from optuna.samplers import BaseSampler
 from pool import Pool, PoolCandidates, PoolSampler, pool_problem
 from results_document import write_between_marks
@@ -53,7 +54,7 @@ from searched.regrets import (
     settings_table,
 )
 
-from sweeps.constants import PARAMETERS, STEPS
+from sweeps.constants import STEPS
 from sweeps.search.budget import Usage
 from sweeps.simulate.curve_source import CurveSource
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
@@ -79,28 +80,29 @@ def ours(sampler: dict[str, Any], scheduler: str, *, peer: bool = False) -> Meth
 
     def run(problem: Problem, seed: int, workers: int, limit_s: float) -> tuple[Outcome, dict[int, Any]]:
         from pydantic import TypeAdapter
-        from ray.tune.schedulers import FIFOScheduler
 
         from sweeps.config.samplers import Sampler
-        from sweeps.search import OptunaSearcher, build_sampler
+        from sweeps.search import build_sampler
         from sweeps.search.schedulers.asha import Asha
         from sweeps.search.schedulers.decisions import DecisionLog
         from sweeps.search.schedulers.freeze_thaw import FreezeThaw
         from sweeps.search.schedulers.hyperband import Hyperband
+        from sweeps.search.schedulers.scheduler import Scheduler
+        from sweeps.search.study_search import StudySearch
 
         config, source = TypeAdapter[Any](Sampler).validate_python(sampler), problem.source(seed)
         made_sampler = in_pool(build_sampler(config, seed, problem.space), problem, source)
-        searcher = OptunaSearcher(problem.space, metric=METRIC, mode="min", sampler=made_sampler)
-        decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+        searcher = StudySearch(problem.space, metric=METRIC, mode="min", sampler=made_sampler)
+        known = searcher.objectives, DecisionLog(searcher.study)
         grace, longest = rungs_of(problem)
         budget = Budget(limit_s)
         made = {
-            "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, decisions),
-            "hyperband": lambda: Hyperband(STEPS, grace, longest, ETA, decisions),
+            "asha": lambda: Asha(STEPS, grace, ETA, 1, seed, *known),
+            "hyperband": lambda: Hyperband(STEPS, grace, longest, ETA, *known),
             "freeze_thaw": lambda: FreezeThaw(
-                STEPS, grace, longest, ETA, problem.space, decisions, remaining_s=budget.remaining_s
+                STEPS, grace, longest, ETA, problem.space, *known, remaining_s=budget.remaining_s
             ),
-            "none": FIFOScheduler,
+            "none": lambda: Scheduler(*known),
         }[scheduler]()
         return simulated(searcher, made, source, workers, budget)
 
@@ -151,7 +153,6 @@ def simulated(
     searcher: Any, scheduler: Any, source: CurveSource, workers: int, budget: Budget
 ) -> tuple[Outcome, dict[int, Any]]:
     """Search in simulated time."""
-    scheduler.set_search_properties(METRIC, "min")
     simulation = Simulation(
         searcher,
         scheduler,
@@ -160,7 +161,7 @@ def simulated(
         exhausted=budget.exhausted,
     )
     outcome = simulation.run()
-    return outcome, {trial.number: trial.config[PARAMETERS] for trial in simulation.get_trials()}
+    return outcome, {trial.number: trial.parameters for trial in simulation.trials}
 
 
 # --- peers -----------------------------------------------------------------------------------------------------
@@ -171,17 +172,7 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search.optuna import OptunaSearch
 
-    class Numbered(OptunaSearch):
-        """Ray's searcher with what ``Simulation`` asks of one; it gives points as ``Space.sample`` makes them, and not
-        Optuna's parameters, in which an ordinal value is its index."""
-
-        ended_because = None
-
-        def suggest(self, trial_id: str) -> dict[str, Any] | None:
-            return None if super().suggest(trial_id) is None else dict(points[-1])
-
-        def number(self, trial_id: str) -> int:
-            return int(trial_id)
+    from sweeps.config.objectives import Objectives
 
     def define(trial: Any) -> None:
         points.append(problem.space.sample(trial, lambda path: None))
@@ -191,9 +182,10 @@ def ray_optuna(problem: Problem, seed: int, workers: int, limit_s: float) -> tup
     points: list[dict[str, Any]] = []
     source = problem.source(seed)
     sampler = in_pool(optuna.samplers.TPESampler(seed=seed), problem, source)  # Ray's own default
-    searcher = Numbered(define, metric=METRIC, mode="min", sampler=sampler)
+    searcher = SearchOfTune(OptunaSearch(define, metric=METRIC, mode="min", sampler=sampler), points)
     grace, _ = rungs_of(problem)
-    scheduler = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
+    asha = ASHAScheduler(time_attr=STEPS, max_t=10**9, grace_period=grace, reduction_factor=ETA)
+    scheduler = SchedulerOfTune(asha, Objectives((METRIC,), ("min",)))
     return simulated(searcher, scheduler, source, workers, Budget(limit_s))
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from curve_files import read_space
+from of_tune import SearchOfTune
 from results_document import markdown_table, write_between_marks
 from searched.regrets import with_interval
 
@@ -165,11 +166,12 @@ def ours(kind: str) -> Callable[[Problem, int, float], list[Values]]:
         from pydantic import TypeAdapter
 
         from sweeps.config.samplers import Sampler
-        from sweeps.search import OptunaSearcher, build_sampler
+        from sweeps.search import build_sampler
+        from sweeps.search.study_search import StudySearch
 
         config = TypeAdapter[Any](Sampler).validate_python({"kind": kind})
         sampler = build_sampler(config, seed, problem.space, objectives=len(NAMES))
-        searcher = OptunaSearcher(problem.space, metric=NAMES, mode=("min", "min"), sampler=sampler)
+        searcher = StudySearch(problem.space, metric=NAMES, mode=("min", "min"), sampler=sampler)
         return simulated(searcher, problem, limit_s)
 
     return run
@@ -179,28 +181,18 @@ def ray_optuna(problem: Problem, seed: int, limit_s: float) -> list[Values]:
     """Stock Ray Tune: ``OptunaSearch``."""
     from ray.tune.search.optuna import OptunaSearch
 
-    class Numbered(OptunaSearch):
-        """Ray's searcher with what ``Simulation`` asks of one."""
-
-        ended_because = None
-
-        def suggest(self, trial_id: str) -> dict[str, Any] | None:
-            return None if super().suggest(trial_id) is None else dict(points[-1])
-
-        def number(self, trial_id: str) -> int:
-            return int(trial_id)
-
     def define(trial: Any) -> None:
         points.append(problem.space.sample(trial, lambda path: None))
 
     points: list[dict[str, Any]] = []
-    searcher = Numbered(define, metric=list(NAMES), mode=["min", "min"], seed=seed)
+    searcher = SearchOfTune(OptunaSearch(define, metric=list(NAMES), mode=["min", "min"], seed=seed), points)
     return simulated(searcher, problem, limit_s)
 
 
 def simulated(searcher: Any, problem: Problem, limit_s: float) -> list[Values]:
-    """Search in simulated time with a searcher of Tune."""
-    from ray.tune.schedulers import FIFOScheduler
+    """Search in simulated time."""
+    from sweeps.config.objectives import Objectives
+    from sweeps.search.schedulers.scheduler import Scheduler
 
     class Source:
         def curve(self, point: Point) -> list[Report]:
@@ -208,7 +200,7 @@ def simulated(searcher: Any, problem: Problem, limit_s: float) -> list[Values]:
 
     simulation = Simulation(
         searcher,
-        FIFOScheduler(),
+        Scheduler(Objectives(NAMES, ("min", "min"))),
         Source(),
         WORKERS,
         exhausted=lambda usage: "budget" if usage.wall_s > limit_s else None,

@@ -36,6 +36,7 @@ PURPOSES = {
     "plan": "checked plan of a sweep",
     "validate": "finds mistakes before the start",
     "search": "samplers, schedulers, stop rules",
+    "warm_start": "trials of earlier searches",
     "runtime": "trials and their workers on Ray",
     "tracking": "records in MLflow",
     "provenance": "code, packages, data, machine",

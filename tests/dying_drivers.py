@@ -1,5 +1,4 @@
-"""Simulation of a search whose driver dies: of Tune and the workers what searcher and scheduler use, with a real study
-and real checkpoint folders, which are all that outlives a driver."""
+"""Simulation of a search whose driver dies, with a real study and real checkpoint folders: they outlive a driver."""
 
 from __future__ import annotations
 
@@ -7,22 +6,22 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.storages import InMemoryStorage
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
 
+from sweeps.config.objectives import Objectives
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import COMPLETED, LINEAGE, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
-from sweeps.driver.sweep_searcher import SweepSearcher
+from sweeps.constants import COMPLETED, LINEAGE, NUMBER, STEP, STOPPED
+from sweeps.driver.pinned_states import PinnedStates
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
 from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
-from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.schedulers.pausing import PausingScheduler
-from sweeps.search.schedulers.pbt import Exploit
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Exploit, Result, Scheduler, Verdict
+from sweeps.search.study_search import StudySearch, Suggested
+from sweeps.search.trial_ids import trial_id
 from sweeps.space.distributions import Space
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.checkpoints.integrity import SEAL_FILE, with_checksum_of
@@ -37,6 +36,9 @@ WRITES = (
     *("create_new_trial", "set_trial_param", "set_trial_state_values", "set_trial_intermediate_value"),
     *("set_trial_user_attr", "set_trial_system_attr", "set_study_user_attr", "set_study_system_attr"),
 )
+
+
+LOSS = Objectives(("loss",), ("min",))
 
 
 class DriverDied(BaseException):
@@ -73,16 +75,15 @@ class Worker:
     """Trains a trial from its newest checkpoint: each step changes a state and reports a loss. Like a real worker it
     repeats the report of the checkpoint that it starts from, unless that is another trial's."""
 
-    def __init__(self, config: dict[str, Any], trials: Path, length: int, known: int):
-        self._config, self._length = config, length
-        origin = config.get(ORIGIN)
-        self.num_exploits = origin.num_exploits if origin is not None else 0
-        self._folder = checkpoint_folder(trials, config[TRIAL], self.num_exploits)
+    def __init__(self, trial: SimulatedTrial, trials: Path, length: int):
+        self._trial, self._point, self._length = trial.id, trial.parameters, length
+        self.num_exploits = trial.num_exploits
+        self._folder = checkpoint_folder(trials, trial.id, self.num_exploits)
         found = sorted(self._folder.glob("step-*"))
         self.step = int(found[-1].name.removeprefix("step-")) if found else 0
         self._state = float((found[-1] / "state").read_text()) if found else 0.0
         self._metrics = (read_metrics(found[-1]) if found else None) or {}
-        self.repeats = self.step > known and bool(self._metrics)
+        self.repeats = self.step > trial.known and bool(self._metrics)
 
     @property
     def checkpoint(self) -> Path:
@@ -98,9 +99,8 @@ class Worker:
 
     def _train(self) -> None:
         self.step += 1
-        chance = random.Random(f"{self._config[TRIAL]}/{self.num_exploits}/{self.step}")
-        point = self._config[PARAMETERS]
-        self._state += point["lr"] * (1 - point["decay"]) + chance.gauss(0, 0.2)
+        chance = random.Random(f"{self._trial}/{self.num_exploits}/{self.step}")
+        self._state += self._point["lr"] * (1 - self._point["decay"]) + chance.gauss(0, 0.2)
         self._metrics = {"loss": round(1 / (1 + abs(self._state)), 2)}  # so that ties occur
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metrics.json").write_text(json.dumps(self._metrics))
@@ -110,27 +110,36 @@ class Worker:
         (self.checkpoint / SEAL_FILE).write_bytes(with_checksum_of(b"{}", "metrics.json", metrics))
 
 
-class SimulatedTrial(Trial):
-    """Tune's trial, without an actor."""
+class SimulatedTrial:
+    """A trial, without a process."""
 
-    def __init__(self, trial_id: str, config: dict[str, Any]):
-        super().__init__("trial", config=config, trial_id=trial_id, stub=True)
+    def __init__(self, suggested: Suggested):
+        self.number, self.id, self.parameters = suggested.number, trial_id(suggested.number), suggested.point
+        self.origin = suggested.origin
+        self.status: Literal["waiting", "running", "paused", "ended"] = "waiting"
         self.worker: Worker | None = None
         self.known = 0
-        """Last step that Tune has received in this session."""
+        """Last step that the driver has received in this session."""
         self.last: dict[str, Any] = {}
+        self.is_saving = False
 
-    def init_local_path(self) -> None:
-        """Do nothing: the simulation needs no folder."""
+    @property
+    def num_exploits(self) -> int:
+        return 0 if self.origin is None else self.origin.num_exploits
+
+    def save(self, result: Result) -> Callable[[], int]:
+        self.is_saving = True
+        step = int(result[STEP])
+        return lambda: step
 
 
 class Driver:
-    """One session of a search: the relevant part of Tune's controller, in the order of its steps."""
+    """One session of a search, in the order of Tune's steps."""
 
     def __init__(
         self,
         disk: Disk,
-        build: Callable[[DecisionLog, Callable[[Exploit], None], Path], TrialScheduler],
+        build: Callable[[DecisionLog, PinnedStates], Scheduler],
         *,
         trials: int,
         length: int,
@@ -138,20 +147,9 @@ class Driver:
         num_trials: int | None = None,
     ):
         self.disk, self.length = disk, length
-        self.interrupted = False
-        self.exploits: list[Exploit] = []
-        session: Any = SimpleNamespace(
-            state=SimpleNamespace(
-                shutdown=SimpleNamespace(interrupts_trials=lambda: self.interrupted, status=None),
-                folder=disk.folder,
-                pools=None,
-            ),
-            worker_events=SimpleNamespace(exploited=self.exploits.append),
-        )
         chance = random.Random(0)
         points = [{"lr": 10 ** chance.uniform(-4, 0), "decay": chance.random()} for _ in range(trials)]
-        self.searcher = SweepSearcher(
-            session,
+        self.search = StudySearch(
             SPACE,
             metric="loss",
             mode="min",
@@ -161,50 +159,30 @@ class Driver:
             num_trials=num_trials or trials,
             points=points,
         )
-        self.searcher.prune_unfinished(was_stopped)
-        decisions = DecisionLog(
-            self.searcher.study, on_report=self.searcher.on_trial_result, interrupted=lambda: self.interrupted
-        )
-        self.scheduler = build(decisions, self.searcher.exploited, disk.folder)
+        self.search.prune_unfinished(was_stopped)
+        self.scheduler = build(DecisionLog(self.search.study), PinnedStates(disk.folder, LOSS))
         self._pauses = isinstance(self.scheduler, PausingScheduler)
-        self._places = PauseAwareLimiter(self.searcher, places, restart_together=self._pauses)
-        self.scheduler.set_search_properties("loss", "min")
-        self.search_alg = SimpleNamespace(searcher=self._places)
-        self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)
-        self._trials: list[SimulatedTrial] = []
-        self._saving: set[str] = set()
+        self._places = Places(places)
+        self._trials: dict[str, SimulatedTrial] = {}
 
-    # --- what schedulers ask -------------------------------------------------------------------------------------
+    def _live(self) -> set[SimulatedTrial]:
+        return {trial for trial in self._trials.values() if trial.status != "ended"}  # in any order, as Tune's
 
-    def get_trials(self) -> list[SimulatedTrial]:
-        return self._trials
+    def _running(self) -> list[SimulatedTrial]:
+        return [trial for trial in self._trials.values() if trial.status == "running"]
 
-    def get_live_trials(self) -> set[SimulatedTrial]:
-        return {trial for trial in self._trials if not trial.is_finished()}  # in any order, as Tune's
-
-    def _schedule_trial_save(self, trial: SimulatedTrial, result: dict[str, Any]) -> object:
-        self._saving.add(trial.trial_id)
-        saved = SimpleNamespace(metrics=result)
-        return SimpleNamespace(resolve=lambda: saved)
-
-    def pause_trial(self, trial: SimulatedTrial, should_checkpoint: bool = True) -> None:
-        trial.status, trial.worker = Trial.PAUSED, None
-
-    def stop_trial(self, trial: SimulatedTrial) -> None:
-        if trial.status == Trial.PAUSED:
-            self.scheduler.on_trial_remove(self, trial)  # type: ignore[arg-type]
-            self.disk.point()
-            self.searcher_ends(trial)
+    def _end(self, trial: SimulatedTrial) -> None:
+        was_paused, trial.worker = trial.status == "paused", None
+        if self._pauses and self.search.interrupted and not (trial.last.get(COMPLETED) and not was_paused):
+            pass  # it stays as it is
+        elif was_paused:
+            self.scheduler.leave(trial, self._places)
         else:
-            self.scheduler.on_trial_complete(self, trial, trial.last)  # type: ignore[arg-type]
-            self.disk.point()
-            self.searcher_ends(trial, trial.last)
-        trial.status, trial.worker = Trial.TERMINATED, None
-
-    def searcher_ends(self, trial: SimulatedTrial, result: dict[str, Any] | None = None) -> None:
-        self._places.on_trial_complete(trial.trial_id, result)
-
-    # --- what Tune does ------------------------------------------------------------------------------------------
+            self.scheduler.complete(trial, trial.last, self._places)
+        self.disk.point()
+        self._places.end(trial.id)
+        self.search.end(trial.number, None if was_paused else trial.last)
+        trial.status = "ended"
 
     def run(self, stop_after: int | None = None) -> None:
         """Run to the end of the search, or until it is interrupted.
@@ -215,8 +193,8 @@ class Driver:
         events = 0
         while True:
             self._settle()
-            running = [trial for trial in self._trials if trial.status == Trial.RUNNING]
-            if not running and not self.get_live_trials() and self.searcher.ended_because is not None:
+            running = self._running()
+            if not running and not self._live() and self.search.ended_because is not None:
                 return
             if events == stop_after:
                 self._interrupt(running)
@@ -232,65 +210,78 @@ class Driver:
             quiet = 0 if any([self._take_suggestions(), self._resume()]) else quiet + 1
 
     def _resume(self) -> bool:
-        trial: Any = self.scheduler.choose_trial_to_run(self)  # type: ignore[arg-type]
-        if trial is None or trial.status != Trial.PAUSED:
+        if not isinstance(self.scheduler, PausingScheduler):
             return False
-        self._start(trial)
+        if self.search.interrupted:
+            for trial in [each for each in self._live() if each.status == "paused"]:
+                self._end(trial)
+            return False
+        is_over = self.search.ended_because is not None
+        turn = self.scheduler.next([*self._live()], self._places, is_over=is_over)
+        for stopped in turn.stopped:
+            self._end(self._trials[stopped.id])
+        if turn.resumed is None:
+            return False
+        self._start(self._trials[turn.resumed.id])
         return True
 
     def _take_suggestions(self) -> bool:
         before = len(self._trials)
-        while isinstance(config := self._places.suggest(trial_id := Trial.generate_id()), dict):
-            trial = SimulatedTrial(trial_id, config)
-            self._trials.append(trial)
-            self.scheduler.on_trial_add(self, trial)  # type: ignore[arg-type]
-            if trial.status == Trial.PENDING:
+        while (self._pauses and self.search.unfinished) or self._places.may_begin():
+            suggested = self.search.next_trial()
+            self._places.is_empty = suggested is None
+            if suggested is None:
+                break
+            trial = SimulatedTrial(suggested)
+            self._trials[trial.id] = trial
+            self._places.begin(trial.id)
+            if self.scheduler.add(trial, self._places):
+                trial.status = "paused"
+            else:
                 self._start(trial)
         return len(self._trials) > before
 
     def _start(self, trial: SimulatedTrial) -> None:
-        trial.status = Trial.RUNNING
-        trial.worker = Worker(trial.config, self.disk.folder, self.length, trial.known)
+        trial.status = "running"
+        trial.worker = Worker(trial, self.disk.folder, self.length)
 
     def _hear(self, trial: SimulatedTrial) -> None:
         assert trial.worker is not None
         worker, result = trial.worker, trial.worker.report()
-        if result["done"]:
-            trial.last = result
-            self.stop_trial(trial)
-            return
-        decision = self.scheduler.on_trial_result(self, trial, result)  # type: ignore[arg-type]
-        if decision != TrialScheduler.STOP:
-            self._places.searcher.on_trial_result(trial.trial_id, result)
         trial.last = result
-        if trial.trial_id in self._saving:
-            self._saving.remove(trial.trial_id)
+        if result["done"]:
+            self._end(trial)
+            return
+        self.search.report(trial.number, result)
+        decided = self.scheduler.report(trial, result, self._places)
+        if isinstance(decided, Exploit):
+            trial.status, trial.worker, trial.known = "paused", None, 0  # what was saved is of another trial
+            trial.parameters, trial.origin = dict(decided.parameters), decided.origin
+            self.search.exploited(decided)
+        if trial.is_saving:
+            trial.is_saving = False
             self.disk.point()
-            pin(self.disk.folder, trial.config[TRIAL], worker.num_exploits, worker.step)
-        if decision == TrialScheduler.STOP:
-            self.stop_trial(trial)
-        elif decision == TrialScheduler.PAUSE:
-            trial.known = worker.step
-            self.pause_trial(trial)
-        elif decision == TrialScheduler.NOOP:
-            trial.known = 0  # what was saved is of another trial
+            pin(self.disk.folder, trial.id, worker.num_exploits, worker.step)
+        if decided is Verdict.STOP:
+            self._end(trial)
+        elif decided is Verdict.PAUSE:
+            trial.status, trial.worker, trial.known = "paused", None, worker.step
 
     def _interrupt(self, running: list[SimulatedTrial]) -> None:
         """Interrupt the search: Tune learns of some trials that they have stopped, and not of the others.
 
         A scheduler that pauses trials decides nothing on a report after the interruption.
         """
-        self.interrupted = True
+        self.search.interrupted = True
         for trial in [_next(running)] if running and self._pauses else []:
             assert trial.worker is not None
             if trial.worker.step + 1 < self.length:
-                result = trial.worker.report()
-                assert self.scheduler.on_trial_result(self, trial, result) == TrialScheduler.CONTINUE  # type: ignore[arg-type]
-                trial.last = result
+                trial.last = trial.worker.report()
+                self.search.report(trial.number, trial.last)
         for trial in running[::2]:
             ended = {STOPPED: True, COMPLETED: False, "done": True}
             trial.last = {"training_iteration": 0, **trial.last, **ended}
-            self.stop_trial(trial)
+            self._end(trial)
             self._resume()
 
 
@@ -299,10 +290,8 @@ def _next(running: list[SimulatedTrial]) -> SimulatedTrial:
     for trial in running:
         if trial.worker is not None and trial.worker.repeats and trial.worker.step:
             return trial
-    ordered = sorted(running, key=lambda trial: str(trial.config[TRIAL]))
-    where = [
-        (trial.config[TRIAL], trial.worker and (trial.worker.num_exploits, trial.worker.step)) for trial in ordered
-    ]
+    ordered = sorted(running, key=lambda trial: trial.id)
+    where = [(trial.id, trial.worker and (trial.worker.num_exploits, trial.worker.step)) for trial in ordered]
     return random.Random(str(where)).choice(ordered)
 
 

@@ -38,6 +38,7 @@ LAYERS: list[set[str]] = [
     {"tracking"},
     {"runtime"},
     {"search"},
+    {"warm_start"},
     {"validate"},
     {"plan"},
     {"completion", "doctor", "launch", "registry", "report", "retention"},
@@ -190,6 +191,17 @@ def test_the_training_library_knows_nothing_of_the_search(training: Sources) -> 
         if any(is_within(imported, package) for package in NOT_FOR_WORKERS)
     ]
     assert lines(wrong) == []
+
+
+def test_the_search_knows_neither_what_runs_its_trials_nor_where_they_are_recorded(service: Sources) -> None:
+    modules = [module for module in service.paths if is_within(module, "sweeps.search")]
+    wrong = [
+        (module, imported)
+        for module, imported in service.imports
+        if module in modules and any(is_within(imported, library) for library in ("ray", "mlflow"))
+    ]
+    assert lines(wrong) == []
+    assert loaded_libraries("-c", f"import {', '.join(modules)}") & {"ray", "mlflow"} == set()
 
 
 def test_every_library_imported_is_asked_for(checkout: Path, service: Sources, training: Sources) -> None:

@@ -38,7 +38,7 @@ TOTAL = "all threads"
 PLACES = {
     "sampler": ("optuna/samplers", "sweeps/search/samplers"),
     "study": ("optuna/storages", "optuna/study", "optuna/trial"),
-    "choice of a point": ("sweeps/search/point_source", "sweeps/search/searcher", "sweeps/driver/searcher"),
+    "choice of a point": ("sweeps/search/point_source", "sweeps/search/study_search", "sweeps/driver/sweep_searcher"),
     "scheduler": ("sweeps/search/schedulers", "sweeps/search/reported_values"),
     "Tune's own record": ("tune/execution/experiment_state", "ray/train/_internal/storage"),
     "state of the sweep": ("sweeps/driver/", "sweeps/report"),

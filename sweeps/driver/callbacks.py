@@ -8,13 +8,13 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
+from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.search.advisors.memory import import_early
-from sweeps.search.not_pickled import NotPickled
 
 
 class LifecycleCallback(NotPickled, tune.Callback):

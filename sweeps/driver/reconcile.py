@@ -14,9 +14,9 @@ from sweeps.plan.stage import PlannedStage, study_file
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import was_stopped
-from sweeps.search.schedulers.pbt import Exploit
-from sweeps.search.searcher import STOPPED_BY_USER, OptunaSearcher
+from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.study import rebuild_trial
+from sweeps.search.study_search import STOPPED_BY_USER, StudySearch
 from sweeps.search.trial_ids import trial_id, trial_number
 from sweeps.space.distributions import Lookup, Space
 
@@ -27,7 +27,7 @@ STATES: dict[TrialState, State] = {
 }
 
 
-def reconcile(searcher: OptunaSearcher, lookup: Lookup, session: Session, stage: PlannedStage | None = None) -> None:
+def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None = None) -> None:
     """Restore trials that the study has lost from the record, and record the ends of trials that only the study has."""
     of_stage = None if stage is None else stage.number
     _restore(searcher, lookup, session, stage)
@@ -65,7 +65,7 @@ def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Expl
         before = parameters
 
 
-def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:
+def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:
     """Add recorded trials back to the study, whose damaged file has lost them. Stopped ones are added as unfinished:
     the record does not say who stopped them."""
     known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}

@@ -9,10 +9,10 @@ from ray.tune.search import Searcher
 
 from sweeps.constants import LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, TRIAL
 from sweeps.driver.confirmer import Confirmer, Repeat, record
+from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.retries import AlikeFailures, failure_reason
 from sweeps.driver.session import Session
 from sweeps.errors import StorageFailed, mentions_storage_failure
-from sweeps.search.not_pickled import NotPickled
 from sweeps.tracking.confirmation_record import Confirmation, Contender
 
 

@@ -14,9 +14,9 @@ from sweeps.plan.saved_sweep import reopened, save
 from sweeps.tracking.reader import load_sweep
 
 if TYPE_CHECKING:
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.trials_at_once import Capacity
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
-    from sweeps.search.searcher import OptunaSearcher
+    from sweeps.search.study_search import StudySearch
 
 
 class RequestHandler:
@@ -63,5 +63,5 @@ class RequestHandler:
             extended.composition.as_yaml(), extended.num_trials, extended.points.num_points
         )
         if state.stage is None:
-            cast("OptunaSearcher", self._limiter.searcher).num_trials = extended.config.search.num_trials
+            cast("StudySearch", self._limiter.searcher).num_trials = extended.config.search.num_trials
         return f"{self.plan.name} continues: {describe_search(extended.config.search)}; {state.concurrent} at once"

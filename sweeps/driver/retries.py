@@ -17,9 +17,9 @@ from typing import Any, cast
 from ray.tune.experiment import Trial as TuneTrial
 
 from sweeps.constants import STEP
+from sweeps.driver.not_pickled import NotPickled
 from sweeps.errors import TrialFailed
 from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
-from sweeps.search.not_pickled import NotPickled
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError
 
 ALIKE = 3

@@ -52,9 +52,9 @@ from sweeps.tracking.sqlite_file import queryable_file
 if TYPE_CHECKING:
     from ray.tune import Tuner
 
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.runtime.trainable import TrialContext
     from sweeps.search.advisors.memory import MemoryEstimate
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
     from sweeps.tracking.recorder import Recorder
 
 PROVENANCE_WITHIN_S = 30.0
@@ -229,12 +229,11 @@ def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
     from sweeps.driver.cluster_watch import ClusterWatch
     from sweeps.driver.confirmer import begin_confirmation, begin_unconfirmed, end_confirmation
-    from sweeps.driver.reconcile import reconcile
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.repeats import RepeatSearcher
     from sweeps.driver.stage_searches import record_stages
-    from sweeps.driver.tuner import build_repeats_tuner, build_searcher, build_tuner
+    from sweeps.driver.tuner import build_repeats_tuner
     from sweeps.runtime.trainable import TrialContext
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
     state, shutdown = session.state, session.state.shutdown
     # Trials do not use the tracking store, whose address may hold a password.
@@ -255,12 +254,7 @@ def _search(plan: Plan, session: Session) -> str:
             extended, ended_because = _train_stages(plan, session, signals, context)
             if ended_because is None:
                 plan = extended
-                searcher = build_searcher(plan, session)
-                reconcile(searcher, plan.points.lookup, session)
-                pauses = plan.config.search.pauses_trials
-                limiter = PauseAwareLimiter(searcher, state.concurrent, restart_together=pauses)
-                extended = _tune(plan, session, signals, limiter, build_tuner(plan, session, limiter, context))
-                ended_because = searcher.ended_because
+                extended, ended_because = _train(plan, plan, session, signals, context)
                 record_stages(plan, session)
             if plan.config.search.confirm and extended is plan:
                 confirmer = begin_confirmation(plan, session)
@@ -310,24 +304,37 @@ def _train_stages(
         The plan, as it was extended meanwhile, and the reason for which the search ends before its last stage; None
         if it goes on.
     """
-    from sweeps.driver.reconcile import reconcile
     from sweeps.driver.stage_searches import begin_stage, end_stage, is_over
-    from sweeps.driver.tuner import build_searcher, build_tuner
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 
     for stage in plan.stages:
         if is_over(plan, stage):
             continue
         begin_stage(plan, session, stage)
         staged = plan.in_stage(stage.number)
-        searcher = build_searcher(staged, session)
-        reconcile(searcher, staged.points.lookup, session, stage)
-        pauses = staged.config.search.pauses_trials
-        limiter = PauseAwareLimiter(searcher, session.state.concurrent, restart_together=pauses)
-        plan = _tune(plan, session, signals, limiter, build_tuner(staged, session, limiter, context))
-        if (ended_because := end_stage(plan, session, stage, searcher.ended_because)) is not None:
+        plan, ended_because = _train(plan, staged, session, signals, context)
+        if (ended_because := end_stage(plan, session, stage, ended_because)) is not None:
             return plan, ended_because
     return plan, None
+
+
+def _train(
+    plan: Plan, searched: Plan, session: Session, signals: ShutdownSignals, context: TrialContext
+) -> tuple[Plan, str | None]:
+    """Let Tune run the trials of a search: that of the sweep, or of a stage, whose plan is ``searched``.
+
+    Returns:
+        The sweep's plan, as it was extended meanwhile, and the reason to start no further trial.
+    """
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
+    from sweeps.driver.reconcile import reconcile
+    from sweeps.driver.tuner import build_searcher, build_tuner
+
+    searcher = build_searcher(searched, session)
+    reconcile(searcher, searched.points.lookup, session, searched.stage)
+    pauses = searched.config.search.pauses_trials
+    limiter = PauseAwareLimiter(searcher, session.state.concurrent, restart_together=pauses)
+    plan = _tune(plan, session, signals, limiter, build_tuner(searched, session, limiter, context))
+    return plan, searcher.ended_because
 
 
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:

@@ -20,7 +20,7 @@ from sweeps.runtime.node_resources import Resources, node_id, without_nodes
 from sweeps.runtime.placement import Fit, fit
 
 if TYPE_CHECKING:
-    from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 
 LOOK_EVERY_S = 2.0
 """Seconds between two looks at the cluster's nodes."""
@@ -84,7 +84,7 @@ class Capacity:
         state = self._state
         now = current_fit(self._plan, state.fit, state.excluded_nodes, state.lanes_found)
         with state.lock:
-            state.concurrent = self._limiter.max_concurrent = now.concurrent
+            state.concurrent = self._limiter.places.max_concurrent = now.concurrent
             state.places = now.places
             self._broker.set_groups(now.groups)
             if state.pools is not None:

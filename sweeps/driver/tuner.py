@@ -11,23 +11,25 @@ import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
-from sweeps.compat.ray_tune import let_actors_live
+from sweeps.compat.ray_tune import explore_by_pb2, let_actors_live
 from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
 from sweeps.driver.notebook_view import is_notebook
+from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
+from sweeps.driver.pinned_states import PinnedStates
 from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
+from sweeps.driver.tune_scheduler import TuneScheduler
 from sweeps.errors import TrialFailed
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.plan.stage import study_file
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
 from sweeps.runtime.worker_group import CLOSED_WITHIN_S
-from sweeps.search.schedulers.build_scheduler import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.study import clear_half_sampled, open_study_storage
 from sweeps.search.study_version import migrate_study
 from sweeps.search.trial_ids import trial_id
@@ -41,24 +43,21 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
     config, searcher = plan.config, cast("SweepSearcher", limiter.searcher)
     stage = None if plan.stage is None else plan.stage.number
     scheduler = build_scheduler(
-        plan.composition,
-        plan.space,
-        lookup=plan.points.lookup,
-        validate=plan.check_point,
-        trials=context.trials,
-        exploited=searcher.exploited,
-        decisions=DecisionLog(
-            searcher.study,
-            on_report=searcher.on_trial_result,
-            interrupted=session.state.shutdown.interrupts_trials,
-            named=lambda number: trial_id(number, stage),
-            violation=session.state.objectives.violation,
-        ),
+        plan,
+        DecisionLog(searcher.study, named=lambda number: trial_id(number, stage)),
         num_trials=lambda: searcher.num_trials or config.search.num_trials,
         remaining_s=session.state.budget_left_s,
         announce=session.state.announce,
+        states=PinnedStates(context.trials, session.state.objectives),
+        explore=explore_by_pb2,
     )
-    return _tuner(plan, session, limiter, context, scheduler, LifecycleCallback(session, searcher))
+    in_tune = TuneScheduler(
+        scheduler,
+        limiter,
+        exploited=searcher.exploited,
+        interrupted=session.state.shutdown.interrupts_trials,
+    )
+    return _tuner(plan, session, limiter, context, in_tune, LifecycleCallback(session, searcher))
 
 
 def build_repeats_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:

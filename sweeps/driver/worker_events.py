@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sweeps.config.objectives import Values
-    from sweeps.search.schedulers.pbt import Exploit
+    from sweeps.search.schedulers.scheduler import Exploit
     from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.recorder import Recorder
     from sweeps.worker_error import WorkerError

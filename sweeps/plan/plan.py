@@ -156,8 +156,8 @@ class Plan:
         Raises:
             UserError: A sweep or a source does not exist, or shares neither the metric nor a part of the space.
         """
-        from sweeps.search.samplers.earlier_trials import load_earlier
         from sweeps.search.samplers.saved_trials import saved_earlier
+        from sweeps.warm_start.earlier_trials import load_earlier
 
         search = self.config.search
         if not search.warm_start:

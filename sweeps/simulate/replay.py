@@ -13,12 +13,11 @@ from sweeps.compat.optuna import PlayedJournal, enqueued_values, running_trial, 
 from sweeps.constants import NUMBER
 from sweeps.errors import UserError
 from sweeps.files.checksums import parsed
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.plan.stage import study_file
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, DecisionLog
-from sweeps.search.schedulers.recorded import RecordedScheduler
-from sweeps.simulate.scheduler import plan_scheduler
 
 
 @dataclass(frozen=True)
@@ -132,17 +131,11 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
     return count, different
 
 
-def recorded_scheduler(plan: Plan, decisions: DecisionLog) -> RecordedScheduler | None:
-    """A plan's scheduler after these decisions; None if it decides nothing."""
-    scheduler = plan_scheduler(plan, decisions)
-    return scheduler if isinstance(scheduler, RecordedScheduler) else None
-
-
 def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
     """Number of decisions made again, of those that cannot be, and what was different."""
-    scheduler, count, unknown, different = recorded_scheduler(plan, DecisionLog()), 0, 0, []
+    scheduler, count, unknown, different = build_scheduler(plan, DecisionLog()), 0, 0, list[str]()
     for number, event in DecisionLog(study).events:
-        again = scheduler.repeat(number, event) if scheduler is not None else None
+        again = scheduler.repeat(number, event)
         if again is None:
             unknown += 1
             continue

@@ -10,18 +10,18 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.objectives import Objectives, Values
 from sweeps.constants import NUMBER, REASON
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.budget import Usage, exhausted_budget, remaining_s
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id
 from sweeps.simulate.inputs import Inputs
 from sweeps.simulate.recorded_table import CurveTable
 from sweeps.simulate.regret import Improvement, Scale
-from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Outcome, Simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepTime, TrialRecord
@@ -93,12 +93,11 @@ def simulate(
     return SimulationResult(curves, count, between, forest.error if forest else None, inputs.scale, simulated)
 
 
-def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tuple[OptunaSearcher, Outcome]:
+def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tuple[StudySearch, Outcome]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search, used = plan.config.search, Usage()
-    searcher = OptunaSearcher(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=searcher.objectives.violation)
-    scheduler = plan_scheduler(plan, decisions, lambda: remaining_s(search.stop, used))
+    searcher = StudySearch(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
+    scheduler = build_scheduler(plan, DecisionLog(searcher.study), remaining_s=lambda: remaining_s(search.stop, used))
     needs = reserved_per_trial(plan.config, use_gpu=plan.config.scaling.use_gpu is True)
     holds = {**needs, "cost": plan.config.hourly_cost(needs)}
     simulation = Simulation(

@@ -1,7 +1,7 @@
-"""Discrete-event simulation of a search: what Tune's controller does, without workers and in no time.
+"""Discrete-event simulation of a search: as in a sweep, without workers and in no time.
 
-The searcher, its sampler and the scheduler are those of a sweep, and are called as Tune calls them. Only training is
-replaced: a trial's reports come from a ``CurveSource``, at the simulated times at which they would be made.
+Sampler and scheduler are those of a sweep. Only training is replaced: a trial's reports come from
+a ``CurveSource``, at the simulated times at which they would be made.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
-
-from sweeps.constants import COMPLETED, EVALUATIONS, PARAMETERS, SECONDS, STEP, STEPS, TRIAL
+from sweeps.constants import COMPLETED, EVALUATIONS, SECONDS, STEP, STEPS
 from sweeps.search.budget import Usage
-from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
-from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.schedulers.pausing import PausingScheduler
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Result, Scheduler, Verdict
+from sweeps.search.study_search import StudySearch
+from sweeps.search.trial_ids import trial_id
 from sweeps.simulate.curve_source import CurveSource, Report
 
 
@@ -53,30 +52,25 @@ class Outcome:
 class SimulatedTrial:
     """A trial as schedulers see it."""
 
-    placement_group_factory = None
+    num_exploits = 0
 
-    def __init__(self, trial_id: str, number: int, point: dict[str, Any], curve: list[Report], now: float):
-        self.trial_id, self.number = trial_id, number
-        self.config = {TRIAL: f"{number:04}", PARAMETERS: point}
+    def __init__(self, number: int, point: dict[str, Any], curve: list[Report], now: float):
+        self.number, self.id, self.parameters = number, trial_id(number), point
         self.curve, self.began, self.ended = curve, now, now
-        self.status = Trial.RUNNING
+        self.status: Literal["running", "paused", "ended"] = "running"
         self.position = 0
         """Number of reports made."""
-        self.last_result: dict[str, Any] = {}
+        self.last_result: Result = {}
 
-    def __repr__(self) -> str:
-        return str(self.config[TRIAL])
-
-    def is_finished(self) -> bool:
-        """Whether it has ended."""
-        return self.status == Trial.TERMINATED
+    def save(self, result: Result) -> None:
+        """Save nothing: no state is simulated."""
 
     def step_s(self) -> float:
         """Seconds from its last report to its next one."""
         before = self.curve[self.position - 1].elapsed_s if self.position else 0.0
         return max(self.curve[self.position].elapsed_s - before, 1e-9)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Result:
         """The next result, as the trainable of a sweep returns it."""
         made, self.position = self.curve[self.position], self.position + 1
         self.last_result = {
@@ -88,17 +82,17 @@ class SimulatedTrial:
             "training_iteration": self.position,
             COMPLETED: self.position == len(self.curve),
         }
-        return dict(self.last_result)
+        return self.last_result
 
 
 @dataclass
 class Simulation:
-    """A search on simulated workers; each runs one trial at a time. Schedulers take it for Tune's controller."""
+    """A search on simulated workers; each runs one trial at a time."""
 
-    searcher: OptunaSearcher
+    search: StudySearch
     """Suggests the points; a new one."""
-    scheduler: TrialScheduler
-    """Decides which trials continue; a new one, with metric and mode set."""
+    scheduler: Scheduler
+    """Decides which trials continue; a new one."""
     source: CurveSource
     """Answers how trials train."""
     workers: int
@@ -114,15 +108,14 @@ class Simulation:
     """Seconds of training, summed over all trials, after which the search ends."""
 
     def __post_init__(self) -> None:
-        self.limiter = PauseAwareLimiter(self.searcher, self.workers)
-        self.search_alg = SimpleNamespace(searcher=self.limiter)
-        self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)  # schedulers that pause size Tune's
-        self._trials: list[SimulatedTrial] = []
+        self.places = Places(self.workers)
+        self.trials: list[SimulatedTrial] = []
+        """All trials, in the order in which they began."""
         self._live: dict[str, SimulatedTrial] = {}
+        """Those that have not ended, by id."""
         self._events: list[tuple[float, int, SimulatedTrial]] = []
         self._order = itertools.count()
         self._now, self._train_s = 0.0, 0.0
-        self._pauses = hasattr(self.scheduler, "ready")
         self._reports: list[Reported] = []
 
     def run(self) -> Outcome:
@@ -144,13 +137,13 @@ class Simulation:
             self._reports,
             self._now,
             self._train_s,
-            {trial.number: (trial.began, trial.ended) for trial in self._trials},
-            ended or self.searcher.ended_because,
+            {trial.number: (trial.began, trial.ended) for trial in self.trials},
+            ended or self.search.ended_because,
         )
 
     def _use(self, now: float) -> None:
         """Advance the time to ``now``, and count what was used."""
-        running = sum(trial.status == Trial.RUNNING for trial in self._live.values())
+        running = sum(trial.status == "running" for trial in self._live.values())
         passed, self._now = now - self._now, now
         self.usage.wall_s = now
         self.usage.cpu_s += passed * running * self.holds.get("CPU", 0.0)
@@ -160,30 +153,37 @@ class Simulation:
     def _fill(self) -> None:
         """Start trials, and resume paused ones, as long as a worker is free and there is one."""
         while True:
-            held = self.limiter.holds_new
+            held = self.places.holds_new
             started = self._start()
-            resumed = self._resume() if self._pauses else False
-            if not started and not resumed and self.limiter.holds_new == held:
+            resumed = self._resume()
+            if not started and not resumed and self.places.holds_new == held:
                 return
 
     def _start(self) -> bool:
-        trial_id = str(len(self._trials))
-        point = self.limiter.suggest(trial_id)
-        if not isinstance(point, dict):
+        if not self.places.may_begin():
             return False
-        number = self.searcher.number(trial_id)
-        trial = SimulatedTrial(trial_id, number, point, self.source.curve(point), self._now)
-        self._trials.append(trial)
-        self._live[trial_id] = trial
-        self.scheduler.on_trial_add(cast("Any", self), cast("Any", trial))
+        suggested = self.search.next_trial()
+        self.places.is_empty = suggested is None
+        if suggested is None:
+            return False
+        trial = SimulatedTrial(suggested.number, suggested.point, self.source.curve(suggested.point), self._now)
+        self.places.begin(trial.id)
+        self.trials.append(trial)
+        self._live[trial.id] = trial
+        self.scheduler.add(trial, self.places)
         self._continue(trial)
         return True
 
     def _resume(self) -> bool:
-        trial = cast("SimulatedTrial | None", self.scheduler.choose_trial_to_run(cast("Any", self)))
-        if trial is None:
+        if not isinstance(self.scheduler, PausingScheduler):
             return False
-        trial.status = Trial.RUNNING
+        turn = self.scheduler.next([*self._live.values()], self.places, is_over=self.search.ended_because is not None)
+        for stopped in turn.stopped:
+            self._end(self._live[stopped.id])
+        if turn.resumed is None:
+            return False
+        trial = self._live[turn.resumed.id]
+        trial.status = "running"
         self._continue(trial)
         return True
 
@@ -196,37 +196,26 @@ class Simulation:
         metrics = dict(trial.curve[trial.position - 1].metrics)
         self._reports.append(Reported(self._now, trial.number, result[STEP], metrics))
         if result[COMPLETED]:
-            self.stop_trial(trial)
+            self._end(trial)
             return
-        decision = self.scheduler.on_trial_result(cast("Any", self), cast("Any", trial), result)
-        if decision == TrialScheduler.STOP:
-            self.stop_trial(trial)
-            return
-        self.limiter.on_trial_result(trial.trial_id, result)
-        if decision == TrialScheduler.PAUSE:
-            trial.status, trial.ended = Trial.PAUSED, self._now
-            self.limiter.pause(trial.trial_id)
+        self.search.report(trial.number, result)
+        verdict = self.scheduler.report(trial, result, self.places)
+        if verdict is Verdict.STOP:
+            self._end(trial)
+        elif verdict is Verdict.PAUSE:
+            trial.status, trial.ended = "paused", self._now
+            self.places.pause(trial.id)
         else:
             self._continue(trial)
 
-    # --- asked by schedulers that pause trials --------------------------------------------------------------------
-
-    def get_trials(self) -> list[SimulatedTrial]:
-        """All trials."""
-        return self._trials
-
-    def get_live_trials(self) -> list[SimulatedTrial]:
-        """The trials that have not ended."""
-        return list(self._live.values())
-
-    def stop_trial(self, trial: SimulatedTrial) -> None:
-        """End a trial, in the order in which Tune tells the scheduler and the searcher."""
-        if trial.status == Trial.PAUSED:
-            self.scheduler.on_trial_remove(cast("Any", self), cast("Any", trial))
-            self.limiter.on_trial_complete(trial.trial_id)
+    def _end(self, trial: SimulatedTrial) -> None:
+        if trial.status == "paused":
+            self.scheduler.leave(trial, self.places)
+            self.search.end(trial.number)
         else:
-            self.scheduler.on_trial_complete(cast("Any", self), cast("Any", trial), dict(trial.last_result))
-            self.limiter.on_trial_complete(trial.trial_id, dict(trial.last_result))
+            self.scheduler.complete(trial, trial.last_result, self.places)
+            self.search.end(trial.number, trial.last_result)
             trial.ended = self._now
-        trial.status = Trial.TERMINATED
-        del self._live[trial.trial_id]
+        trial.status = "ended"
+        self.places.end(trial.id)
+        del self._live[trial.id]

@@ -8,11 +8,12 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.compat.optuna import enqueued_values
 from sweeps.constants import NUMBER, REASON
 from sweeps.errors import UserError
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.search.point_source import POINT
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.trial_ids import trial_id, trial_stage
-from sweeps.simulate.replay import read_journal, recorded_scheduler, study_of
+from sweeps.simulate.replay import read_journal, study_of
 
 
 def why(plan: Plan, trial: str) -> list[str]:
@@ -97,9 +98,7 @@ def _decided(plan: Plan, study: optuna.Study, trial: str) -> list[str]:
             continue
         # The state after the decisions before, as after a restart: making all of them again takes minutes.
         log.events = events[:position]
-        scheduler = recorded_scheduler(plan, log)
-        if scheduler is None:
-            break
+        scheduler = build_scheduler(plan, log)
         if (reason := scheduler.explain(trial, event)) is not None:
             did = "stopped" if event.get(STOPS) else "paused" if event.get(PAUSES) else "went on"
             told.append(f"{did}: {reason}")

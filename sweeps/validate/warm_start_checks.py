@@ -11,11 +11,11 @@ from sweeps.config import SweepConfig
 from sweeps.config.search import Search
 from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials, TrialTable, WarmStart
 from sweeps.errors import UnknownName, UserError
-from sweeps.search.other_trials.other_trial import TABLE_SUFFIXES, address, existing_file
 from sweeps.space.distributions import Lookup, Space, contains, expected
 from sweeps.texts.redact import holds_password, redact_uri
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.uris import sqlite_path
+from sweeps.warm_start.other_trial import TABLE_SUFFIXES, address, existing_file
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
 
@@ -61,9 +61,9 @@ def check_sources(config: SweepConfig, space: Space, lookup: Lookup) -> None:
     Raises:
         UserError: One does not exist, cannot be read, or has no trial in the space.
     """
-    from sweeps.search.other_trials.load import load_other_trials
-    from sweeps.search.other_trials.mlflow_experiment import check_experiment
     from sweeps.tracking.reader import load_sweep
+    from sweeps.warm_start.load import load_other_trials
+    from sweeps.warm_start.mlflow_experiment import check_experiment
 
     search, uri = config.search, config.tracking.uri
     for index, source in enumerate(search.warm_start):

@@ -21,7 +21,7 @@ from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.samplers.transfer import WarmStartSampler
-from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id, trial_number, trial_stage
 from sweeps.space.distributions import Space, contains
 from sweeps.tracking.stage_results import from_text
@@ -182,8 +182,8 @@ def test_a_rescaled_value_is_the_nearest_one_of_the_range(
 def test_random_points_of_the_search_are_not_those_of_its_stages(plan: Plan) -> None:
     def first_random(of: Plan) -> dict[str, Any]:
         options = searcher_options(of)
-        searcher = OptunaSearcher(of.space, **{**options, "points": []})
-        return dict(searcher.suggest("first") or {})
+        first = StudySearch(of.space, **{**options, "points": []}).next_trial()
+        return {} if first is None else first.point
 
     points = [first_random(each) for each in (plan, plan.in_stage(1), plan.in_stage(2))]
     assert len({point["train.lr"] for point in points}) == 3

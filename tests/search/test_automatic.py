@@ -13,13 +13,13 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.constants import CHECKPOINT_TIME, MAY_PAUSE, SAVED, TIME_OF_REPORT
+from sweeps.constants import CHECKPOINT_TIME, SAVED, TIME_OF_REPORT
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
-from sweeps.simulate.scheduler import plan_scheduler
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.distributions import Point
 
@@ -64,9 +64,8 @@ class Search:
 
 
 def searched(plan: Plan, extra: Extra = lambda count: {}, workers: int = 3) -> Search:
-    searcher = OptunaSearcher(plan.space, **searcher_options(plan))
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=searcher.objectives.violation)
-    simulation = Simulation(searcher, plan_scheduler(plan, decisions), Curves(extra), workers)
+    searcher = StudySearch(plan.space, **searcher_options(plan))
+    simulation = Simulation(searcher, build_scheduler(plan, DecisionLog(searcher.study)), Curves(extra), workers)
     simulation.run()
     events = [event for _, event in DecisionLog(searcher.study).events]
     return Search(searcher.study, simulation, events)
@@ -126,7 +125,7 @@ def test_trials_whose_pauses_cost_much_are_stopped_from_then_on(extra: Extra, re
     assert reason in search.events[places[0]]["reason"]
     assert not any(event.get("pauses") for event in search.events[places[0] :])
     assert any(event.get("stops") for event in search.events[places[0] :])
-    assert search.simulation.get_trials()[-1].config[MAY_PAUSE] is False
+    assert search.simulation.scheduler.may_pause is False
     assert search.count(TrialState.COMPLETE) >= 1
     assert search.count(TrialState.RUNNING) == 0
 
@@ -140,12 +139,12 @@ def test_a_given_length_is_that_by_which_a_pause_is_judged() -> None:
 def test_a_choice_holds_for_the_sessions_that_follow() -> None:
     plan = planned("search.num_trials=24", *ONE_LR)
     search = searched(plan, timed(saved=False))
-    later = plan_scheduler(plan, DecisionLog(search.study))
-    again = plan_scheduler(plan, DecisionLog())
-    trial = search.simulation.get_trials()[0]
-    assert [later._pauses, again._pauses] == [False, True]  # type: ignore[attr-defined]
+    later = build_scheduler(plan, DecisionLog(search.study))
+    again = build_scheduler(plan, DecisionLog())
+    trial = search.simulation.trials[0]
+    assert [later.may_pause, again.may_pause] == [False, True]
     recorded = [event.get("stops", event.get("pauses", False)) for _, event in DecisionLog(search.study).events]
-    repeated = [bool(again.repeat(*each)) for each in DecisionLog(search.study).events]  # type: ignore[attr-defined]
+    repeated = [bool(again.repeat(*each)) for each in DecisionLog(search.study).events]
     assert repeated == recorded, trial
 
 
@@ -175,7 +174,7 @@ def test_conditional_parameters_constraints_and_given_points() -> None:
     given = "search.points=[{train.lr: 0.05, model.dropout: 0.25}]"
     constraint = "search.constraints=['model.dropout <= 10 * train.lr or train.lr > 0.01']"
     search = searched(planned("search.num_trials=30", constraint, given, "search.default_first=false"))
-    points = [trial.config["parameters"] for trial in search.simulation.get_trials()]
+    points = [trial.parameters for trial in search.simulation.trials]
     assert (points[0]["train.lr"], points[0]["model.dropout"]) == (0.05, 0.25)
     assert all(("model.depth" in point) == (point["model"] == "vision_transformer") for point in points)
     assert all(each["model.dropout"] <= 10 * each["train.lr"] or each["train.lr"] > 0.01 for each in points)
@@ -190,7 +189,7 @@ def test_trials_of_earlier_nights(tmp_path: Path) -> None:
         writer.writerows([10**-exponent, 0.1 + abs(exponent - 2)] for exponent in (1.0, 1.5, 2.0, 2.5, 3.0, 3.5))
     warm = f"search.warm_start=[{{kind: table, path: {file}, metric: eval/loss}}]"
     search = searched(planned("search.num_trials=10", "search.default_first=false", warm, *ONE_LR))
-    first = search.simulation.get_trials()[0].config["parameters"]["train.lr"]
+    first = search.simulation.trials[0].parameters["train.lr"]
     assert first == pytest.approx(0.01), "the best point of before"
     assert search.count(TrialState.COMPLETE) >= 1
 
@@ -199,13 +198,13 @@ def test_stages() -> None:
     stage = "search.stages=[{overrides: ['train.max_steps=66'], num_trials: 6, keep: 2}]"
     plan = planned("search.num_trials=6", stage, *ONE_LR)
     search = searched(plan.in_stage(1))
-    assert len(search.simulation.get_trials()) == 6
+    assert len(search.simulation.trials) == 6
     assert search.count(TrialState.RUNNING) == 0
 
 
 def test_hundreds_of_trials_after_a_thousand() -> None:
     plan = planned("search.num_trials=1040", *ONE_LR)
-    searcher = OptunaSearcher(plan.space, **searcher_options(plan))
+    searcher = StudySearch(plan.space, **searcher_options(plan))
     distributions = {"train.lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True)}
     for number in range(1000):
         lr = 10 ** -(1 + 3 * (number * 0.618 % 1))
@@ -213,11 +212,10 @@ def test_hundreds_of_trials_after_a_thousand() -> None:
         values = {step * 22: abs(math.log10(lr) + 2) + 1 / step for step in (1, 3)}
         trial = optuna.trial.create_trial(state=TrialState.PRUNED, intermediate_values=values, **known)
         searcher.study.add_trial(trial)
-    searcher = OptunaSearcher(plan.space, storage=searcher.study._storage, study_name=searcher.study.study_name,
+    searcher = StudySearch(plan.space, storage=searcher.study._storage, study_name=searcher.study.study_name,
                               **searcher_options(plan))  # fmt: skip
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
-    simulation = Simulation(searcher, plan_scheduler(plan, decisions), Curves(lambda count: {}), 4)
+    simulation = Simulation(searcher, build_scheduler(plan, DecisionLog(searcher.study)), Curves(lambda count: {}), 4)
     simulation.run()
-    assert len(simulation.get_trials()) == 40
-    near = [abs(math.log10(trial.config["parameters"]["train.lr"]) + 2) for trial in simulation.get_trials()]
+    assert len(simulation.trials) == 40
+    near = [abs(math.log10(trial.parameters["train.lr"]) + 2) for trial in simulation.trials]
     assert sorted(near)[len(near) // 2] < 0.3, "by chance it would be 0.75"

@@ -1,19 +1,33 @@
-"""PauseAwareLimiter: trials run up to a limit, of which paused ones take no part."""
+"""Places: trials run up to a limit, of which paused ones take no part; and Tune's limiter, which asks for them."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
-from scheduling import Curves
+from ray import cloudpickle
+from ray.tune.search import Searcher
 
-from sweeps.search.schedulers.pause_aware_limiter import PauseAwareLimiter
+from sweeps.config.objectives import Objectives
+from sweeps.constants import TRIAL
+from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
+from sweeps.driver.tune_scheduler import TuneScheduler
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Scheduler
 
 
-class Finished(Curves):
-    """Searcher that says that it is over once it has suggested all trials."""
+class Names(Searcher):
+    """Suggests one trial after another, by name, and says that it is over after the last one."""
+
+    def __init__(self, names: str):
+        super().__init__(metric="loss", mode="min")
+        self._names = list(names)
 
     def suggest(self, trial_id: str) -> Any:
-        return super().suggest(trial_id) or self.FINISHED
+        return {TRIAL: self._names.pop(0)} if self._names else self.FINISHED
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Do nothing."""
 
 
 def started(limiter: PauseAwareLimiter, *trial_ids: str) -> list[str]:
@@ -22,39 +36,51 @@ def started(limiter: PauseAwareLimiter, *trial_ids: str) -> list[str]:
 
 
 def test_a_paused_trial_makes_room_for_another_until_it_is_resumed() -> None:
-    limiter = PauseAwareLimiter(Curves("abcd"), 2)
-    assert started(limiter, "a", "b", "c") == ["a", "b"]
-    limiter.pause("a")
-    assert started(limiter, "c", "d") == ["c"]
-    limiter.unpause("a")
-    assert limiter.capacity == -1
-    limiter.on_trial_complete("b")
-    limiter.on_trial_complete("c")
-    assert started(limiter, "d") == ["d"]
+    limiter = PauseAwareLimiter(Names("abcd"), 2)
+    assert started(limiter, "1", "2", "3") == ["1", "2"]
+    limiter.places.pause("a")
+    assert started(limiter, "3", "4") == ["3"]
+    limiter.places.resume("a")
+    assert limiter.places.capacity == -1
+    limiter.on_trial_complete("2")
+    limiter.on_trial_complete("3")
+    assert started(limiter, "4") == ["4"]
 
 
 def test_new_trials_are_held_back_while_paused_ones_are_resumed_first() -> None:
-    limiter = PauseAwareLimiter(Curves("abc"), 3)
-    assert started(limiter, "a") == ["a"]
-    limiter.hold_new_trials()
-    assert started(limiter, "b") == []
-    limiter.hold_new_trials(False)
-    assert started(limiter, "b") == ["b"]
+    places = Places(3)
+    places.holds_new = True
+    assert places.may_begin(), "there is none that could be resumed"
+    places.begin("a")
+    assert not places.may_begin()
+    places.holds_new = False
+    assert places.may_begin()
 
 
 def test_an_empty_searcher_is_not_over_for_tune_while_a_trial_lives() -> None:
-    searcher = Finished("a")
-    limiter = PauseAwareLimiter(searcher, 2)
+    limiter = PauseAwareLimiter(Names("a"), 2)
     assert [limiter.stay_open(), limiter.stay_open()] == [True, False]
-    assert started(limiter, "a") == ["a"]
-    assert limiter.suggest("b") is None
-    assert limiter.is_empty
-    limiter.on_trial_complete("a")
-    assert limiter.suggest("b") == searcher.FINISHED
+    assert started(limiter, "1") == ["1"]
+    assert limiter.suggest("2") is None
+    assert limiter.places.is_empty
+    limiter.on_trial_complete("1")
+    assert limiter.suggest("2") == Searcher.FINISHED
 
 
 def test_all_unfinished_trials_of_an_earlier_session_start_together() -> None:
-    searcher = Curves("abc")
+    searcher = Names("abc")
     searcher.unfinished = ["a", "b", "c"]  # type: ignore[attr-defined]
-    assert started(PauseAwareLimiter(searcher, 1, restart_together=True), "a", "b", "c") == ["a", "b", "c"]
-    assert started(PauseAwareLimiter(Curves("abc"), 1, restart_together=True), "a", "b") == ["a"]
+    assert started(PauseAwareLimiter(searcher, 1, restart_together=True), "1", "2", "3") == ["1", "2", "3"]
+    assert started(PauseAwareLimiter(Names("abc"), 1, restart_together=True), "1", "2") == ["1"]
+
+
+def test_tune_may_pickle_a_scheduler_that_asks_the_driver() -> None:
+    lock = threading.RLock()
+
+    def interrupted() -> bool:
+        with lock:
+            return True
+
+    limiter = PauseAwareLimiter(Names("a"), 1)
+    scheduler = Scheduler(Objectives(("loss",), ("min",)))
+    cloudpickle.dumps(TuneScheduler(scheduler, limiter, exploited=lambda exploit: None, interrupted=interrupted))

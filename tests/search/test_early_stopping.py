@@ -8,14 +8,16 @@ import random
 import numpy as np
 import optuna
 import pytest
-from ray.tune.schedulers import TrialScheduler
-from scheduling import Controller, random_curves
+from scheduling import LOSS, Controller, random_curves
 
+from sweeps.config.objectives import Objectives
+from sweeps.config.search import Mode
 from sweeps.constants import DECISION_PREFIX, NUMBER
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.scheduler import Verdict
 
-CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
+CONTINUE, STOP = Verdict.CONTINUE, Verdict.STOP
 
 
 # --- asha -------------------------------------------------------------------------------------------------
@@ -41,28 +43,29 @@ def test_asha_stops_what_is_worse_than_the_best_of_those_before_it_at_the_same_r
     milestones = [grace * eta**index for index in range(12)]
     for seed in range(20):
         chance = random.Random(seed)
-        controller = Controller(Asha("steps", grace, eta, 1, seed), "steps", places=4)
+        controller = Controller(Asha("steps", grace, eta, 1, seed, LOSS), "steps", places=4)
         seen: dict[float, list[float]] = {}
         done: dict[str, set[float]] = {}
         trials = [controller.add(name, curve) for name, curve in random_curves(9, 10, seed, stride).items()]
-        while running := [trial for trial in trials if trial.status == "RUNNING"]:
+        while running := [trial for trial in trials if trial.status == "running"]:
             trial = chance.choice(running)  # reports come in any order
             time, loss = trial.curve[trial.position]
-            stops = asha_truth(seen, milestones, done.setdefault(trial.trial_id, set()), time, loss, eta)
+            stops = asha_truth(seen, milestones, done.setdefault(trial.id, set()), time, loss, eta)
             decision = controller.report(trial)
             assert decision in ("DONE", STOP if stops else CONTINUE), (seed, trial, time)
 
 
 def test_asha_stops_a_trial_that_reports_nan_once_it_has_had_its_grace() -> None:
-    controller = Controller(Asha("steps", 2, 3, 1, 0), "steps", places=2)
+    controller = Controller(Asha("steps", 2, 3, 1, 0, LOSS), "steps", places=2)
     trial = controller.add("a", [(1, math.nan), (2, math.nan), (3, 1.0)])
     assert controller.report(trial) == CONTINUE
     assert controller.report(trial) == STOP
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
-def test_asha_stops_what_is_infinitely_bad_once_it_has_had_its_grace_and_compares_nothing_with_it(mode: str) -> None:
-    controller = Controller(Asha("steps", 2, 3, 1, 0), "steps", places=9, mode=mode)
+def test_asha_stops_what_is_infinitely_bad_once_it_has_had_its_grace_and_compares_nothing_with_it(mode: Mode) -> None:
+    objectives = Objectives(("loss",), (mode,))
+    controller = Controller(Asha("steps", 2, 3, 1, 0, objectives), "steps", places=9)
     sign = 1 if mode == "min" else -1
     decisions = []
     for number, loss in enumerate((math.inf, 1, math.inf, math.inf, math.inf, 2, 0.5)):
@@ -73,7 +76,7 @@ def test_asha_stops_what_is_infinitely_bad_once_it_has_had_its_grace_and_compare
 
 
 def test_asha_compares_nothing_with_a_value_that_is_infinitely_good() -> None:
-    controller = Controller(Asha("steps", 1, 3, 1, 0), "steps", places=9)
+    controller = Controller(Asha("steps", 1, 3, 1, 0, LOSS), "steps", places=9)
     losses = (-math.inf, 1, -math.inf, 2)
     trials = [controller.add(f"{number}", [(1, loss), (2, 0)]) for number, loss in enumerate(losses)]
     assert [controller.report(trial) for trial in trials] == [CONTINUE, CONTINUE, CONTINUE, STOP]
@@ -86,13 +89,13 @@ def test_asha_reads_infinitely_bad_values_that_earlier_versions_recorded() -> No
         trial = study.ask()
         trial.set_user_attr(NUMBER, number)
         trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "reward": reward, "stops": False})
-    controller = Controller(Asha("steps", 1, 3, 1, 0, DecisionLog(study)), "steps", places=9)
+    controller = Controller(Asha("steps", 1, 3, 1, 0, LOSS, DecisionLog(study)), "steps", places=9)
     study.ask().set_user_attr(NUMBER, 3)
     assert controller.report(controller.add("0003", [(1, 2.0), (2, 0.0)])) == STOP
 
 
 def test_asha_lets_a_trial_that_never_reaches_the_first_rung_come_to_its_end() -> None:
-    controller = Controller(Asha("tokens", 1000, 3, 1, 0), "tokens", places=3)
+    controller = Controller(Asha("tokens", 1000, 3, 1, 0, LOSS), "tokens", places=3)
     good = controller.add("good", [(500, 0.1), (1500, 0.1), (1600, 0.1)])
     assert [controller.report(good), controller.report(good)] == [CONTINUE, CONTINUE]
     short = controller.add("short", [(300, 9.0), (600, 9.0), (900, 9.0)])
@@ -101,12 +104,12 @@ def test_asha_lets_a_trial_that_never_reaches_the_first_rung_come_to_its_end() -
 
 def test_a_report_that_asha_hears_again_after_a_retry_changes_nothing() -> None:
     def decisions(*, retried: bool) -> list[str]:
-        controller = Controller(Asha("steps", 1, 2, 1, 0), "steps", places=3)
+        controller = Controller(Asha("steps", 1, 2, 1, 0, LOSS), "steps", places=3)
         first = controller.add("a", [(1, 0.5), (2, 0.5), (3, 0.5)])
         controller.report(first)
         if retried:
-            controller.scheduler.on_trial_error(controller, first)  # type: ignore[arg-type]
-            controller.scheduler.on_trial_add(controller, first)  # type: ignore[arg-type]
+            controller.scheduler.leave(first, controller.places)
+            controller.scheduler.add(first, controller.places)
             first.position = 0
             controller.report(first)
         return [
@@ -123,7 +126,7 @@ def test_asha_goes_on_with_what_median_of_an_earlier_release_has_recorded() -> N
         trial = study.ask()
         trial.set_user_attr(NUMBER, number)
         trial.set_user_attr(f"{DECISION_PREFIX}{number}", {"reached": 1.0, "value": value, "stops": False})
-    controller = Controller(Asha("steps", 1, 2, 1, 0, DecisionLog(study)), "steps", places=9)
+    controller = Controller(Asha("steps", 1, 2, 1, 0, LOSS, DecisionLog(study)), "steps", places=9)
     for number, value, decision in ((3, 2.5, STOP), (4, 1.5, CONTINUE)):
         study.ask().set_user_attr(NUMBER, number)
         assert controller.report(controller.add(f"{number:04}", [(1, value), (2, 0.0)])) == decision

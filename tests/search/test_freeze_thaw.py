@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +10,15 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from ray import cloudpickle
+from scheduling import LOSS
 
+from sweeps.config.objectives import Objectives
 from sweeps.config.space import CategoricalDistribution, FloatDistribution
-from sweeps.constants import DECISION_PREFIX, NUMBER, PARAMETERS, TRIAL
-from sweeps.search import CurveSampler, OptunaSearcher
+from sweeps.constants import DECISION_PREFIX, NUMBER
+from sweeps.search import CurveSampler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
+from sweeps.search.study_search import StudySearch
 from sweeps.search.unit_cube import UnitCube
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Outcome, Simulation
@@ -53,12 +54,12 @@ class Search:
 
     def share_that_went_on(self) -> float:
         """Share of the later half of the trials that went on from the first rung."""
-        later = self.simulation.get_trials()[len(self.simulation.get_trials()) // 2 :]
+        later = self.simulation.trials[len(self.simulation.trials) // 2 :]
         return float(np.mean([trial.position > 1 for trial in later]))
 
     def finished(self) -> list[int]:
         """Numbers of the trials that trained to their end."""
-        return [trial.number for trial in self.simulation.get_trials() if trial.position == len(RUNGS)]
+        return [trial.number for trial in self.simulation.trials if trial.position == len(RUNGS)]
 
 
 def searched(
@@ -75,13 +76,12 @@ def searched(
 ) -> Search:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = sampler or optuna.samplers.RandomSampler(seed=seed)
-    searcher = OptunaSearcher(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
+    searcher = StudySearch(space, metric="loss", mode="min", sampler=sampler, num_trials=num_trials)
+    decisions = DecisionLog(searcher.study)
     named: dict[str, Any] = {}
     if limit_s is not None:
         named["remaining_s"] = lambda: limit_s - simulation.usage.wall_s
-    scheduler = FreezeThaw(resource, 1, longest, 3, space, decisions, **named)
-    scheduler.set_search_properties("loss", "min")
+    scheduler = FreezeThaw(resource, 1, longest, 3, space, LOSS, decisions, **named)
     ends: Callable[[Any], str | None] = lambda usage: "budget" if limit_s and usage.wall_s > limit_s else None  # noqa: E731
     simulation = Simulation(searcher, scheduler, source, workers, exhausted=ends)
     return Search(simulation.run(), simulation)
@@ -89,7 +89,7 @@ def searched(
 
 def test_where_early_values_tell_the_end_few_trials_go_on_and_the_best_finishes() -> None:
     search = searched(Curves(told=1.0))
-    best = min(search.simulation.get_trials(), key=lambda trial: trial.curve[-1].metrics["loss"])
+    best = min(search.simulation.trials, key=lambda trial: trial.curve[-1].metrics["loss"])
     assert search.share_that_went_on() < 0.25
     assert best.number in search.finished()
 
@@ -113,7 +113,7 @@ def test_where_early_values_tell_nothing_a_search_usually_finds_what_full_traini
     for seed in range(5):
         sampler = CurveSampler(optuna.samplers.RandomSampler(seed=seed), SPACE, startup=8, seed=seed)
         search = searched(Curves(0.0, is_of_point=is_of_point), sampler=sampler)
-        trials = search.simulation.get_trials()
+        trials = search.simulation.trials
         found.append(min(trials[number].curve[-1].metrics["loss"] for number in search.finished()) - 1)
         trainings = sum(RUNGS[trial.position - 1] for trial in trials) / RUNGS[-1]
         expected.append(1 / (trainings + 1))
@@ -124,7 +124,7 @@ def test_where_early_values_tell_nothing_a_search_usually_finds_what_full_traini
 def test_every_trial_ends_and_at_least_one_is_whole(told: float) -> None:
     for num_trials in (1, 2, 7):
         search = searched(Curves(told), num_trials=num_trials)
-        assert all(trial.is_finished() for trial in search.simulation.get_trials())
+        assert all(trial.status == "ended" for trial in search.simulation.trials)
         assert search.finished()
 
 
@@ -145,7 +145,7 @@ def test_at_the_end_of_a_budget_no_trial_starts_that_cannot_be_finished_and_the_
 
 def test_new_trials_start_in_a_budget_in_which_no_training_could_end() -> None:
     search = searched(Curves(told=0.8), num_trials=10_000, limit_s=10.0)
-    assert len(search.simulation.get_trials()) > 6, "twice as many as run at once"
+    assert len(search.simulation.trials) > 6, "twice as many as run at once"
     assert any(report.step == 3 for report in search.outcome.reports)
 
 
@@ -160,7 +160,7 @@ def after(*events: dict[str, Any], longest: float = 27) -> FreezeThaw:
             f"{DECISION_PREFIX}{2 * number + 1}": event,
         }
         study.add_trial(optuna.create_trial(value=0.0, user_attrs=attributes))
-    return FreezeThaw("steps", 1, longest, 3, SPACE, DecisionLog(study))
+    return FreezeThaw("steps", 1, longest, 3, SPACE, LOSS, DecisionLog(study))
 
 
 def arrival(**known: float) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def test_after_a_budget_was_taken_away_every_trial_fits_again() -> None:
 def test_the_reason_of_a_decision_near_the_end_of_a_budget_is_the_budget(within_135_s: Search) -> None:
     told = {
         reason
-        for number, event in DecisionLog(within_135_s.simulation.searcher.study).events
+        for number, event in DecisionLog(within_135_s.simulation.search.study).events
         if event["event"] == "arrived" and event["left_s"] < 27
         if (reason := after().explain(str(number), event)) is not None
     }
@@ -221,28 +221,27 @@ class Uneven:
 
 def test_a_training_that_takes_longer_than_the_longest_has_no_rungs_behind_it() -> None:
     search = searched(Uneven(), num_trials=40, longest=20, resource="seconds")
-    events = [event for _, event in DecisionLog(search.simulation.searcher.study).events if "rung" in event]
+    events = [event for _, event in DecisionLog(search.simulation.search.study).events if "rung" in event]
     assert {event["rung"] for event in events} == {1.0, 3.0, 9.0, 20.0}
-    assert len([trial for trial in search.simulation.get_trials() if trial.position > 27]) > 0
+    assert len([trial for trial in search.simulation.trials if trial.position > 27]) > 0
 
 
 def test_a_training_that_ends_early_is_at_its_end_and_the_others_pause_at_later_rungs() -> None:
     search = searched(Uneven(), num_trials=40, longest=None, resource="seconds")
-    decisions = DecisionLog(search.simulation.searcher.study)
+    decisions = DecisionLog(search.simulation.search.study)
     arrived = [(name, event) for name, event in decisions.events if event["event"] in ("arrived", "done")]
     done = [name for name, event in arrived if event["event"] == "done"]
     end = next(event["rung"] for _, event in arrived if event["event"] == "done")
     assert max(event["rung"] for _, event in arrived) > end
     assert max(event["worth"] for _, event in arrived if "worth" in event) < 10  # also before the first has ended
-    lengths = {str(trial.number): float(trial.curve[-1].step) for trial in search.simulation.get_trials()}
+    lengths = {str(trial.number): float(trial.curve[-1].step) for trial in search.simulation.trials}
     assert {name: event["rung"] for name, event in arrived if event["event"] == "done"} == {
         name: lengths[str(int(name))] for name in done
     }
-    scheduler = FreezeThaw("seconds", 1, None, 3, SPACE, decisions)
-    scheduler.set_search_properties("loss", "min")
+    scheduler = FreezeThaw("seconds", 1, None, 3, SPACE, LOSS, decisions)
     worth = scheduler._model.worth()
     assert worth is not None
-    best = min(done, key=lambda name: search.simulation.get_trials()[int(name)].curve[-1].metrics["loss"])
+    best = min(done, key=lambda name: search.simulation.trials[int(name)].curve[-1].metrics["loss"])
     assert next(name for name in worth.rankings[0] if name in done) == best
 
 
@@ -256,12 +255,11 @@ def test_a_training_that_ends_early_is_at_its_end_and_the_others_pause_at_later_
 def test_a_scheduler_knows_the_points_of_earlier_trials_in_a_space_that_was_widened(wider: dict[str, Any]) -> None:
     kinds = {"kind": CategoricalDistribution(type="categorical", choices=["a", "b"])} if "kind" in wider else {}
     search = searched(Curves(told=0.8), num_trials=12, space=Space(dict(SPACE.distributions) | kinds))
-    decisions = DecisionLog(search.simulation.searcher.study)
-    scheduler = FreezeThaw("steps", 1, 27, 3, Space(wider), decisions)
-    scheduler.set_search_properties("loss", "min")
-    for trial in search.simulation.get_trials():
-        point = trial.config[PARAMETERS]
-        assert scheduler._model._vectors[trial.config[TRIAL]] == pytest.approx(UnitCube(Space(wider)).vector(point))
+    decisions = DecisionLog(search.simulation.search.study)
+    scheduler = FreezeThaw("steps", 1, 27, 3, Space(wider), LOSS, decisions)
+    for trial in search.simulation.trials:
+        point = trial.parameters
+        assert scheduler._model._vectors[trial.id] == pytest.approx(UnitCube(Space(wider)).vector(point))
     assert scheduler._model.worth() is not None
 
 
@@ -270,20 +268,10 @@ def test_a_paused_trial_goes_on_when_it_turns_out_to_be_worth_it() -> None:
     resumed = [
         trial
         for search in searches
-        for trial in search.simulation.get_trials()
+        for trial in search.simulation.trials
         if trial.position == len(RUNGS) and search.outcome.seconds[trial.number][1] - trial.began > 27
     ]
     assert resumed
-
-
-def test_tune_may_pickle_a_scheduler_that_asks_the_driver_for_the_budget() -> None:
-    lock = threading.RLock()
-
-    def remaining_s() -> float:
-        with lock:
-            return 1.0
-
-    cloudpickle.dumps(FreezeThaw("steps", 1, 27, 3, SPACE, remaining_s=remaining_s))
 
 
 @dataclass
@@ -300,19 +288,16 @@ class Opposed:
 def test_with_several_objectives_trials_that_are_good_in_any_of_them_go_on() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     finished = {}
-    for further in ({}, {"seconds": "min"}):
+    for objectives in (LOSS, Objectives(("loss", "seconds"), ("min", "min"))):
         sampler = optuna.samplers.RandomSampler(seed=0)
-        searcher = OptunaSearcher(
-            SPACE, metric=["loss", "seconds"], mode=["min", "min"], sampler=sampler, num_trials=60
-        )
-        decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result)
-        scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, decisions, further=further)  # type: ignore[arg-type]
-        scheduler.set_search_properties("loss", "min")
+        searcher = StudySearch(SPACE, metric=["loss", "seconds"], mode=["min", "min"], sampler=sampler, num_trials=60)
+        decisions = DecisionLog(searcher.study)
+        scheduler = FreezeThaw("steps", 1, 27, 3, SPACE, objectives, decisions)
         simulation = Simulation(searcher, scheduler, Opposed(), 3)
         simulation.run()
-        whole = [trial for trial in simulation.get_trials() if trial.position == len(RUNGS)]
-        finished[len(further)] = [trial.config[PARAMETERS]["end"] for trial in whole]
+        whole = [trial for trial in simulation.trials if trial.position == len(RUNGS)]
+        finished[len(objectives.metrics)] = [trial.parameters["end"] for trial in whole]
         assert len(whole) < 40
-    assert max(finished[0]) < 0.8, "by the first objective alone"
-    assert min(finished[1]) < 0.1
-    assert max(finished[1]) > 0.9
+    assert max(finished[1]) < 0.8, "by the first objective alone"
+    assert min(finished[2]) < 0.1
+    assert max(finished[2]) > 0.9

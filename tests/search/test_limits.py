@@ -8,27 +8,30 @@ from typing import Any
 import optuna
 import pytest
 from pydantic import TypeAdapter
-from ray.tune.schedulers import TrialScheduler
 
+from sweeps.config.objectives import Objectives
 from sweeps.config.samplers import Sampler
 from sweeps.config.search import Limit
 from sweeps.config.space import FloatDistribution
-from sweeps.constants import PARAMETERS
-from sweeps.search import OptunaSearcher, build_sampler
+from sweeps.search import build_sampler
 from sweeps.search.schedulers.asha import Asha
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
+from sweeps.search.schedulers.scheduler import Scheduler
+from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Simulation
 from sweeps.space.distributions import Point, Space
 
 SPACE = Space({"width": FloatDistribution(type="float", low=0, high=1)})
 STEPS = (1, 3, 9, 27)
-SCHEDULERS: dict[str, Callable[[DecisionLog], TrialScheduler]] = {
-    "asha": lambda decisions: Asha("steps", 1, 3, 1, 0, decisions),
-    "hyperband": lambda decisions: Hyperband("steps", 1, 27, 3, decisions),
-    "freeze_thaw": lambda decisions: FreezeThaw("steps", 1, 27, 3, SPACE, decisions),
+LIMITS = {"memory": Limit(max=0.6)}
+OBJECTIVES = Objectives(("loss",), ("min",), LIMITS)
+SCHEDULERS: dict[str, Callable[[DecisionLog], Scheduler]] = {
+    "asha": lambda decisions: Asha("steps", 1, 3, 1, 0, OBJECTIVES, decisions),
+    "hyperband": lambda decisions: Hyperband("steps", 1, 27, 3, OBJECTIVES, decisions),
+    "freeze_thaw": lambda decisions: FreezeThaw("steps", 1, 27, 3, SPACE, OBJECTIVES, decisions),
 }
 
 
@@ -53,17 +56,12 @@ def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_fi
 ) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     made = build_sampler(TypeAdapter[Any](Sampler).validate_python({"kind": sampler}), seed, SPACE)
-    limits = {"memory": Limit(max=0.6)}
-    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=made, num_trials=60, limits=limits)
-    violation = searcher.objectives.violation
-    decisions = DecisionLog(searcher.study, on_report=searcher.on_trial_result, violation=violation)
-    scheduler = SCHEDULERS[kind](decisions)
-    scheduler.set_search_properties("loss", "min")
-    simulation = Simulation(searcher, scheduler, Memory(), 4)
+    searcher = StudySearch(SPACE, metric="loss", mode="min", sampler=made, num_trials=60, limits=LIMITS)
+    simulation = Simulation(searcher, SCHEDULERS[kind](DecisionLog(searcher.study)), Memory(), 4)
     simulation.run()
-    widths = {trial.number: trial.config[PARAMETERS]["width"] for trial in simulation.get_trials()}
-    too_wide = [trial for trial in simulation.get_trials() if widths[trial.number] > 0.6]
-    finished = [trial.number for trial in simulation.get_trials() if trial.position == len(STEPS)]
+    widths = {trial.number: trial.parameters["width"] for trial in simulation.trials}
+    too_wide = [trial for trial in simulation.trials if widths[trial.number] > 0.6]
+    finished = [trial.number for trial in simulation.trials if trial.position == len(STEPS)]
     assert all(trial.position <= 2 for trial in too_wide)
     assert max(widths[number] for number in finished) > 0.5
     assert searcher.study.best_trial.params["width"] <= 0.6
@@ -72,8 +70,7 @@ def test_a_trial_that_breaks_a_limit_is_stopped_and_the_best_of_the_others_is_fi
 
 def assert_stopped_by_recorded_decisions(study: optuna.Study, kind: str, too_wide: set[str]) -> None:
     """A scheduler after a restart makes the same decisions again, and tells which limit was broken."""
-    again: Any = SCHEDULERS[kind](DecisionLog())
-    again.set_search_properties("loss", "min")
+    again = SCHEDULERS[kind](DecisionLog())
     told = set()
     for number, event in DecisionLog(study).events:
         if "memory" in str(again.explain(number, event)):
@@ -83,5 +80,4 @@ def assert_stopped_by_recorded_decisions(study: optuna.Study, kind: str, too_wid
             again.repeat(number, event)
     assert told
     assert told <= too_wide
-    restarted: Any = SCHEDULERS[kind](DecisionLog(study))
-    restarted.set_search_properties("loss", "min")
+    SCHEDULERS[kind](DecisionLog(study))

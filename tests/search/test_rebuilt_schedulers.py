@@ -11,12 +11,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from dying_drivers import SPACE, Disk, Driver, DriverDied, outcome
-from ray.tune.schedulers import TrialScheduler
+from dying_drivers import LOSS, SPACE, Disk, Driver, DriverDied, outcome
 
+from sweeps.compat.ray_tune import explore_by_pb2
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.space import FloatDistribution
+from sweeps.driver.pinned_states import PinnedStates
 from sweeps.errors import ConfigError
 from sweeps.plan.extend import extended
 from sweeps.search.schedulers.asha import Asha
@@ -25,42 +26,36 @@ from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pb2 import PopulationBasedBandits
-from sweeps.search.schedulers.pbt import Exploit, PopulationBasedTraining
+from sweeps.search.schedulers.pbt import PopulationBasedTraining
+from sweeps.search.schedulers.scheduler import Scheduler
 
 TRIALS = 6
 
 
-def asha(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    return Asha("steps", 1, 2, 2, 0, decisions)
+def asha(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
+    return Asha("steps", 1, 2, 2, 0, LOSS, decisions)
 
 
-def hyperband(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    return Hyperband("steps", 1, 4, 2, decisions)
+def hyperband(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
+    return Hyperband("steps", 1, 4, 2, LOSS, decisions)
 
 
-def freeze_thaw(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    return FreezeThaw("steps", 1, 6, 2, SPACE, decisions)
+def freeze_thaw(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
+    return FreezeThaw("steps", 1, 6, 2, SPACE, LOSS, decisions)
 
 
-def pbt(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    named: dict[str, Any] = {
-        "population": lambda: TRIALS,
-        "trials": trials,
-        "exploited": exploited,
-        "decisions": decisions,
-    }
-    return PopulationBasedTraining("steps", 1, 0.34, mutation(), **named)
+def population(decisions: DecisionLog, states: PinnedStates) -> dict[str, Any]:
+    return {"objectives": LOSS, "population": lambda: TRIALS, "states": states, "decisions": decisions}
 
 
-def pb2(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    named: dict[str, Any] = {
-        "population": lambda: TRIALS,
-        "trials": trials,
-        "exploited": exploited,
-        "decisions": decisions,
-    }
+def pbt(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
+    return PopulationBasedTraining("steps", 1, 0.34, mutation(), **population(decisions, states))
+
+
+def pb2(decisions: DecisionLog, states: PinnedStates) -> Scheduler:
     ranges = {path: cast("FloatDistribution", SPACE[path]) for path in SPACE}
-    return PopulationBasedBandits("steps", 1, 0.34, mutation(), ranges=ranges, **named)
+    named: dict[str, Any] = {"ranges": ranges, "explore": explore_by_pb2, **population(decisions, states)}
+    return PopulationBasedBandits("steps", 1, 0.34, mutation(), **named)
 
 
 def mutation() -> Mutation:

@@ -11,8 +11,7 @@ from typing import Any
 
 import optuna
 import pytest
-from ray.tune.schedulers import TrialScheduler
-from scheduling import Controller, random_curves
+from scheduling import LOSS, Controller, CurveTrial, random_curves
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
@@ -29,6 +28,7 @@ from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_pa
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.rungs import Rungs
+from sweeps.search.schedulers.scheduler import Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, contains
 from sweeps.validate.config_checks import check_sweep, lookup_in
@@ -36,7 +36,7 @@ from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_eval
 from sweeps_train.checkpoints.integrity import find_damage, seal
 from sweeps_train.checkpoints.removal import remove_superseded
 
-CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
+CONTINUE, STOP, PAUSE = Verdict.CONTINUE, Verdict.STOP, Verdict.PAUSE
 
 
 # --- hyperband --------------------------------------------------------------------------------------------
@@ -75,17 +75,17 @@ def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
         chance = random.Random(seed)
         curves = random_curves(count, length, seed, stride)
         curves["01"] = [(time, math.nan) for time, _ in curves["01"]]
-        controller = Controller(Hyperband("steps", stride, stride * length, eta), "steps", places=places)
+        controller = Controller(Hyperband("steps", stride, stride * length, eta, LOSS), "steps", places=places)
         controller.run(curves, chance.choice)  # type: ignore[arg-type]
-        came_to = {trial.trial_id: trial.curve[trial.position - 1][0] for trial in controller.trials}
+        came_to = {trial.id: trial.curve[trial.position - 1][0] for trial in controller.trials}
         assert came_to == hyperband_truth(curves, stride, stride * length, eta)
-        assert set(controller.curves.ended) == set(curves)
+        assert all(trial.status == "ended" for trial in controller.trials)
         assert controller.most_running <= places
 
 
 def test_hyperband_compares_trials_at_the_rung_itself_also_where_a_negative_power_is_above_it() -> None:
     assert 729 * 3.0**-5 > 3
-    controller = Controller(Hyperband("steps", 3, 729, 3.0), "steps", places=1)
+    controller = Controller(Hyperband("steps", 3, 729, 3.0, LOSS), "steps", places=1)
     assert controller.report(controller.add("0", [(3, 0.5), (4, 0.5)])) == PAUSE
 
 
@@ -107,18 +107,17 @@ def test_the_end_of_a_training_is_one_rung(grace: float, eta: float, longest: fl
 
 def test_a_trial_that_hyperband_pauses_is_known_as_paused_until_it_goes_on() -> None:
     study = optuna.create_study()
-    controller = Controller(Hyperband("steps", 1, 3, 3, DecisionLog(study)), "steps", places=1)
+    controller = Controller(Hyperband("steps", 1, 3, 3, LOSS, DecisionLog(study)), "steps", places=1)
     for number in range(3):
         assert not [trial for trial in study.trials if is_running(trial)]
         study.ask().set_user_attr(NUMBER, number)
         trial = controller.add(f"{number:04}", [(1, number), (2, number), (3, number)])
         assert [trial.number for trial in study.trials if is_running(trial)] == [number]
         assert controller.report(trial) == (PAUSE if number < 2 else STOP)
-    controller.scheduler.choose_trial_to_run(controller)  # type: ignore[arg-type]
+    controller.resume()
     assert is_running(study.trials[0])
     assert is_paused(study.trials[1])
-    again = Hyperband("steps", 1, 3, 3)
-    again.set_search_properties("loss", "min")
+    again = Hyperband("steps", 1, 3, 3, LOSS)
     decided = [(event, again.repeat(name, event)) for name, event in DecisionLog(study).events]
     assert all(repeated == (event.get(STOPS) or event.get(PAUSES) or False) for event, repeated in decided)
 
@@ -134,12 +133,12 @@ def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_chan
         return look(*arguments, **named)
 
     monkeypatch.setattr(Hyperband, "ready", ready)
-    controller = Controller(Hyperband("steps", 2, 6, 3), "steps", places=1)
+    controller = Controller(Hyperband("steps", 2, 6, 3, LOSS), "steps", places=1)
 
     def looks_after(event: str) -> bool:
         looked.clear()
         for _ in range(2):
-            assert controller.scheduler.choose_trial_to_run(controller) is None, event  # type: ignore[arg-type]
+            assert controller.resume() is None, event
         return bool(looked)
 
     trial = controller.add("0", [(1, 0.5), (2, 0.5), (3, 0.5)])
@@ -154,7 +153,7 @@ def test_hyperband_looks_at_its_paused_trials_again_only_when_something_has_chan
 
 
 def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:
-    controller = Controller(Hyperband("steps", 1, 9, 3), "steps", places=1)
+    controller = Controller(Hyperband("steps", 1, 9, 3, LOSS), "steps", places=1)
     curves = {f"{number}": [(float(step), float(number)) for step in range(1, 10)] for number in range(17)}
     controller.run(curves, lambda running: running[0])
     # Nine report once each, the best three of them go on to 3, the best of those to its end, and only then number 9.
@@ -163,32 +162,28 @@ def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_
     assert controller.order[15:22] == ["0"] * 6 + ["9"]
 
 
-def test_a_trial_that_fails_for_good_does_not_keep_its_bracket_waiting() -> None:
-    scheduler = Hyperband("steps", 1, 3, 3)
-    controller = Controller(scheduler, "steps", places=3)
-    trials = [
-        controller.add(name, [(1, loss), (2, loss), (3, loss)]) for name, loss in (("a", 0.1), ("b", 0.2), ("c", 0.3))
-    ]
+def three_of_a_bracket(*losses: float) -> tuple[Controller, list[CurveTrial]]:
+    controller = Controller(Hyperband("steps", 1, 3, 3, LOSS), "steps", places=3)
+    trials = [controller.add(name, [(1, loss), (2, loss), (3, loss)]) for name, loss in zip("abc", losses, strict=True)]
     assert [controller.report(trial) for trial in trials[:2]] == [PAUSE, PAUSE]
-    scheduler.on_trial_error(controller, trials[2])  # type: ignore[arg-type]
-    trials[2].status = "ERROR"
-    assert scheduler.choose_trial_to_run(controller) is trials[0]  # type: ignore[comparison-overlap]
-    assert trials[1].status == "TERMINATED"
+    return controller, trials
+
+
+def test_a_trial_that_fails_for_good_does_not_keep_its_bracket_waiting() -> None:
+    controller, trials = three_of_a_bracket(0.1, 0.2, 0.3)
+    controller.fail(trials[2])
+    assert controller.resume() is trials[0]
+    assert trials[1].status == "ended"
 
 
 def test_a_trial_that_failed_and_is_started_again_keeps_its_bracket() -> None:
-    scheduler = Hyperband("steps", 1, 3, 3)
-    controller = Controller(scheduler, "steps", places=3)
-    trials = [
-        controller.add(name, [(1, loss), (2, loss), (3, loss)]) for name, loss in (("a", 0.3), ("b", 0.2), ("c", 0.1))
-    ]
-    assert [controller.report(trial) for trial in trials[:2]] == [PAUSE, PAUSE]
-    scheduler.on_trial_error(controller, trials[2])  # type: ignore[arg-type]
-    scheduler.on_trial_add(controller, trials[2])  # type: ignore[arg-type]
-    assert scheduler.choose_trial_to_run(controller) is None  # type: ignore[arg-type]
+    controller, trials = three_of_a_bracket(0.3, 0.2, 0.1)
+    controller.scheduler.leave(trials[2], controller.places)
+    controller.scheduler.add(trials[2], controller.places)
+    assert controller.resume() is None
     assert controller.report(trials[2]) == CONTINUE  # the best of the three
-    scheduler.choose_trial_to_run(controller)  # type: ignore[arg-type]
-    assert [trial.status for trial in trials] == ["TERMINATED", "TERMINATED", "RUNNING"]
+    controller.resume()
+    assert [trial.status for trial in trials] == ["ended", "ended", "running"]
 
 
 # --- mutation ---------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.objectives import Objectives
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
 from sweeps.constants import CURVE_MODELS, NUMBER
+from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
-from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.study import clear_half_sampled, open_study_storage, rebuild_trial, rewrite_in_space
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Space

@@ -14,13 +14,13 @@ from optuna.storages.journal._storage import JournalStorageReplayResult
 from sweeps.constants import COST_MODEL
 from sweeps.errors import UserError
 from sweeps.files.checksums import parsed
+from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.searcher_options import searcher_options
-from sweeps.search.schedulers.build_scheduler import build_scheduler
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.trial_model import TrialModel
-from sweeps.search.searcher import OptunaSearcher
 from sweeps.search.study import open_study_storage
+from sweeps.search.study_search import StudySearch
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.replay import read_journal, replay
@@ -43,19 +43,10 @@ def searched(*overrides: str, trials: int = 14, workers: int = 3, limit_s: float
     plan = make_plan(["conf=digits", f"search.num_trials={trials}", *overrides], [], "recorded", "")
     plan.folder.mkdir(parents=True)
     storage, _ = open_study_storage(plan.folder / STUDY_FILE)
-    searcher = OptunaSearcher(plan.space, storage=storage, study_name=plan.name, **searcher_options(plan))
+    searcher = StudySearch(plan.space, storage=storage, study_name=plan.name, **searcher_options(plan))
     scheduler = build_scheduler(
-        plan.composition,
-        plan.space,
-        lookup=plan.points.lookup,
-        validate=plan.check_point,
-        trials=plan.folder,
-        exploited=lambda exploit: None,
-        decisions=DecisionLog(searcher.study, on_report=searcher.on_trial_result),
-        num_trials=lambda: trials,
-        remaining_s=lambda: limit_s - simulation.usage.wall_s,
+        plan, DecisionLog(searcher.study), remaining_s=lambda: limit_s - simulation.usage.wall_s
     )
-    scheduler.set_search_properties("eval/accuracy", "max")
     simulation = Simulation(searcher, scheduler, Curves(), workers)
     simulation.run()
     return plan

@@ -105,7 +105,7 @@ def test_paused_trials_leave_their_workers_to_others(table: Path, monkeypatch: p
     report = Simulation._report
 
     def counted(self: Simulation, trial: SimulatedTrial) -> None:
-        running.append(sum(each.status == "RUNNING" for each in self.get_live_trials()))
+        running.append(sum(each.status == "running" for each in self.trials))
         report(self, trial)
 
     monkeypatch.setattr(Simulation, "_report", counted)

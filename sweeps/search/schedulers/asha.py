@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from sweeps.search.schedulers.decisions import DecisionLog, encoded
-from sweeps.search.schedulers.early_stopping import EarlyStoppingScheduler
+from sweeps.config.objectives import Objectives
+from sweeps.search.schedulers.decisions import BROKEN, STOPS, STOPS_IF_LONGER, DecisionLog, encoded
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Scheduler, Verdict
 
 UNREACHABLE = 1e15
 """Resource that no trial reaches, in any unit: the last rung is beyond every trial's end."""
@@ -63,41 +65,88 @@ def compared(rewards: Mapping[str, float]) -> list[float]:
     return [reward for reward in rewards.values() if math.isfinite(reward)]
 
 
-class Asha(EarlyStoppingScheduler):
+class Asha(Scheduler):
     """Asynchronous successive halving (Li et al., 2018, https://arxiv.org/abs/1810.05934).
 
     Stops a trial at a rung if it is worse than the best 1/eta of those that reached that rung before it. A report
     beyond several rungs counts at the furthest of them. A trial that reports NaN or an infinitely bad value is stopped
-    after its grace.
+    after its grace, and others are not compared with it.
     """
 
     def __init__(
-        self, resource: str, grace: float, eta: float, brackets: int, seed: int, decisions: DecisionLog | None = None
+        self,
+        resource: str,
+        grace: float,
+        eta: float,
+        brackets: int,
+        seed: int,
+        objectives: Objectives,
+        decisions: DecisionLog | None = None,
     ):
         """
         Args:
             resource: Key of the result that the rungs are counted in.
-            grace: The first rung.
+            grace: The first rung, before which no trial is stopped.
             eta: One of ``eta`` trials goes on.
             brackets: Number of brackets: each leaves out one more rung at the beginning.
             seed: Seed of the choice of a trial's bracket.
-            decisions: As in ``RecordedScheduler``.
+            objectives: As in ``Scheduler``.
+            decisions: As in ``Scheduler``.
         """
-        super().__init__(resource, grace, decisions)
+        super().__init__(objectives, decisions)
+        self._resource, self._grace = resource, grace
         self._brackets = [Bracket(grace, eta, index) for index in range(brackets)]
         self._seed, self._eta = seed, eta
+        for number, event in self._decisions.events:
+            self.repeat(number, event)
 
-    def event(self, reached: float, value: float) -> dict[str, Any]:
-        return {"reached": encoded(reached), "reward": encoded(self._sign * value)}
+    def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
+        assert number is not None
+        if BROKEN in event:
+            self._forget(number)
+            return True
+        return bool(self._bracket(number).compare(number, float(event["reached"]), self._reward(event)))
 
-    def compare(self, number: str, event: Mapping[str, Any]) -> bool | None:
-        return self._bracket(number).compare(number, float(event["reached"]), self._reward(event))
+    def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict:
+        if (broken := self._violation(result)) is not None:  # it cannot be the best any more
+            self._forget(trial.id)
+            self._decisions.record(trial.id, {BROKEN: broken, STOPS: True})
+            return Verdict.STOP
+        if self._has_diverged(result):
+            stops = result.get(self._resource, 0.0) >= self._grace
+        else:
+            stops = self._is_worse(trial.id, result, STOPS)
+        return Verdict.STOP if stops else Verdict.CONTINUE
 
-    def forget(self, number: str) -> None:
+    def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
+        """Compare the last report too, and record whether it would stop the trial if it is extended later."""
+        if not self._has_diverged(result) and self._violation(result) is None:
+            self._is_worse(trial.id, result, STOPS_IF_LONGER)
+
+    def _has_diverged(self, result: Result) -> bool:
+        """Whether the value is NaN or infinitely bad."""
+        value = self._sign * result.get(self._objective, 0.0)
+        return math.isnan(value) or value == -math.inf
+
+    def _is_worse(self, number: str, result: Result, consequence: str) -> bool:
+        if self._resource not in result or self._objective not in result:
+            return False
+        reached, reward = result[self._resource], self._sign * result[self._objective]
+        is_worse = self._bracket(number).compare(number, float(reached), float(reward))
+        if is_worse is None:
+            return False
+        event = {"reached": encoded(reached), "reward": encoded(reward), consequence: is_worse}
+        self._decisions.record(number, event)
+        return is_worse
+
+    def _forget(self, number: str) -> None:
+        """Compare later reports with none of a trial that broke a limit: it may be better than all that keep it."""
         for _, rewards in self._bracket(number).rungs:
             rewards.pop(number, None)
 
-    def reason(self, number: str, event: Mapping[str, Any]) -> str | None:
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        if BROKEN in event:
+            return str(event[BROKEN])
         bracket, reward = self._bracket(number), self._reward(event)
         at = bracket.at(float(event["reached"]))
         if at is None or number in at[1]:

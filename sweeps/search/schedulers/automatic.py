@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ray.tune.experiment import Trial
-
-from sweeps.constants import COMPLETED, MAY_PAUSE, TRIAL
+from sweeps.constants import COMPLETED
 from sweeps.search.schedulers.freeze_thaw import FreezeThaw
 from sweeps.search.schedulers.pause_cost import PauseCost
-from sweeps.search.schedulers.pausing import limiter_of
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Turn, Verdict
 
 CHOSEN = "chosen"
 """The decision whether trials are paused; ``pauses_trials`` tells, and ``reason`` says why."""
@@ -44,35 +43,38 @@ class Automatic(FreezeThaw):
         else:
             super()._apply(trial, event)
 
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        trial.config[MAY_PAUSE] = self._pauses
-        super().on_trial_add(tune_controller, trial)
+    @property
+    def may_pause(self) -> bool:
+        return self._pauses
+
+    def add(self, trial: ScheduledTrial, places: Places) -> bool:
+        waits = super().add(trial, places)
         self._num_begun += 1
         # The first trials wait for the start of their workers.
-        self._cost.begin(trial.config[TRIAL], counts=self._num_begun > limiter_of(tune_controller).max_concurrent)
+        self._cost.begin(trial.id, counts=self._num_begun > places.max_concurrent)
+        return waits
 
-    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        trial = super().choose_trial_to_run(tune_controller)
-        if trial is not None:
-            trial.config[MAY_PAUSE] = self._pauses
-            self._cost.begin(trial.config[TRIAL], counts=True)
-        return trial
+    def next(self, live: Sequence[ScheduledTrial], places: Places, *, is_over: bool) -> Turn:
+        turn = super().next(live, places, is_over=is_over)
+        if turn.resumed is not None:
+            self._cost.begin(turn.resumed.id, counts=True)
+        return turn
 
-    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        if not self._is_chosen and not self._decisions.is_resumed_later():
-            reason = self._cost.report(trial.config[TRIAL], result)
+    def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict:
+        if not self._is_chosen:
+            reason = self._cost.report(trial.id, result)
             if reason is not None:
                 self._choose(f"trials that fall behind are stopped, and not paused: {reason}", pauses=False)
             elif (share := self._cost.share) is not None:
                 self._choose(
                     f"trials that promise little are paused, which costs {share:.1%} of a training", pauses=True
                 )
-        return super().on_trial_result(tune_controller, trial, result)
+        return super().report(trial, result, places)
 
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+    def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
         if result.get(COMPLETED):
-            self._cost.complete(trial.config[TRIAL])
-        super().on_trial_complete(tune_controller, trial, result)
+            self._cost.complete(trial.id)
+        super().complete(trial, result, places)
 
     def _choose(self, reason: str, *, pauses: bool) -> None:
         event = {"event": CHOSEN, "pauses_trials": pauses, "reason": reason}

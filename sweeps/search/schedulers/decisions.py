@@ -8,18 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.compat.optuna import set_trial_attribute
-from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX, SECONDS, STEP
-from sweeps.search.not_pickled import NotPickled
+from sweeps.constants import DECISION_PREFIX, NUMBER, ORIGIN_PREFIX, SECONDS, STEP
 from sweeps.search.trial_ids import trial_id
-
-if TYPE_CHECKING:
-    from ray.tune.experiment import Trial
 
 ORDER, STOPS, STOPS_IF_LONGER, PAUSES = "order", "stops", "stops_if_longer", "pauses"
 """Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, whether it would have
@@ -32,34 +28,20 @@ BROKEN = "broken"
 """Key of the decision that stops a trial because it broke a limit; its value names the limit and what was reported."""
 
 
-class DecisionLog(NotPickled):
+class DecisionLog:
     """All decisions of a sweep's scheduler, in their order.
 
-    A decision is recorded after the report that it rests on, and before Tune acts on it: if the driver dies in between,
-    a decision is recorded as a whole or not at all.
+    A decision is recorded after the report that it rests on, and before anybody acts on it: if the driver dies in
+    between, a decision is recorded as a whole or not at all.
     """
 
-    def __init__(
-        self,
-        study: optuna.Study | None = None,
-        *,
-        on_report: Callable[[str, dict[str, Any]], None] = lambda trial_id, result: None,
-        interrupted: Callable[[], bool] = lambda: False,
-        named: Callable[[int], str] = trial_id,
-        violation: Callable[[Mapping[str, Any]], str | None] = lambda result: None,
-    ):
+    def __init__(self, study: optuna.Study | None = None, *, named: Callable[[int], str] = trial_id):
         """
         Args:
             study: Study that holds the decisions; default: they are not kept.
-            on_report: Writes a report into the study; called with Tune's id of the trial and the result.
-            interrupted: Whether the search was interrupted, to be resumed later.
             named: Returns the id of a trial, by its number within its search.
-            violation: Returns the limit that a report breaks; None if it breaks none.
         """
-        self.violation = violation
-        """Tells why a trial with this report cannot be the best any more, so that a scheduler stops it."""
-        self._named = named
-        self._study, self._on_report, self._interrupted = study, on_report, interrupted
+        self._study, self._named = study, named
         self._frozen: dict[str, FrozenTrial] = {}
         found: list[tuple[int, str | None, dict[str, Any]]] = []
         if study is not None:
@@ -80,10 +62,6 @@ class DecisionLog(NotPickled):
     def count(self) -> int:
         """Number of the decisions so far, of all sessions."""
         return self._next
-
-    def record_report(self, trial: Trial, result: dict[str, Any]) -> None:
-        """Record a report; call this before anything is decided on it."""
-        self._on_report(trial.trial_id, result)
 
     def record(self, number: str | None, event: Mapping[str, Any]) -> None:
         """Record a decision; it is on the disk when this returns.
@@ -107,10 +85,6 @@ class DecisionLog(NotPickled):
         """A decision with its position, for a caller that records it together with something else."""
         self._next += 1
         return {**event, ORDER: self._next - 1}
-
-    def is_resumed_later(self, result: Mapping[str, Any] | None = None) -> bool:
-        """Whether a trial that ends now with this result continues in a later session."""
-        return self._interrupted() and not (result or {}).get(COMPLETED)
 
     def _newest(self, study: optuna.Study, number: str) -> FrozenTrial:
         """The trial started in this session that has a given id, searched from the newest."""

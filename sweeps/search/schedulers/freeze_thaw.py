@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
-
-from sweeps.config.search import Mode
-from sweeps.constants import COMPLETED, PARAMETERS, SECONDS, STEP, TRIAL
-from sweeps.search.not_pickled import NotPickled
+from sweeps.config.objectives import Objectives
+from sweeps.constants import COMPLETED, SECONDS, STEP
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
-from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
+from sweeps.search.schedulers.pausing import PausingScheduler
+from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rungs import Rungs
+from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.trial_ids import trial_number
 from sweeps.space.distributions import Lookup, Space
@@ -26,7 +24,7 @@ LEAST_FURTHER = 2 / 3
 long as no trial has come far, new ones promise most, and nothing would tell how well early values predict late ones."""
 
 
-class FreezeThaw(NotPickled, PausingScheduler):
+class FreezeThaw(PausingScheduler):
     """Pauses trials at rungs and continues whichever promises most (freeze-thaw: Swersky et al., 2014,
     https://arxiv.org/abs/1406.3896), by a model of all learning curves so far (``TrialModel``).
 
@@ -50,9 +48,9 @@ class FreezeThaw(NotPickled, PausingScheduler):
         longest: float | None,
         eta: float,
         space: Space,
+        objectives: Objectives,
         decisions: DecisionLog | None = None,
         *,
-        further: Mapping[str, Mode] | None = None,
         lookup: Lookup = lambda path: None,
         remaining_s: Callable[[], float] = lambda: math.inf,
     ):
@@ -63,15 +61,16 @@ class FreezeThaw(NotPickled, PausingScheduler):
             longest: Resource of a trial that trains to its end; None if the trials shall tell.
             eta: Each rung is ``eta`` times as far as the one before it.
             space: Space of the trials' points.
-            decisions: As in ``RecordedScheduler``.
-            further: Objectives beside Tune's metric, and their modes.
+            objectives: As in ``Scheduler``; all of them count.
+            decisions: As in ``Scheduler``.
             lookup: Returns the config's own value at a path.
             remaining_s: Returns the seconds that are left of the search's budget.
         """
-        super().__init__(decisions)
+        super().__init__(objectives, decisions)
         self._resource, self._eta, self._remaining_s = resource, eta, remaining_s
         self._positions, self._given_longest = Rungs(grace, eta), longest
-        self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in (further or {}).items()}
+        further = zip(objectives.metrics[1:], objectives.modes[1:], strict=True)
+        self._further = {metric: 1.0 if mode == "max" else -1.0 for metric, mode in further}
         self._model = TrialModel(space, lookup, self._positions, longest, 1 + len(self._further))
         self._live: set[str] = set()
         self._pauses = True
@@ -202,30 +201,27 @@ class FreezeThaw(NotPickled, PausingScheduler):
         every, further = self._model.curves.steps(training_on, self._model.rungs())
         return further < LEAST_FURTHER * every
 
-    # --- calls from Tune -----------------------------------------------------------------------------------------
+    # --- what happens to trials ----------------------------------------------------------------------------------
 
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        self.restore_trial(tune_controller, trial)
-        name = trial.config[TRIAL]
-        if name not in self._live and not self._is_done(name):
-            self._decide(name, {"event": "added", "point": trial.config[PARAMETERS]})
+    def add(self, trial: ScheduledTrial, places: Places) -> bool:
+        waits = super().add(trial, places)
+        if trial.id not in self._live and not self._is_done(trial.id):
+            self._decide(trial.id, {"event": "added", "point": trial.parameters})
+        return waits
 
-    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        self._decisions.record_report(trial, result)
-        name = trial.config[TRIAL]
-        if self._decisions.is_resumed_later():
-            return TrialScheduler.CONTINUE
+    def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict:
+        name = trial.id
         rung = self._new_rung(name, result)
         if (reason := self._why_bad(result, rung)) is not None:
             return self._stop(name, reason)
         if rung is None or self._is_end(rung):
-            return TrialScheduler.CONTINUE  # the end of a training is recorded when it comes
+            return Verdict.CONTINUE  # the end of a training is recorded when it comes
         event = self._report("arrived", rung, result) | {PAUSES: False}
         self._apply(name, event)
         if not self._pauses:
             event[STOPS] = not self._goes_on(name)
             self._decisions.record(name, event)
-            return TrialScheduler.STOP if event[STOPS] else TrialScheduler.CONTINUE
+            return Verdict.STOP if event[STOPS] else Verdict.CONTINUE
         if not self._goes_on(name):
             event[PAUSES] = True
             self._paused.add(name)
@@ -234,36 +230,36 @@ class FreezeThaw(NotPickled, PausingScheduler):
         if (worth := self._model.worth()) is not None:
             event |= {"worth": worth.trials[name], "new": self._least()}
         self._decisions.record(name, event)
-        self._let_paused_go_first(tune_controller)
-        return TrialScheduler.PAUSE if event[PAUSES] else TrialScheduler.CONTINUE
+        self._let_paused_go_first(places)
+        return Verdict.PAUSE if event[PAUSES] else Verdict.CONTINUE
 
     def _is_end(self, rung: float) -> bool:
         """Whether a rung is the known end of a training, or behind it."""
         longest = self._given_longest
         return longest is not None and (rung >= longest or math.isclose(rung, longest, rel_tol=1e-8))
 
-    def _new_rung(self, name: str, result: Mapping[str, Any]) -> float | None:
+    def _new_rung(self, name: str, result: Result) -> float | None:
         """The rung that a report is the first of its trial at; None if there is none, or objectives are missing."""
         if self._resource not in result or not {self._objective, *self._further} <= result.keys():
             return None
         rung = self._positions.furthest(result[self._resource])
         return None if rung in self._model.curves.by_trial[name] else rung
 
-    def _why_bad(self, result: Mapping[str, Any], rung: float | None) -> str | None:
+    def _why_bad(self, result: Result, rung: float | None) -> str | None:
         """The reason for which a trial cannot be the best any more; None if it can."""
-        if (broken := self._decisions.violation(result)) is not None:
+        if (broken := self._violation(result)) is not None:
             return broken
         if rung is not None and not self._is_finite(result):
             return f"{', '.join([self._objective, *self._further])} had a value that is no finite number"
         return None
 
-    def _stop(self, name: str, reason: str) -> str:
+    def _stop(self, name: str, reason: str) -> Verdict:
         """Stop a bad trial."""
         if name not in self._model.bad:
             self._decide(name, {"event": "bad", "reason": reason, STOPS: True})
-        return TrialScheduler.STOP
+        return Verdict.STOP
 
-    def _report(self, kind: str, rung: float, result: Mapping[str, Any]) -> dict[str, Any]:
+    def _report(self, kind: str, rung: float, result: Result) -> dict[str, Any]:
         """The record of a report at a rung; with a budget it has the seconds that are left."""
         event: dict[str, Any] = {"event": kind, "rung": float(rung)}
         if STEP in result:
@@ -276,39 +272,29 @@ class FreezeThaw(NotPickled, PausingScheduler):
             event |= {SECONDS: result.get(SECONDS, 0.0) / max(result[self._resource], 1e-9), "left_s": left}
         return event
 
-    def _is_finite(self, result: Mapping[str, Any]) -> bool:
+    def _is_finite(self, result: Result) -> bool:
         """Whether a report has a finite value of every objective."""
         return all(math.isfinite(result.get(metric, math.nan)) for metric in (self._objective, *self._further))
 
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        if self._decisions.is_resumed_later(result):
-            return
-        name = trial.config[TRIAL]
+    def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
+        name = trial.id
         is_whole = result.get(COMPLETED) and self._resource in result and not self._is_done(name)
-        is_bad = name in self._model.bad or self._decisions.violation(result) is not None
+        is_bad = name in self._model.bad or self._violation(result) is not None
         if is_whole and not is_bad and self._is_finite(result):
             end = self._given_longest or result[self._resource]
             self._decide(name, self._report("done", end, result))
-        self._leave(tune_controller, name)
+        self.leave(trial, places)
 
-    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        if not self._decisions.is_resumed_later():
-            self._leave(tune_controller, trial.config[TRIAL])
+    def leave(self, trial: ScheduledTrial, places: Places) -> None:
+        """Forget a trial. One that failed is added again at once if it is started again."""
+        if trial.id in self._live:
+            self._decide(trial.id, {"event": "left"})
+            self._let_paused_go_first(places)
 
-    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Forget a failed trial; Tune adds it again at once if it is started again."""
-        if not self._decisions.is_resumed_later():
-            self._leave(tune_controller, trial.config[TRIAL])
-
-    def _leave(self, tune_controller: Any, name: str) -> None:
-        if name in self._live:
-            self._decide(name, {"event": "left"})
-            self._let_paused_go_first(tune_controller)
-
-    def _let_paused_go_first(self, tune_controller: Any) -> None:
+    def _let_paused_go_first(self, places: Places) -> None:
         """Start no new trial before a paused one that is worth more was continued."""
         if self._worth_going_on():
-            limiter_of(tune_controller).hold_new_trials()
+            places.holds_new = True
 
     def _worth_going_on(self) -> list[str]:
         """Paused trials that should continue, the most promising first."""
@@ -326,15 +312,17 @@ class FreezeThaw(NotPickled, PausingScheduler):
     def depends_on_time(self) -> bool:
         return self._remaining_s() < math.inf
 
-    def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
-        """The paused trials that are worth more than a new one, the most promising first. When no new ones will be
-        started and none runs, the others are stopped."""
+    def ready(
+        self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool
+    ) -> tuple[list[ScheduledTrial], list[ScheduledTrial]]:
+        """The paused trials that are worth more than a new one, the most promising first, and the least promising of
+        the others. When no new ones will be started and none runs, all others are stopped."""
         self._left_s = self._remaining_s()
-        by_name = {trial.config[TRIAL]: trial for trial in paused}
+        by_name = {trial.id: trial for trial in paused}
         # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
         chosen = sorted(by_name.keys() - self._paused) + [name for name in self._worth_going_on() if name in by_name]
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
-        kept = PAUSED_BY_WORKER * limiter_of(tune_controller).max_concurrent if self._pauses else 0
+        kept = PAUSED_BY_WORKER * places.max_concurrent if self._pauses else 0
         if complete and waiting and not chosen and len(paused) == len(self._live):
             # Before the others are stopped, the best one has to be finished.
             leaders = self._leaders()
@@ -343,10 +331,10 @@ class FreezeThaw(NotPickled, PausingScheduler):
                 chosen = waiting[-1:]
             waiting = [name for name in waiting if name not in chosen]
             kept = 0
-        for name in waiting[: max(0, len(waiting) - kept)]:
+        dropped = waiting[: max(0, len(waiting) - kept)]
+        for name in dropped:
             self._decide(name, {"event": "dropped", STOPS: True})
-            tune_controller.stop_trial(by_name[name])
-        return [by_name[name] for name in chosen]
+        return [by_name[name] for name in chosen], [by_name[name] for name in dropped]
 
     def _leaders(self) -> set[str]:
         """The unfinished trial that is predicted to be the best of those that are or can be finished; several trials

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
-
-from sweeps.constants import COMPLETED, TRIAL
+from sweeps.config.objectives import Objectives
+from sweeps.constants import COMPLETED
 from sweeps.search.schedulers.decisions import BROKEN, PAUSES, STOPS, DecisionLog, encoded
-from sweeps.search.schedulers.pausing import PausingScheduler, limiter_of
+from sweeps.search.schedulers.pausing import PausingScheduler
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Verdict
 
 
 @dataclass
@@ -43,13 +43,13 @@ class Bracket:
     def rung(self) -> float:
         return self.rungs[self.level] if self.level < len(self.rungs) else math.inf
 
-    def arrive(self, trial: str, reached: float, value: float) -> str:
-        """Add a trial's report. Returns Tune's decision on the trial."""
+    def arrive(self, trial: str, reached: float, value: float) -> Verdict:
+        """Add a trial's report; returns what happens to the trial."""
         while trial in self.values and reached >= self.rung():
             self.values[trial] = value
             if not self.halve():
-                return TrialScheduler.PAUSE
-        return TrialScheduler.STOP if trial in self.losers else TrialScheduler.CONTINUE
+                return Verdict.PAUSE
+        return Verdict.STOP if trial in self.losers else Verdict.CONTINUE
 
     def is_complete(self) -> bool:
         """Whether all trials have reached the next rung."""
@@ -80,16 +80,25 @@ class Hyperband(PausingScheduler):
     are added one after another, and moves a failed trial that is started again into another bracket.
     """
 
-    def __init__(self, resource: str, grace: float, longest: float, eta: float, decisions: DecisionLog | None = None):
+    def __init__(
+        self,
+        resource: str,
+        grace: float,
+        longest: float,
+        eta: float,
+        objectives: Objectives,
+        decisions: DecisionLog | None = None,
+    ):
         """
         Args:
             resource: Key of the result that the rungs are counted in.
             grace: About the first rung of the bracket with the most rungs.
             longest: Resource of a trial that trains to its end.
             eta: One of ``eta`` trials goes on.
-            decisions: As in ``RecordedScheduler``.
+            objectives: As in ``Scheduler``.
+            decisions: As in ``Scheduler``.
         """
-        super().__init__(decisions)
+        super().__init__(objectives, decisions)
         self._resource, self._longest, self._eta = resource, longest, eta
         self._most_rungs = max(0, math.floor(math.log(longest / grace) / math.log(eta) + 1e-9))
         self._next_rungs = self._most_rungs
@@ -102,12 +111,12 @@ class Hyperband(PausingScheduler):
 
     # --- changes of the state, by decisions of this session and of earlier ones ---------------------------------
 
-    def _decide(self, trial: str | None, event: dict[str, Any]) -> str:
+    def _decide(self, trial: str | None, event: dict[str, Any]) -> Verdict:
         """Change the state and record the decision."""
         decision = self._apply(trial, event)
-        if decision == TrialScheduler.STOP:
+        if decision == Verdict.STOP:
             event = {**event, STOPS: True}
-        elif decision == TrialScheduler.PAUSE:
+        elif decision == Verdict.PAUSE:
             event = {**event, PAUSES: True}
         self._decisions.record(trial, event)
         return decision
@@ -115,7 +124,7 @@ class Hyperband(PausingScheduler):
     def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
         decision = self._apply(number, dict(event))
         # Earlier versions did not record that a decision pauses its trial.
-        return decision == (TrialScheduler.PAUSE if event.get(PAUSES) else TrialScheduler.STOP)
+        return decision == (Verdict.PAUSE if event.get(PAUSES) else Verdict.STOP)
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
         match event:
@@ -137,9 +146,9 @@ class Hyperband(PausingScheduler):
                 return "it was not among the best of its bracket"
         return None
 
-    def _apply(self, trial: str | None, event: dict[str, Any]) -> str:
-        """Change the state. Returns Tune's decision on the trial."""
-        decision = TrialScheduler.CONTINUE
+    def _apply(self, trial: str | None, event: dict[str, Any]) -> Verdict:
+        """Change the state; returns what happens to the trial."""
+        decision = Verdict.CONTINUE
         match event:
             case {"event": "closed"}:
                 self._brackets[-1].closed = True
@@ -149,7 +158,7 @@ class Hyperband(PausingScheduler):
                 decision = self._apply_to(trial, kind, event)
         return decision
 
-    def _apply_to(self, trial: str, kind: str, event: dict[str, Any]) -> str:
+    def _apply_to(self, trial: str, kind: str, event: dict[str, Any]) -> Verdict:
         self._paused.discard(trial)
         match kind:
             case "added":
@@ -159,16 +168,16 @@ class Hyperband(PausingScheduler):
                 self._bracket_of[trial].values[trial] = None
             case "arrived":
                 decision = self._bracket_of[trial].arrive(trial, float(event["reached"]), float(event["value"]))
-                if decision == TrialScheduler.PAUSE:
+                if decision == Verdict.PAUSE:
                     self._paused.add(trial)
                 return decision
             case "broken":
-                return TrialScheduler.STOP
+                return Verdict.STOP
             case "left" | "done":
                 self._bracket_of[trial].values.pop(trial, None)
                 if kind == "done":
                     self._done.add(trial)
-        return TrialScheduler.CONTINUE
+        return Verdict.CONTINUE
 
     def _open_bracket(self) -> Bracket:
         """The bracket that is not full yet."""
@@ -183,75 +192,65 @@ class Hyperband(PausingScheduler):
         # Not the product with a negative power: 729 * 3.0**-5 is above 3, so a report at 3 would not count.
         return Bracket(size, [self._longest / self._eta ** (count - index) for index in range(count)], self._eta)
 
-    # --- calls from Tune -----------------------------------------------------------------------------------------
+    # --- what happens to trials ----------------------------------------------------------------------------------
 
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+    def add(self, trial: ScheduledTrial, places: Places) -> bool:
         """Put a new trial into the open bracket, and one that failed and is started again back into its own."""
-        self.restore_trial(tune_controller, trial)
-        name = trial.config[TRIAL]
-        own = self._bracket_of.get(name)
+        waits = super().add(trial, places)
+        own = self._bracket_of.get(trial.id)
         if own is None:
-            self._decide(name, {"event": "added"})
-        elif name not in own.values and name not in own.losers and name not in self._done:
-            self._decide(name, {"event": "added again"})
+            self._decide(trial.id, {"event": "added"})
+        elif trial.id not in own.values and trial.id not in own.losers and trial.id not in self._done:
+            self._decide(trial.id, {"event": "added again"})
+        return waits
 
-    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        self._decisions.record_report(trial, result)
-        if self._decisions.is_resumed_later():
-            return TrialScheduler.CONTINUE
-        if (broken := self._decisions.violation(result)) is not None:  # it cannot be the best any more
-            return self._decide(trial.config[TRIAL], {"event": BROKEN, BROKEN: broken})
+    def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict:
+        if (broken := self._violation(result)) is not None:  # it cannot be the best any more
+            return self._decide(trial.id, {"event": BROKEN, BROKEN: broken})
         if self._resource not in result or self._objective not in result:
-            return TrialScheduler.CONTINUE
-        name, reached = trial.config[TRIAL], result[self._resource]
-        bracket = self._bracket_of[name]
-        if name not in bracket.values or reached < bracket.rung():
-            return TrialScheduler.STOP if name in bracket.losers else TrialScheduler.CONTINUE
+            return Verdict.CONTINUE
+        reached, bracket = result[self._resource], self._bracket_of[trial.id]
+        if trial.id not in bracket.values or reached < bracket.rung():
+            return Verdict.STOP if trial.id in bracket.losers else Verdict.CONTINUE
         value = self._sign * result[self._objective]
         value = -math.inf if math.isnan(value) else value
         level = bracket.level
-        decision = self._decide(name, {"event": "arrived", "reached": encoded(reached), "value": encoded(value)})
+        verdict = self._decide(trial.id, {"event": "arrived", "reached": encoded(reached), "value": encoded(value)})
         if bracket.level > level:
-            limiter_of(tune_controller).hold_new_trials()
-        return decision
+            places.holds_new = True
+        return verdict
 
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        if not self._decisions.is_resumed_later(result):
-            self._drop(tune_controller, trial, "done" if result.get(COMPLETED) else "left")
+    def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
+        self._drop(trial, places, "done" if result.get(COMPLETED) else "left")
 
-    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        if not self._decisions.is_resumed_later():
-            self._drop(tune_controller, trial)
+    def leave(self, trial: ScheduledTrial, places: Places) -> None:
+        """Remove a trial from its bracket. One that failed is added again at once if it is started again."""
+        self._drop(trial, places, "left")
 
-    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Remove a failed trial from its bracket; Tune adds it again at once if it is started again."""
-        if not self._decisions.is_resumed_later():
-            self._drop(tune_controller, trial)
-
-    def _drop(self, tune_controller: Any, trial: Trial, how: str = "left") -> None:
+    def _drop(self, trial: ScheduledTrial, places: Places, how: str) -> None:
         """Remove a trial from its bracket, which no longer waits for it."""
-        name = trial.config[TRIAL]
-        if name in self._bracket_of[name].values:
-            self._decide(name, {"event": how})
-            limiter_of(tune_controller).hold_new_trials()
+        if trial.id in self._bracket_of[trial.id].values:
+            self._decide(trial.id, {"event": how})
+            places.holds_new = True
 
     @property
     def depends_on_time(self) -> bool:
         return False
 
-    def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
-        """The paused trials that were among the best of their rung, the furthest first; the others are stopped."""
+    def ready(
+        self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool
+    ) -> tuple[list[ScheduledTrial], list[ScheduledTrial]]:
+        """The paused trials that were among the best of their rung, the furthest first, and the others of that rung."""
         if complete and self._brackets and not self._brackets[-1].closed:
             self._decide(None, {"event": "closed"})
         for index, bracket in enumerate(self._brackets):
             if bracket.is_complete():
                 self._decide(None, {"event": "halved", "bracket": index})
-        continuing = []
+        continuing, losers = [], []
         for trial in paused:
-            name = trial.config[TRIAL]
-            bracket = self._bracket_of[name]
-            if name in bracket.losers:
-                tune_controller.stop_trial(trial)
-            elif bracket.values[name] is None:
+            bracket = self._bracket_of[trial.id]
+            if trial.id in bracket.losers:
+                losers.append(trial)
+            elif bracket.values[trial.id] is None:
                 continuing.append(trial)
-        return sorted(continuing, key=lambda trial: (-self._bracket_of[trial.config[TRIAL]].level, trial.config[TRIAL]))
+        return sorted(continuing, key=lambda trial: (-self._bracket_of[trial.id].level, trial.id)), losers

@@ -13,7 +13,6 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import ConfigError
-from sweeps.search.not_pickled import NotPickled
 from sweeps.space.distributions import Lookup, Space
 from sweeps.space.suggester import RandomDraws
 
@@ -21,7 +20,7 @@ FACTORS = (0.8, 1.2)
 MAX_ATTEMPTS = 20
 
 
-class Mutation(NotPickled):
+class Mutation:
     """Makes points near a given one, within the space and its conditions (Jaderberg et al., 2017).
 
     Numbers are multiplied by 0.8 or 1.2, ordered choices move to a neighbour, and some values are sampled anew.

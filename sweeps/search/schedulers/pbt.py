@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
-
-from sweeps.compat import ray_tune
-from sweeps.constants import ORIGIN, PARAMETERS, STEP, TRIAL
-from sweeps.runtime.checkpoint_layout import Origin, is_pinned, pin, release, take_over
+from sweeps.config.objectives import Objectives
+from sweeps.constants import STEP
+from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.schedulers.decisions import DecisionLog, encoded
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pausing import PausingScheduler
-from sweeps.storage.object_store import ObjectStore
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Exploit:
-    """A trial continues from another trial's state, with changed values."""
-
-    trial: str
-    origin: Origin
-    parameters: Mapping[str, Any]
-    """Its values from now on, by path."""
-    changed: Mapping[str, Any]
-    """Values that differ from those before."""
-    decision: Mapping[str, Any] = field(default_factory=dict)
-    """The scheduler's decision. It is recorded together with the rest, as a whole or not at all."""
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Exploit, Result, ScheduledTrial, Verdict
 
 
-@dataclass
+class SavedStates:
+    """States that trials have saved for others. Here there are none: a replay copies no trials."""
+
+    def keep(self, trial: str, num_exploits: int, step: int) -> None:
+        """Keep a state that a trial was asked to save; its driver may have died before it was kept.
+
+        Args:
+            trial: Id of the trial.
+            num_exploits: Number of times that it had continued from another trial's state.
+            step: Step of the state.
+        """
+
+    def take_over(self, trial: str, origin: Origin) -> bool:
+        """Give a trial another one's state; returns whether that has succeeded."""
+        return False
+
+    def release(self, trial: str) -> None:
+        """Remove the state of a trial from which no other one can continue any more."""
+
+
+@dataclass(eq=False)
 class Member:
     """A trial of the population, as it was when it was last compared with the others."""
 
+    trial: ScheduledTrial
     score: float | None = None
     """Its metric; larger is better. None before the first comparison."""
     reached: float = 0
@@ -49,9 +50,18 @@ class Member:
     step: int = 0
     """Optimizer steps done."""
     is_saved: bool = False
-    """Whether others can continue from its checkpoint."""
-    requested: Any = None
-    """The requested checkpoint; None once it was waited for."""
+    """Whether others can continue from its state."""
+    saving: Callable[[], int | None] | None = None
+    """Waits for the state that it was asked to save, and returns its step; None once that was done."""
+
+    def wait_for_state(self) -> bool:
+        """Wait until the trial has saved its state; returns whether it has."""
+        if self.saving is not None:
+            step = self.saving()
+            if step is None:
+                return False
+            self.step, self.saving = step, None
+        return True
 
 
 class PopulationBasedTraining(PausingScheduler):
@@ -74,9 +84,9 @@ class PopulationBasedTraining(PausingScheduler):
         quantile: float,
         mutation: Mutation,
         *,
+        objectives: Objectives,
         population: Callable[[], int],
-        trials: Path | ObjectStore,
-        exploited: Callable[[Exploit], None],
+        states: SavedStates,
         seed: int = 0,
         decisions: DecisionLog | None = None,
     ):
@@ -86,17 +96,17 @@ class PopulationBasedTraining(PausingScheduler):
             interval: Resource between two comparisons of a trial.
             quantile: Share of the population that is replaced, and that is copied; at most 0.5.
             mutation: Makes the new values.
+            objectives: As in ``Scheduler``.
             population: Number of trials that there will be, which may be raised.
-            trials: Folder of all trials' checkpoints.
-            exploited: Called with every exploit.
+            states: The saved states of all trials.
             seed: Seed of the choice among the best.
-            decisions: As in ``RecordedScheduler``.
+            decisions: As in ``Scheduler``.
         """
-        super().__init__(decisions)
+        super().__init__(objectives, decisions)
         self._resource, self._interval, self._quantile = resource, interval, quantile
         self._mutation, self._population = mutation, population
-        self._trials, self._exploited, self._seed = trials, exploited, seed
-        self._members: dict[Trial, Member] = {}
+        self._states, self._seed = states, seed
+        self._members: dict[str, Member] = {}
         self._compared_earlier: dict[str, Mapping[str, Any]] = {}
         """The last comparison of each trial of an earlier session that was not added yet."""
         for number, event in self._decisions.events:
@@ -111,58 +121,45 @@ class PopulationBasedTraining(PausingScheduler):
             if event["paused"]:
                 self._paused.add(number)
 
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        if trial in self._members:
-            return
-        member = self._members[trial] = Member()
-        if self.restore_trial(tune_controller, trial):
-            event = self._compared_earlier.pop(trial.config[TRIAL], None)
-            if event is not None:
-                member.score, member.reached = float(event["score"]), event["trained"]
-                member.step, member.is_saved = event["step"], event["saved"]
-                if member.is_saved:
-                    self._pin_again(trial, member.step)
+    def add(self, trial: ScheduledTrial, places: Places) -> bool:
+        if trial.id in self._members:
+            return False
+        member = self._members[trial.id] = Member(trial)
+        waits = super().add(trial, places)
+        if (event := self._compared_earlier.pop(trial.id, None)) is not None:
+            member.score, member.reached = float(event["score"]), event["trained"]
+            member.step, member.is_saved = event["step"], event["saved"]
+            if member.is_saved:
+                self._states.keep(trial.id, trial.num_exploits, member.step)
+        return waits
 
-    def _pin_again(self, trial: Trial, step: int) -> None:
-        """Pin a checkpoint that was requested; its driver may have died before it was pinned."""
-        number, exploits = trial.config[TRIAL], _num_exploits(trial)
-        try:
-            if not is_pinned(self._trials, Origin(number, step, exploits)):
-                pin(self._trials, number, exploits, step)
-        except OSError as error:
-            logger.warning("no trial can go on from trial %s's step %s: %s", number, step, error)
-
-    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        self._decisions.record_report(trial, result)
-        if self._decisions.is_resumed_later():  # the trial is compared in the next session, with all others
-            return TrialScheduler.CONTINUE
+    def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict | Exploit:
         if self._objective not in result or self._resource not in result:
-            return TrialScheduler.CONTINUE
-        if result[self._resource] - self._members[trial].reached < self._interval:
-            return TrialScheduler.CONTINUE
+            return Verdict.CONTINUE
+        if result[self._resource] - self._members[trial.id].reached < self._interval:
+            return Verdict.CONTINUE
         self.compare(trial, result)
         waits = self._is_incomplete() or any(
-            each.status in (Trial.PENDING, Trial.PAUSED) for each in tune_controller.get_trials()
+            each.trial.status in ("waiting", "paused") for each in self._members.values()
         )
-        worst, best = self._quantiles()
-        if self._save_or_exploit(tune_controller, trial, worst, best, result):
-            self._paused.add(trial.config[TRIAL])
-            return TrialScheduler.NOOP
-        self._decisions.record(trial.config[TRIAL], self.event(trial, paused=waits))
+        if (exploit := self._save_or_exploit(trial, result)) is not None:
+            self._paused.add(trial.id)
+            return exploit
+        self._decisions.record(trial.id, self.event(trial, paused=waits))
         if waits:
-            self._paused.add(trial.config[TRIAL])
-        return TrialScheduler.PAUSE if waits else TrialScheduler.CONTINUE
+            self._paused.add(trial.id)
+        return Verdict.PAUSE if waits else Verdict.CONTINUE
 
-    def compare(self, trial: Trial, result: Mapping[str, Any]) -> None:
+    def compare(self, trial: ScheduledTrial, result: Result) -> None:
         """Set a trial's score, by its report."""
-        member, score = self._members[trial], self._sign * result[self._objective]
-        is_bad = math.isnan(score) or self._decisions.violation(result) is not None
+        member, score = self._members[trial.id], self._sign * result[self._objective]
+        is_bad = math.isnan(score) or self._violation(result) is not None
         member.score = -math.inf if is_bad else score
         member.reached, member.step = result[self._resource], result[STEP]
 
-    def event(self, trial: Trial, *, paused: bool) -> dict[str, Any]:
+    def event(self, trial: ScheduledTrial, *, paused: bool) -> dict[str, Any]:
         """The record of a comparison: all that the scheduler knows of the trial."""
-        member = self._members[trial]
+        member = self._members[trial.id]
         assert member.score is not None
         return {
             "event": "compared",
@@ -176,97 +173,58 @@ class PopulationBasedTraining(PausingScheduler):
 
     def _is_incomplete(self) -> bool:
         """Whether trials of the population have not begun yet."""
-        begun = {trial.config[TRIAL] for trial in self._members} | self._decisions.trials
+        begun = self._members.keys() | self._decisions.trials
         return len(begun) < self._population()
 
-    def _quantiles(self) -> tuple[list[Trial], list[Trial]]:
+    def _quantiles(self) -> tuple[list[Member], list[Member]]:
         """The worst and the best trials of the population; none while only one was compared."""
         scores = {
-            trial: member.score
-            for trial, member in self._members.items()
-            if member.score is not None and not trial.is_finished()  # type: ignore[no-untyped-call]
+            number: member.score
+            for number, member in self._members.items()
+            if member.score is not None and member.trial.status != "ended"
         }
-        ranked = sorted(scores, key=lambda trial: scores[trial])
+        ranked = [self._members[number] for number in sorted(scores, key=lambda number: scores[number])]
         count = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
         return ranked[:count], ranked[len(ranked) - count :]
 
-    def _save_or_exploit(
-        self, tune_controller: Any, trial: Trial, worst: list[Trial], best: list[Trial], result: dict[str, Any]
-    ) -> bool:
-        """Save one of the best trials, and let one of the worst continue from a saved one.
-
-        Returns:
-            Whether the trial continues from another trial's state.
-        """
-        member = self._members[trial]
-        member.requested = ray_tune.request_checkpoint(tune_controller, trial, result) if trial in best else None
-        member.is_saved = member.requested is not None
+    def _save_or_exploit(self, trial: ScheduledTrial, result: Result) -> Exploit | None:
+        """Save one of the best trials, and let one of the worst continue from a saved one."""
+        member, (worst, best) = self._members[trial.id], self._quantiles()
+        member.saving = trial.save(result) if member in best else None
+        member.is_saved = member.saving is not None
         # A trial that became one of the best after it was last compared has saved nothing.
-        donors = sorted((each for each in best if self._members[each].is_saved), key=lambda each: each.config[TRIAL])
-        if trial not in worst or not donors:
-            return False
+        donors = sorted((each for each in best if each.is_saved), key=lambda each: each.trial.id)
+        if member not in worst or not donors:
+            return None
         donor = random.Random(f"{self._seed}/{self.occasion(trial)}/donor").choice(donors)
-        if not self._wait_for_checkpoint(self._members[donor]):
-            return False
-        origin = Origin(donor.config[TRIAL], self._members[donor].step, 1 + _num_exploits(trial))
-        if not self._take_over(trial, origin):
-            return False
-        self._exploit(tune_controller, trial, donor, origin)
-        return True
+        if not donor.wait_for_state():
+            return None
+        origin = Origin(donor.trial.id, donor.step, 1 + trial.num_exploits)
+        # The trial's workers wait since their last report, and the donor saves for others only when it is asked to
+        # here. Without success the trial is compared again after the next interval.
+        return self._exploit(member, donor, origin) if self._states.take_over(trial.id, origin) else None
 
-    def _take_over(self, trial: Trial, origin: Origin) -> bool:
-        """Give a trial another one's checkpoint; returns whether that has succeeded.
-
-        Nothing else changes these folders: the trial's workers wait since their last report, and the other trial pins
-        its next checkpoint only when it is asked to from here.
-        """
-        number, mode = trial.config[TRIAL], "max" if self._sign > 0 else "min"
-        try:
-            if not is_pinned(self._trials, origin):
-                return False
-            take_over(self._trials, number, origin, self._objective, mode)
-        except OSError as error:  # it is compared again after the next interval
-            logger.warning("trial %s does not go on from trial %s's state: %s", number, origin.trial, error)
-            return False
-        return True
-
-    def _wait_for_checkpoint(self, member: Member) -> bool:
-        """Wait until a trial has saved its state. Returns whether it has."""
-        if member.requested is not None:
-            metrics = ray_tune.checkpoint_metrics(member.requested)
-            if metrics is None:
-                return False
-            member.step, member.requested = metrics[STEP], None
-        return True
-
-    def _exploit(self, tune_controller: Any, trial: Trial, donor: Trial, origin: Origin) -> None:
-        number, before = trial.config[TRIAL], trial.config[PARAMETERS]
-        parameters = self.new_values(trial, donor)
-        tune_controller.pause_trial(trial, should_checkpoint=False)
-        trial.set_config({TRIAL: number, PARAMETERS: parameters, ORIGIN: origin})  # type: ignore[no-untyped-call]
-        ray_tune.forget_checkpoint(trial)  # the trial's folder holds the checkpoint that it continues from
-        self._members[trial].reached = self._members[donor].reached
+    def _exploit(self, member: Member, donor: Member, origin: Origin) -> Exploit:
+        trial, before = member.trial, member.trial.parameters
+        parameters = self.new_values(trial, donor.trial)
+        member.reached = donor.reached
         changed = {path: value for path, value in parameters.items() if before.get(path) != value}
         decision = self._decisions.with_order(self.event(trial, paused=True))
-        self._exploited(Exploit(number, origin, parameters, changed, decision))
+        return Exploit(trial.id, origin, parameters, changed, decision)
 
-    def occasion(self, trial: Trial) -> str:
+    def occasion(self, trial: ScheduledTrial) -> str:
         """A name for a trial's next exploit, by which random choices are seeded; it is the same after a restart."""
-        return f"{trial.config[TRIAL]}/{1 + _num_exploits(trial)}"
+        return f"{trial.id}/{1 + trial.num_exploits}"
 
-    def new_values(self, trial: Trial, donor: Trial) -> dict[str, Any]:
+    def new_values(self, trial: ScheduledTrial, donor: ScheduledTrial) -> dict[str, Any]:
         """The values of a trial that continues from a donor's state."""
-        return self._mutation.near(donor.config[PARAMETERS], self.occasion(trial))
+        return self._mutation.near(donor.parameters, self.occasion(trial))
 
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        if not self._decisions.is_resumed_later(result):
-            release(self._trials, trial.config[TRIAL])
+    def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
+        self._states.release(trial.id)
 
-    def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
-        """All paused trials; those that have trained least come first."""
-        return sorted(paused, key=lambda trial: (self._members[trial].reached, trial.config[TRIAL]))
-
-
-def _num_exploits(trial: Trial) -> int:
-    """Number of times that a trial has continued from another trial's state."""
-    return int(trial.config[ORIGIN].num_exploits) if ORIGIN in trial.config else 0
+    def ready(
+        self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool
+    ) -> tuple[list[ScheduledTrial], list[ScheduledTrial]]:
+        """All paused trials; those that have trained least come first. None is stopped."""
+        return sorted(paused, key=lambda trial: (self._members[trial.id].reached, trial.id)), []

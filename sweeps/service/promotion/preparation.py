@@ -14,13 +14,13 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.nights import Nights
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.search.samplers.earlier_trials import load_earlier
 from sweeps.service.promotion.champion import Version, champion_of, champion_point
 from sweeps.service.promotion.night import Night, begin, of_schedule
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.space.distributions import Point
 from sweeps.tracking.reader import find_sweep
+from sweeps.warm_start.earlier_trials import load_earlier
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from sweeps.search import (
     load_earlier,
     points_to_retry,
 )
-from sweeps.search.other_trials.points import typed
 from sweeps.search.samplers.saved_trials import save_earlier
+from sweeps.warm_start.points import typed
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(

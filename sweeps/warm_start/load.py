@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials
-from sweeps.search.other_trials.points import as_earlier_sweep
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.space.distributions import Lookup, Space
+from sweeps.warm_start.points import as_earlier_sweep
 
 
 def load_other_trials(
@@ -28,15 +28,15 @@ def load_other_trials(
     metric, mode = objective
     # The readers import Optuna, MLflow or pandas, which takes seconds.
     if isinstance(source, OptunaStudy):
-        from sweeps.search.other_trials.optuna_study import read_study
+        from sweeps.warm_start.optuna_study import read_study
 
         search = read_study(key, source)
     elif isinstance(source, MLflowExperiment):
-        from sweeps.search.other_trials.mlflow_experiment import read_experiment
+        from sweeps.warm_start.mlflow_experiment import read_experiment
 
         search = read_experiment(key, source, tracking_uri, metric)
     else:
-        from sweeps.search.other_trials.trial_table import read_table
+        from sweeps.warm_start.trial_table import read_table
 
         search = read_table(key, source, metric)
     return as_earlier_sweep(key, search, source.parameters, source.fixed, space, lookup, mode)

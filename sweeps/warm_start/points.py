@@ -14,10 +14,10 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import UserError
-from sweeps.search.other_trials.other_trial import OtherSearch
-from sweeps.search.other_trials.parameter_names import MatchedNames, match_names
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
 from sweeps.space.distributions import Lookup, Point, Space, describe, encode, index_of
+from sweeps.warm_start.other_trial import OtherSearch
+from sweeps.warm_start.parameter_names import MatchedNames, match_names
 
 MAX_TRIALS = 10_000
 """Maximum number of trials that are kept, evenly by rank: a model is fitted to all of them."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from sweeps.config.warm_start import MLflowExperiment
 from sweeps.errors import TrackingUnreachable, UserError
-from sweeps.search.other_trials.other_trial import OtherSearch, OtherTrial, address, existing_file
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause, request_limits
 from sweeps.tracking.mlflow_limits import to_name, whole_parameters
 from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import ANSWER_WITHIN_S, PAGE, all_pages
 from sweeps.tracking.uris import sqlite_path
+from sweeps.warm_start.other_trial import OtherSearch, OtherTrial, address, existing_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -1,4 +1,4 @@
-"""Optuna as a searcher of Ray Tune: suggests points, and tells the study how each trial ended.
+"""A search in an Optuna study: suggests points, and tells the study how each trial ended.
 
 Ray's own ``OptunaSearch`` tells a study that a trial which a scheduler stopped is complete, and leaves failed trials
 running forever.
@@ -14,16 +14,18 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
-from ray.tune.search import Searcher
 
 from sweeps.compat.optuna import running_trial
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit, Mode
 from sweeps.config.space import Distribution
-from sweeps.constants import COMPLETED, NUMBER, REASON, STOPPED
+from sweeps.constants import COMPLETED, NUMBER, ORIGIN_PREFIX, REASON, STOPPED
 from sweeps.errors import ConfigError
+from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.point_source import PointOptions, PointSource
 from sweeps.search.reported_values import ReportedValues
+from sweeps.search.schedulers.scheduler import Exploit
+from sweeps.search.trial_ids import trial_number
 from sweeps.space.distributions import Point, Space
 from sweeps.texts.wording import counted
 
@@ -31,50 +33,23 @@ STOPPED_BY_USER = "stopped by a person"
 """Reason in the study for the failure of a trial that a person stopped."""
 
 
-class Unfinished(NamedTuple):
-    """A trial that an earlier driver left running."""
+class Suggested(NamedTuple):
+    """A trial to begin, or to go on with where an earlier driver left it."""
 
     number: int
-    """Its number within the sweep."""
+    """Its number within the search, in the order of suggestion from 0. Optuna's own number differs: it counts rejected
+    points as well."""
     point: dict[str, Any]
+    """Its values by path, without parameters whose conditions do not hold; those that it took over with another trial's
+    state, if it did."""
+    reported: int | None = None
+    """Last step that it has reported to an earlier driver; None if it is new."""
+    origin: Origin | None = None
+    """State of another trial that it took over last."""
 
 
-class OptunaSearcher(Searcher):
-    """Suggests points of a space with an Optuna sampler, for any ``tune.Tuner``.
-
-    State of a trial in the study, by how the trial ended:
-
-    ==================================================  ===========================================================
-    it trained to its end                               COMPLETE, with the best value that it reported
-    a scheduler stopped it, also while it was paused    PRUNED, with its reports
-    it failed, in all its retries                       FAIL
-    its last report has NaN or infinity                 FAIL
-    it ended without a report                           FAIL
-    a person stopped it                                 FAIL
-    the search was interrupted, or its driver died      RUNNING; it is suggested first, under its own number, when the
-                                                        study is opened again
-    ==================================================  ===========================================================
-
-    The attribute ``sweeps:reason`` of a failed trial says why it failed. With several objectives a trial's values are
-    those of the report in which the first one was best. One driver at a time may have a study open; others may read it.
-
-    A class ``Trainable`` reports ``sweeps_completed: True`` in its last result when it is done. Where Tune ends trials
-    that are done (by ``max_t`` of ASHA, or a ``stop`` criterion), override ``finished``.
-
-    Example:
-        >>> from sweeps.search import FloatDistribution, OptunaSearcher
-        >>> space = {"lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)}
-        >>> searcher = OptunaSearcher(space, metric="loss", mode="min", num_trials=20, points=[{"lr": 1e-3}])
-
-        Give it to Tune as ``tune.TuneConfig(search_alg=searcher, num_samples=-1)``, which calls it like this:
-
-        >>> searcher.suggest("first")
-        {'lr': 0.001}
-        >>> searcher.on_trial_result("first", {"loss": 0.5, "training_iteration": 1})
-        >>> searcher.on_trial_complete("first", {"loss": 0.5, "training_iteration": 1})
-        >>> searcher.study.best_value
-        0.5
-    """
+class StudySearch:
+    """Suggests points of a space with an Optuna sampler, and keeps in a study what became of them."""
 
     def __init__(
         self,
@@ -112,7 +87,6 @@ class OptunaSearcher(Searcher):
         """
         metrics = (metric,) if isinstance(metric, str) else tuple(metric)
         modes = cast("tuple[Mode, ...]", (mode,) if isinstance(mode, str) else tuple(mode))
-        super().__init__(metric=metrics[0], mode=modes[0])  # schedulers compare by the first
         options = PointOptions(**point_options)
         self.objectives = Objectives(metrics, modes, limits or {}, last_counts)
         """Metrics, their modes and limits."""
@@ -131,10 +105,9 @@ class OptunaSearcher(Searcher):
         self.interrupted = False
         """Set this when the search will be resumed later: a trial that ends before its time stays unfinished."""
         self._num_trials, self._enough, self._lookup = num_trials, enough, options.lookup
-        self._running: dict[str, ReportedValues] = {}
-        self._numbers: dict[str, int] = {}
+        self._running: dict[int, ReportedValues] = {}
         self._num_started = 0
-        self._unfinished: list[Unfinished] = []
+        self._unfinished: list[Suggested] = []
         self._source = PointSource(self.study, self.space, options)
         self._open()
 
@@ -152,7 +125,7 @@ class OptunaSearcher(Searcher):
         number, point = trial.user_attrs[NUMBER], self.space.sample(trial, self._lookup)
         self._note_started(number, point)
         if trial.state == TrialState.RUNNING:
-            self._unfinished.append(Unfinished(number, point))
+            self._unfinished.append(Suggested(number, point))
             self._unfinished.sort(key=lambda unfinished: unfinished.number)
 
     def _note_started(self, number: int, point: Point) -> None:
@@ -165,7 +138,7 @@ class OptunaSearcher(Searcher):
         self.study.add_trial(trial)
 
     @property
-    def unfinished(self) -> Sequence[Unfinished]:
+    def unfinished(self) -> Sequence[Suggested]:
         """The trials that an earlier driver left running and that were not suggested again yet."""
         return tuple(self._unfinished)
 
@@ -180,7 +153,7 @@ class OptunaSearcher(Searcher):
                 self.study.tell(reported.trial, state=TrialState.PRUNED)
                 self._unfinished = [each for each in self._unfinished if each.number != number]
 
-    # --- Tune asks for a trial ----------------------------------------------------------------------------------
+    # --- the next trial -----------------------------------------------------------------------------------------
 
     @property
     def num_trials(self) -> int | None:
@@ -192,31 +165,29 @@ class OptunaSearcher(Searcher):
         self._num_trials = number
         self.ended_because = None
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """The next point: values by path, without parameters whose conditions do not hold.
+    @property
+    def has_running(self) -> bool:
+        """Whether a suggested trial has not ended."""
+        return bool(self._running)
 
-        Args:
-            trial_id: Tune's id of the trial.
-
-        Returns:
-            The point. When no further trial is to be started: None while trials run (``num_trials`` may still be
-            raised), then ``FINISHED``.
+    def next_trial(self) -> Suggested | None:
+        """The next trial; None when no further one is to be started (``num_trials`` may still be raised).
 
         Raises:
             ConfigError: No point of the space can be trained.
         """
         if self._unfinished:
-            return self._continue(trial_id, self._unfinished.pop(0))
+            return self._continue(self._unfinished.pop(0))
         if self.ended_because is None:
             self.ended_because = self._end()
         if self.ended_because is None:
             found = self._source.next(self._num_started)
             if not isinstance(found, str):
-                return self._start(trial_id, *found)
+                return self._start(*found)
             self.ended_because = found
             if not self._num_started:
                 raise ConfigError(found)
-        return None if self._running else cast("dict[str, Any]", self.FINISHED)  # Tune's convention: a string
+        return None
 
     def _end(self) -> str | None:
         """A reason to start no further trial; None if there is none."""
@@ -224,54 +195,60 @@ class OptunaSearcher(Searcher):
             return f"{counted(self._num_trials, 'trial')} {'was' if self._num_trials == 1 else 'were'} started"
         return None if self._enough is None else self._enough(self.study)
 
-    def _start(self, trial_id: str, trial: optuna.Trial, point: dict[str, Any]) -> dict[str, Any]:
+    def _start(self, trial: optuna.Trial, point: dict[str, Any]) -> Suggested:
         number = self._num_started
         trial.set_user_attr(NUMBER, number)
         self._note_started(number, point)
-        self._running[trial_id] = ReportedValues(trial, self.objectives)
-        self._numbers[trial_id] = number
-        return point
+        self._running[number] = ReportedValues(trial, self.objectives)
+        return Suggested(number, point)
 
-    def _continue(self, trial_id: str, unfinished: Unfinished) -> dict[str, Any]:
-        trial = next(each for each in self._running_trials() if each.user_attrs.get(NUMBER) == unfinished.number)
-        self._running[trial_id] = ReportedValues(running_trial(self.study, trial), self.objectives, trial)
-        self._numbers[trial_id] = unfinished.number
-        return unfinished.point
+    def _continue(self, unfinished: Suggested) -> Suggested:
+        number, point = unfinished.number, unfinished.point
+        trial = next(each for each in self._running_trials() if each.user_attrs.get(NUMBER) == number)
+        reported = ReportedValues(running_trial(self.study, trial), self.objectives, trial)
+        self._running[number] = reported
+        step, attributes = max(reported.reports, default=0), trial.user_attrs
+        exploits = [int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX)]
+        if not exploits:
+            return Suggested(number, point, step)
+        last = attributes[f"{ORIGIN_PREFIX}{max(exploits)}"]
+        return Suggested(number, last["parameters"], step, Origin(last["trial"], last["step"], max(exploits)))
 
     def _running_trials(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
-    def rename(self, trial_id: str, other: str) -> None:
-        """Map a suggested trial to another of Tune's ids."""
-        self._running[other] = self._running.pop(trial_id)
-        self._numbers[other] = self._numbers.pop(trial_id)
+    # --- what becomes of it -------------------------------------------------------------------------------------
 
-    def number(self, trial_id: str) -> int:
-        """The trial's number within the sweep, in the order of suggestion from 0.
+    def report(self, number: int, result: Mapping[str, Any]) -> None:
+        """Write a report of a trial into the study."""
+        if number in self._running:
+            self._running[number].add(result)
 
-        Optuna's own number differs: it counts rejected points as well.
+    def exploited(self, exploit: Exploit) -> None:
+        """Keep, beside the values with which a trial began, that it continues from another one's state."""
+        origin, parameters, decision = exploit.origin, dict(exploit.parameters), dict(exploit.decision)
+        kept = {"trial": origin.trial, "step": origin.step, "parameters": parameters, "decision": decision}
+        trial = self._running[trial_number(exploit.trial)].trial
+        trial.set_user_attr(f"{ORIGIN_PREFIX}{origin.num_exploits}", kept)
+
+    def end(self, number: int, result: Mapping[str, Any] | None = None, *, error: str | None = None) -> None:
+        """Tell the study how a trial ended.
+
+        Args:
+            number: The trial's number.
+            result: Its last result; None if it did not run.
+            error: Reason for which it failed.
         """
-        return self._numbers[trial_id]
-
-    # --- Tune reports a trial -----------------------------------------------------------------------------------
-
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Write a report into the study."""
-        if trial_id in self._running:
-            self._running[trial_id].add(result)
-
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the study how a trial ended."""
-        reported = self._running.pop(trial_id, None)
+        reported = self._running.pop(number, None)
         if reported is None:
             return
         num_reports = len(reported.reports)
-        if result and not error:  # Tune gives the last result only here, unless a trainable function returned
+        if result and error is None:  # Tune gives the last result only here, unless a trainable function returned
             reported.add(result)
-        state, reason = self._end_state(reported, result, returned=len(reported.reports) == num_reports)
-        if error:
-            state, reason = TrialState.FAIL, self.why_failed(trial_id)
-        if self.interrupted and (error or result is None or result.get(STOPPED)):
+        state, reason = TrialState.FAIL, error
+        if error is None:
+            state, reason = self._end_state(reported, result, returned=len(reported.reports) == num_reports)
+        if self.interrupted and (error is not None or result is None or result.get(STOPPED)):
             return  # the trial continues when the study is opened again
         if reason is None:
             reported.set_constraints()
@@ -298,16 +275,6 @@ class OptunaSearcher(Searcher):
 
         Args:
             result: The last one.
-            returned: Whether Tune gave this result before, as it does when a trainable function returns.
+            returned: Whether this result was reported before, as Tune does when a trainable function returns.
         """
         return bool(result.get(COMPLETED, returned))
-
-    def why_failed(self, trial_id: str) -> str:
-        """Reason for a trial's failure, for the study; Tune does not give one, so this may be overridden."""
-        return "error"
-
-    def save(self, checkpoint_path: str) -> None:
-        """Do nothing: the study is in its storage."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Do nothing: the study is in its storage."""

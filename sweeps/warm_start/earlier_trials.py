@@ -12,12 +12,12 @@ import yaml
 from sweeps.config.warm_start import WarmStart
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UnknownName, UserError
-from sweeps.search.other_trials.load import load_other_trials
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
 from sweeps.space.distributions import Lookup, Point, Space
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.warm_start.load import load_other_trials
 
 
 def load_earlier(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.config.warm_start import TrialTable
 from sweeps.errors import UserError
-from sweeps.search.other_trials.other_trial import TABLE_SUFFIXES, OtherSearch, OtherTrial, address, existing_file
-from sweeps.search.other_trials.parameter_names import last_part
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import first_cause
+from sweeps.warm_start.other_trial import TABLE_SUFFIXES, OtherSearch, OtherTrial, address, existing_file
+from sweeps.warm_start.parameter_names import last_part
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,11 +11,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.warm_start import OptunaStudy
 from sweeps.errors import UserError
-from sweeps.search.other_trials.other_trial import OtherSearch, OtherTrial, address, existing_file
 from sweeps.texts.redact import redact_uri
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import check_port, first_cause
 from sweeps.tracking.uris import sqlite_path, sqlite_uri
+from sweeps.warm_start.other_trial import OtherSearch, OtherTrial, address, existing_file
 
 SQLITE = b"SQLite format 3\0"
 """First bytes of an SQLite database."""

@@ -1,0 +1,126 @@
+"""Sweeps' search in an Optuna study as a searcher of Ray Tune, for any ``tune.Tuner``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ray.tune.search import Searcher
+
+from sweeps.config.search import Mode
+from sweeps.config.space import Distribution
+from sweeps.search.study_search import StudySearch
+from sweeps.space.distributions import Space
+
+
+class OptunaSearcher(StudySearch, Searcher):
+    """Suggests points of a space with an Optuna sampler, for any ``tune.Tuner``.
+
+    State of a trial in the study, by how the trial ended:
+
+    ==================================================  ===========================================================
+    it trained to its end                               COMPLETE, with the best value that it reported
+    a scheduler stopped it, also while it was paused    PRUNED, with its reports
+    it failed, in all its retries                       FAIL
+    its last report has NaN or infinity                 FAIL
+    it ended without a report                           FAIL
+    a person stopped it                                 FAIL
+    the search was interrupted, or its driver died      RUNNING; it is suggested first, under its own number, when the
+                                                        study is opened again
+    ==================================================  ===========================================================
+
+    The attribute ``sweeps:reason`` of a failed trial says why it failed. With several objectives a trial's values are
+    those of the report in which the first one was best. One driver at a time may have a study open; others may read it.
+
+    A class ``Trainable`` reports ``sweeps_completed: True`` in its last result when it is done. Where Tune ends trials
+    that are done (by ``max_t`` of ASHA, or a ``stop`` criterion), override ``finished``.
+
+    Example:
+        >>> from sweeps.search import FloatDistribution, OptunaSearcher
+        >>> space = {"lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)}
+        >>> searcher = OptunaSearcher(space, metric="loss", mode="min", num_trials=20, points=[{"lr": 1e-3}])
+
+        Give it to Tune as ``tune.TuneConfig(search_alg=searcher, num_samples=-1)``, which calls it like this:
+
+        >>> searcher.suggest("first")
+        {'lr': 0.001}
+        >>> searcher.on_trial_result("first", {"loss": 0.5, "training_iteration": 1})
+        >>> searcher.on_trial_complete("first", {"loss": 0.5, "training_iteration": 1})
+        >>> searcher.study.best_value
+        0.5
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Distribution] | Space,
+        *,
+        metric: str | Sequence[str],
+        mode: Mode | Sequence[Mode],
+        **options: Any,
+    ):
+        """
+        Args:
+            space: Distributions by name (dotted path).
+            metric: Key of a result, or several.
+            mode: Whether a smaller or a larger value is better; one for each metric.
+            options: ``sampler`` of Optuna; ``storage`` of the study (default: in memory) and ``study_name`` in it, of
+                which an existing one is continued; ``num_trials`` to start, with those that an earlier driver started
+                (default: no limit); ``limits``, bounds of reported metrics: a trial that breaks one cannot be the
+                study's best, and TPE, the Gaussian process, NSGA-II and NSGA-III learn to avoid it; ``last_counts``,
+                whether a trial's value is that of its last report, and not of its best one; ``enough``, called with the
+                study before each suggestion, which returns a reason to start no further trial, or None; and the fields
+                of ``PointOptions``: ``points``, ``grid``, ``duplicates``, ``lookup``, ``validate``, ``advisors``.
+
+        Raises:
+            TypeError: An option is unknown.
+        """
+        StudySearch.__init__(self, space, metric=metric, mode=mode, **options)
+        Searcher.__init__(self, metric=self.objectives.metrics[0], mode=self.objectives.modes[0])
+        self._numbers: dict[str, int] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """The next point: values by path, without parameters whose conditions do not hold.
+
+        Args:
+            trial_id: Tune's id of the trial.
+
+        Returns:
+            The point. When no further trial is to be started: None while trials run (``num_trials`` may still be
+            raised), then ``FINISHED``.
+
+        Raises:
+            ConfigError: No point of the space can be trained.
+        """
+        suggested = self.next_trial()
+        if suggested is None:
+            return self.none_left()
+        self._numbers[trial_id] = suggested.number
+        return suggested.point
+
+    def none_left(self) -> dict[str, Any] | None:
+        """The answer to Tune when no further trial is to be started now."""
+        return None if self.has_running else cast("dict[str, Any]", self.FINISHED)  # Tune's convention: a string
+
+    def number(self, trial_id: str) -> int:
+        """The number of a trial that has not ended, in the order of suggestion from 0."""
+        return self._numbers[trial_id]
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Write a report into the study."""
+        self.report(self._numbers[trial_id], result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Tell the study how a trial ended."""
+        if trial_id in self._numbers:  # Tune may say it twice
+            why = self.why_failed(trial_id) if error else None
+            self.end(self._numbers.pop(trial_id), result, error=why)
+
+    def why_failed(self, trial_id: str) -> str:
+        """Reason for a trial's failure, for the study; Tune does not give one, so this may be overridden."""
+        return "error"
+
+    def save(self, checkpoint_path: str) -> None:
+        """Do nothing: the study is in its storage."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Do nothing: the study is in its storage."""

@@ -1,0 +1,45 @@
+"""The states of trials from which others of a population continue: pinned checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from sweeps.config.objectives import Objectives
+from sweeps.runtime.checkpoint_layout import Origin, is_pinned, pin, release, take_over
+from sweeps.search.schedulers.pbt import SavedStates
+from sweeps.storage.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+class PinnedStates(SavedStates):
+    """Checkpoints that trials have pinned for others."""
+
+    def __init__(self, trials: Path | ObjectStore, objectives: Objectives):
+        """
+        Args:
+            trials: Folder of all trials' checkpoints.
+            objectives: Metrics, of which the first decides which of its own checkpoints a trial keeps.
+        """
+        self._trials, self._metric, self._mode = trials, objectives.metrics[0], objectives.modes[0]
+
+    def keep(self, trial: str, num_exploits: int, step: int) -> None:
+        try:
+            if not is_pinned(self._trials, Origin(trial, step, num_exploits)):
+                pin(self._trials, trial, num_exploits, step)
+        except OSError as error:
+            logger.warning("no trial can go on from trial %s's step %s: %s", trial, step, error)
+
+    def take_over(self, trial: str, origin: Origin) -> bool:
+        try:
+            if not is_pinned(self._trials, origin):
+                return False
+            take_over(self._trials, trial, origin, self._metric, self._mode)
+        except OSError as error:
+            logger.warning("trial %s does not go on from trial %s's state: %s", trial, origin.trial, error)
+            return False
+        return True
+
+    def release(self, trial: str) -> None:
+        release(self._trials, trial)

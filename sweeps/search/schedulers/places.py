@@ -1,0 +1,45 @@
+"""Places for the trials of a search that run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+class Places:
+    """Counts the trials that run, of which there may be ``max_concurrent``. A paused trial takes no place."""
+
+    def __init__(self, max_concurrent: int):
+        self.max_concurrent = max_concurrent
+        self.holds_new = False
+        """Whether no new trial begins until a paused one has gone on. Whoever runs trials asks for new ones before it
+        asks the scheduler which of the paused ones goes on."""
+        self.is_empty = False
+        """Whether there was no new trial when one was last asked for."""
+        self._live: set[str] = set()
+        self._paused: set[str] = set()
+
+    @property
+    def capacity(self) -> int:
+        """Number of further trials that may run now; negative if too many were started again together."""
+        return self.max_concurrent - len(self._live - self._paused)
+
+    def may_begin(self) -> bool:
+        """Whether a new trial may begin. They are held only while others live, of which one will go on."""
+        return self.capacity >= 1 and not (self.holds_new and self._live)
+
+    def begin(self, trial: str) -> None:
+        self._live.add(trial)
+
+    def end(self, trial: str) -> None:
+        self._live.discard(trial)
+        self._paused.discard(trial)
+
+    def pause(self, trial: str) -> None:
+        self._paused.add(trial)
+
+    def resume(self, trial: str) -> None:
+        self._paused.discard(trial)
+
+    def set_paused(self, trials: Collection[str]) -> None:
+        """Set which trials are paused."""
+        self._paused = set(trials)

@@ -1,0 +1,127 @@
+"""What a scheduler of a search is: it decides which trials go on. It starts and stops none by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, Protocol
+
+from sweeps.config.objectives import Objectives
+from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.schedulers.places import Places
+
+Result = Mapping[str, Any]
+"""What a trial reports: metrics and progress."""
+
+
+class ScheduledTrial(Protocol):
+    """A trial as a scheduler sees it, at any time as it is then."""
+
+    @property
+    def id(self) -> str:
+        """Its id, such as ``0003``."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Its values, by path."""
+
+    @property
+    def num_exploits(self) -> int:
+        """Number of times that it has continued from another trial's state."""
+
+    @property
+    def status(self) -> Literal["waiting", "running", "paused", "ended"]:
+        """What it does; it waits while its workers start."""
+
+    def save(self, result: Result) -> Callable[[], int | None] | None:
+        """Ask it to save its state after this report.
+
+        Returns:
+            A function that waits until it has, and returns the step of the state, or None if it has saved nothing.
+            None if the trial is already ending.
+        """
+
+
+class Verdict(StrEnum):
+    """What happens to a trial after a report."""
+
+    CONTINUE = "CONTINUE"
+    PAUSE = "PAUSE"
+    STOP = "STOP"
+
+
+@dataclass(frozen=True)
+class Exploit:
+    """A trial continues from another trial's state, with changed values."""
+
+    trial: str
+    origin: Origin
+    parameters: Mapping[str, Any]
+    """Its values from now on, by path."""
+    changed: Mapping[str, Any]
+    """Values that differ from those before."""
+    decision: Mapping[str, Any] = field(default_factory=dict)
+    """The scheduler's decision. It is recorded together with the rest, as a whole or not at all."""
+
+
+class Turn(NamedTuple):
+    """What happens to paused trials."""
+
+    resumed: ScheduledTrial | None = None
+    stopped: Sequence[ScheduledTrial] = ()
+
+
+class Scheduler:
+    """Lets every trial train to its end. Other schedulers record each decision before anybody acts on it.
+
+    Who runs the trials calls ``add`` when a trial begins, or begins again after it has failed, ``report`` after each of
+    its reports except the last, and in the end ``complete`` or ``leave``.
+    """
+
+    def __init__(self, objectives: Objectives, decisions: DecisionLog | None = None):
+        """
+        Args:
+            objectives: The search's metrics, of which the first one decides, and its limits.
+            decisions: Decisions of earlier sessions, and where this session's are recorded; default: none, nowhere.
+        """
+        self._decisions = decisions or DecisionLog()
+        self._violation = objectives.violation
+        self._objective, self._sign = objectives.metrics[0], 1.0 if objectives.modes[0] == "max" else -1.0
+        """The metric; ``self._sign`` times a value is larger for a better one."""
+
+    @property
+    def may_pause(self) -> bool | None:
+        """Whether a trial that begins or goes on now may be paused later; None if its config tells."""
+        return None
+
+    def add(self, trial: ScheduledTrial, places: Places) -> bool:
+        """Add a trial; returns whether it is paused at once."""
+        return False
+
+    def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict | Exploit:
+        """Decide about a trial that has reported."""
+        return Verdict.CONTINUE
+
+    def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
+        """Note that a trial has ended that ran, by itself or not, after this last report."""
+
+    def leave(self, trial: ScheduledTrial, places: Places) -> None:
+        """Note that a trial has failed, or was stopped while it did not run."""
+
+    def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
+        """Make a recorded decision again, after all those before it.
+
+        Args:
+            number: The trial's id; None if the decision is not about one trial.
+            event: The decision.
+
+        Returns:
+            Whether it stops the trial; None if this scheduler cannot tell.
+        """
+        return None
+
+    def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
+        """The reason for a decision about a trial that ``repeat`` is about to make again; None if there is none."""
+        return None
