@@ -42,6 +42,7 @@ from results_document import write_between_marks
 from search_problems import METRIC, Problem, hartmann_problems, table_problem
 from searched.methods import INSTALL, PEERS, installed, searched_by
 from searched.paired import BASELINE, LEGEND
+from searched.regret_figure import draw_regrets
 from searched.regrets import (
     FRACTIONS,
     Cell,
@@ -292,7 +293,8 @@ def loaded(source: Source) -> Problem:
     return table_problem(source.table, source.metric, source.mode)
 
 
-def main() -> None:
+def arguments() -> tuple[argparse.Namespace, list[Source], Results]:
+    """The options, the problems, and what was measured before."""
     functions = [problem.name for problem in hartmann_problems()]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = [name for name in METHODS if name not in PEERS or installed(name)]
@@ -308,6 +310,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--to", type=Path, help="JSON file for all regrets; what it has is not measured again")
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
+    parser.add_argument("--figure", type=Path, help="PNG file for a figure of the last budget and number of workers")
     parser.add_argument("--settings", nargs="*", type=setting, help="WORKERS:BUDGET instead of all combinations")
     options = parser.parse_args()
     if missing := [name for name in options.methods if name not in here]:
@@ -316,9 +319,13 @@ def main() -> None:
     sources = [Source(name) for name in chosen]
     sources += [Source(path.stem, path, options.metric, options.mode, options.pool) for path in options.table]
     try:
-        known = read_results(options.to)
+        return options, sources, read_results(options.to)
     except ValueError as error:
         parser.error(f"--to: {error}")
+
+
+def main() -> None:
+    options, sources, known = arguments()
     found: Results = {}
     with ProcessPoolExecutor(options.processes) as pool:
         for workers, budget in options.settings or itertools.product(options.workers, options.budgets):
@@ -338,6 +345,8 @@ def main() -> None:
             print(progress_table(found, options.methods, peers, names, workers, budget), flush=True)
     if BASELINE in options.methods:
         print(f"\n{LEGEND}")
+    if options.figure:
+        draw_regrets(found, options.methods, names, workers, budget, options.figure)
     if options.write:
         if options.settings:
             write_between_marks(options.write, {"search settings": compared_settings(found, options)})

@@ -96,12 +96,6 @@ def test_installed_wheel_is_found_before_the_checkout(installed: Path, elsewhere
     assert files == [str(installed / "sweeps/__init__.py"), str(installed / "sweeps_train/__init__.py")]
 
 
-def test_installed_wheel_lists_its_configs(elsewhere: dict[str, str]) -> None:
-    listed = run([sys.executable, "-m", "sweeps", "conf"], env=elsewhere).stdout
-    assert re.search(r"\bdigits\b", listed)
-    assert re.search(r"\bllm_lora\b", listed)
-
-
 def test_installed_wheel_plans_a_sweep_and_leaves_nothing_behind(
     elsewhere: dict[str, str], working_folder: Path
 ) -> None:

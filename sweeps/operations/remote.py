@@ -6,7 +6,7 @@ import io
 import os
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,18 +41,6 @@ class ServerUnreachable(TrackingUnreachable):
     """Raised when the service does not answer."""
 
 
-class _Bearer(requests.auth.AuthBase):
-    """Token authentication that takes precedence over a .netrc file."""
-
-    def __init__(self, token: str | None) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._token:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
-
-
 class Remote(Operations, Schedules):
     """A service at an address. Its errors are raised with its messages, most of them as ``UserError``. What trains is a
     job of it, which is submitted (``post``, ``ask``, ``fire``) and then followed."""
@@ -71,7 +59,7 @@ class Remote(Operations, Schedules):
             raise UserError(f"--server={server}: must begin with http:// or https://, as in http://127.0.0.1:8642")
         self._server = server.rstrip("/")
         self._session = requests.Session()
-        self._session.auth = _Bearer(_token())
+        self._session.auth = _bearer(_token())  # takes precedence over a .netrc file
 
     @property
     def address(self) -> str:
@@ -224,6 +212,15 @@ def _error(server: str, answer: requests.Response) -> SweepsError:
             return SweepsError(detail)
         case _:
             return UserError(detail)
+
+
+def _bearer(token: str | None) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+    def authenticate(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if token:
+            request.headers["Authorization"] = f"Bearer {token}"
+        return request
+
+    return authenticate
 
 
 def _token() -> str | None:

@@ -16,7 +16,6 @@ from sweeps.errors import ConfigError
 from sweeps.service.audit import Audit
 from sweeps.service.auth.auth import Authenticator
 from sweeps.service.auth.principal import LOCAL, Principal
-from sweeps.service.clock import Clock, WallClock
 from sweeps.service.database.engine import open_database
 from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_at_most
 from sweeps.service.notify.address import addresses
@@ -46,19 +45,18 @@ from sweeps.service.user_operations import UserOperations
 class AppContext(Surroundings):
     """Everything that this process serves from; the web application finds it as ``app.state.service``."""
 
-    def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
+    def __init__(self, config: Service, config_dirs: Sequence[Path] = ()) -> None:
         """
         Args:
             config: Config of the service.
             config_dirs: Folders of configs, which come before those in the service's config.
-            clock: Clock; default: that of the machine.
 
         Raises:
             ConfigError: The database cannot be opened, a schedule or a channel's address is invalid, or the service
                 would be reachable from other machines without an admin token.
         """
         folders = [*config_dirs, *(Path(each) for each in config.config_dirs)]
-        super().__init__(config, open_database(config.database), clock or WallClock(), folders)
+        super().__init__(config, open_database(config.database), config_dirs=folders)
         is_local = is_loopback(config.host)
         self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_local)
         if not is_local and not self.authenticator.has_admin():

@@ -55,11 +55,6 @@ class Audit:
     """Writes and reads the audit log. Any number of processes of a machine may write it."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        """
-        Args:
-            folder: Folder of the sweeps.
-            clock: The service's clock.
-        """
         self.file, self._clock = folder / AUDIT_FILE, clock
 
     def note(self, principal: Principal, action: str, **about: str | int | None) -> None:

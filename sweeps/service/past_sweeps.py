@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+from functools import lru_cache
 
 from sweeps.errors import SweepsError
 from sweeps.report.earlier_sweeps import MOST, USED
 from sweeps.report.expected_cost import PastSweep, past_of
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.principal import LOCAL, Principal
 from sweeps.service.record_cache import RecordCache
 
 KEPT = 500
@@ -20,8 +19,7 @@ class PastSweeps:
 
     def __init__(self, records: RecordCache) -> None:
         self._records = records
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, float], PastSweep | None] = OrderedDict()
+        self._past = lru_cache(KEPT)(self._read)
 
     def of(self, principal: Principal, conf: str) -> list[PastSweep]:
         """Work of the newest ended sweeps of a config that a principal may see; none while the store does not
@@ -30,20 +28,11 @@ class PastSweeps:
         try:
             for line in self._records.sweeps(principal).content:
                 if line.summary.conf == conf and line.summary.status in USED and len(found) < MOST:
-                    past = self._past(principal, line.summary.sweep, line.summary.wall_s)
+                    past = self._past(line.summary.sweep, line.summary.wall_s)
                     found += [past] if past is not None else []
         except SweepsError:
             return found
         return found
 
-    def _past(self, principal: Principal, sweep: str, wall_s: float) -> PastSweep | None:
-        key = (sweep, wall_s)  # an extended sweep has run for longer
-        with self._lock:
-            if key in self._known:
-                return self._known[key]
-        past = past_of(self._records.sweep(principal, sweep))
-        with self._lock:
-            self._known[key] = past
-            if len(self._known) > KEPT:
-                self._known.popitem(last=False)
-        return past
+    def _read(self, sweep: str, _wall_s: float) -> PastSweep | None:  # an extended sweep has run for longer
+        return past_of(self._records.sweep(LOCAL, sweep))

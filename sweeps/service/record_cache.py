@@ -128,11 +128,6 @@ class RecordCache:
     """Cached sweeps, filtered by what a principal may see. Thread-safe."""
 
     def __init__(self, engine: Engine, uri: str) -> None:
-        """
-        Args:
-            engine: The service's database, which knows the owners of sweeps.
-            uri: Tracking URI.
-        """
         self._engine, self._uri = engine, uri
         self._check_store = partial(connect, uri)
         self._list = CacheEntry(self._read_list, self._check_store)

@@ -140,9 +140,9 @@ def outcome(folder: Path) -> Outcome | None:
         return None
 
 
-def log_tail(folder: Path, lines: int = 5) -> str:
+def log_tail(folder: Path) -> str:
     """Return the last lines of a background process's log."""
     try:
-        return "\n".join((folder / LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        return "\n".join((folder / LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
     except OSError:
         return ""

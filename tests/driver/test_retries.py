@@ -134,4 +134,4 @@ class Net(nn.Module):
     assert len(said) == 1
     assert "shapes cannot be multiplied" in said[0]
     assert "nets.py:11" in said[0]
-    assert "`python -m sweeps resume alike` goes on" in said[0]
+    assert "`python -m sweeps resume alike` continues it" in said[0]

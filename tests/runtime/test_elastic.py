@@ -20,7 +20,7 @@ from sweeps.worker_error import WorkerError
 
 NUMBERS = (2, 4, 8)
 CHANGES = "it changes from {} to {} workers, since {}"
-MOVES = "; it saves a checkpoint and continues on other workers, which counts as no failure"
+MOVES = "; it saves a checkpoint and continues on other workers, which does not count as a failure"
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sweeps.config.execution import Scaling
-from sweeps.runtime import idle_slots, suspects, worker_group
+from sweeps.runtime import idle_slots, suspected_nodes, worker_group
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Event, Report, Waiting
@@ -110,7 +110,7 @@ ONE = workers(num_workers=1)
 def test_workers_are_placed_beside_nodes_whose_check_runs_if_others_have_room(
     monkeypatch: pytest.MonkeyPatch, left: dict[str, float], wanted: Workers, expected: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(suspects, "free_nodes", lambda: nodes_with(left))
+    monkeypatch.setattr(suspected_nodes, "free_nodes", lambda: nodes_with(left))
 
     async def scenario() -> None:
         broker = Broker()
@@ -130,7 +130,7 @@ def test_a_slot_without_a_trial_is_room_for_another_one_and_is_not_kept_on_a_nod
     monkeypatch: pytest.MonkeyPatch, node: str
 ) -> None:
     left: dict[str, float] = {"n1": 0, "n2": 0, "n3": 0}
-    monkeypatch.setattr(suspects, "free_nodes", lambda: nodes_with(left))
+    monkeypatch.setattr(suspected_nodes, "free_nodes", lambda: nodes_with(left))
 
     async def scenario() -> None:
         broker = Broker()

@@ -403,7 +403,7 @@ def test_a_kill_at_any_moment_loses_no_version(tmp_path: Path) -> None:
         "        while True:\n"
         "            number += 1\n"
         "            saved.write('a', f'# {number}\\nname: a\\n', tag=None, user='u', now=1.0, action='saved')\n"
-        "            print(os.getpid(), number, flush=True)\n"
+        "            os.write(1, f'{os.getpid()} {number}\\n'.encode())  # at once, or not at all\n"
         "    os.waitpid(child, 0)\n"
         "    print('killed', flush=True)\n"
     )

@@ -138,7 +138,7 @@ def test_a_server_killed_and_started_again_during_a_sweep(server: Server, tmp_pa
     wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 120)  # the next trial trains meanwhile
     server.start()
     document, err = end(process)
-    assert "training goes on" in err
+    assert "training continues" in err
     assert "works again" in err
     assert document["time"]["train_s"] < 2 * undisturbed_s + 2
     check_all_is_there_once(tmp_path, server.uri)
@@ -165,7 +165,7 @@ def test_the_servers_disk_is_full_for_a_while(
         wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 120)
         (folder / "filler").unlink()
         _, err = end(process)
-        assert "training goes on" in err, err
+        assert "training continues" in err, err
         assert "works again" in err
         check_all_is_there_once(tmp_path, server.uri)
     finally:

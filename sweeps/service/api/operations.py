@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
+from sweeps.operations.local import Local
 from sweeps.report.choices import choices_document
 from sweeps.report.terminal import plain_console
 from sweeps.service.api.depends import Limit, Serving
@@ -103,22 +104,13 @@ def _hidden(principal: Principal) -> tuple[str, ...]:
 @router.post("/clean")
 def clean(service: Serving, principal: Admin, body: CleanBody) -> Cleaned:
     """Remove checkpoints of ended trials, except those of the best ones."""
-    from dataclasses import replace
-
-    from sweeps.retention.cleaning import clean as remove
-    from sweeps.retention.cleaning import plan_cleaning, print_cleaning
-    from sweeps.retention.policy import read_policy
-
-    options = body.model_dump(exclude={"sweeps", "dry_run"})
-    uri = service.config.tracking_uri
-    cleaning = plan_cleaning(uri, body.sweeps, read_policy(body.sweeps, **options))
+    document, show = Local(service.config.tracking_uri).clean(**body.model_dump())
     if not body.dry_run:
-        cleaning = replace(cleaning, removals=remove(uri, cleaning))
         service.audit.note(principal, "cleaned", sweeps=", ".join(body.sweeps) or "all")
     console = plain_console(file=io.StringIO(), width=WIDTH)
     with console.capture() as printed:
-        print_cleaning(cleaning, cleaning.removals, console)
-    return Cleaned(cleaning=cleaning.as_json(done=not body.dry_run), text=printed.get())
+        show(console)
+    return Cleaned(cleaning=document, text=printed.get())
 
 
 @router.get("/tokens", dependencies=[Depends(admin)])

@@ -118,15 +118,15 @@ def firings(
 @router.get("/schedules/{name}/nights")
 def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str, Any]]:
     """Results of a schedule's nights, oldest first: the document of ``schedule nights --json``."""
-    definition = find_definition(service.scheduler.visible_to(principal), name)
+    service.schedule_editor.find(principal, name)
     with service.database.connect() as connection:
-        return [night.as_json() for night in of_schedule(connection, definition.name)]
+        return [night.as_json() for night in of_schedule(connection, name)]
 
 
 @router.post("/schedules/{name}/run", status_code=202)
 def run(service: Serving, principal: Runner, name: Schedule) -> JobDocument:
     """Fire a schedule now, in addition to the firings of its cron line."""
-    definition = find_definition(service.scheduler.visible_to(principal), name)
+    definition = service.schedule_editor.find(principal, name)
     return JobDocument.of(service.operations(principal).fire(definition))
 
 

@@ -39,13 +39,6 @@ class Heartbeat:
     """Heartbeat of this service; parts that act on the database call ``beat`` regularly."""
 
     def __init__(self, engine: Engine, clock: Clock, dead_after_s: float, *, host: str | None = None) -> None:
-        """
-        Args:
-            engine: The service's database.
-            clock: The service's clock.
-            dead_after_s: Seconds without a heartbeat after which a service counts as dead.
-            host: Name of the machine; default: that of this one.
-        """
         self.service = uuid.uuid4().hex
         """Id of this service process."""
         self.host = host or socket.gethostname()

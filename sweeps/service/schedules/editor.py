@@ -121,9 +121,9 @@ class ScheduleEditor:
         read_schedule(text, schedule.name)  # a file that could not be read again would be lost
         self._change(principal, checked.definition.schedule, text, tag, "saved")
 
-    def pause(self, principal: Principal, name: str, *, is_paused: bool, tag: str | None = None) -> None:
+    def pause(self, principal: Principal, name: str, *, is_paused: bool) -> None:
         """Pause a schedule, or let it fire again."""
-        definition, tag = self._changeable(principal, name), self._saved.tag(name) if tag is None else tag
+        definition, tag = self._changeable(principal, name), self._saved.tag(name)
         if definition.schedule.enabled != is_paused:
             raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
         text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
