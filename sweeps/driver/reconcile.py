@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.constants import NUMBER, ORIGIN_PREFIX, REASON, STEP
+from sweeps.constants import NUMBER, REASON, STEP
 from sweeps.driver.session import Session
 from sweeps.driver.trial_status import State
 from sweeps.plan.stage import PlannedStage, study_file
-from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.decisions import was_stopped
 from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.study import rebuild_trial
-from sweeps.search.study_search import STOPPED_BY_USER, StudySearch
+from sweeps.search.study_search import STOPPED_BY_USER, StudySearch, taken_over
 from sweeps.search.trial_ids import trial_id, trial_number
 from sweeps.space.distributions import Lookup, Space
 
@@ -53,16 +52,11 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
 
 def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
     """Exploits of a trial: other trials' states that it took over, with the changed values, in order."""
-    attributes = trial.user_attrs
-    counts = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
-    before = space.sample(trial, lookup) if counts else {}
-    for num_exploits in counts:
-        origin = attributes[f"{ORIGIN_PREFIX}{num_exploits}"]
-        parameters = origin["parameters"]
+    before = space.sample(trial, lookup) if (exploits := taken_over(trial)) else {}
+    for parameters, origin in exploits:
         changed = {path: value for path, value in parameters.items() if before.get(path) != value}
-        number = f"{attributes[NUMBER]:04}"
-        yield Exploit(number, Origin(origin["trial"], origin["step"], num_exploits), parameters, changed)
-        before = parameters
+        yield Exploit(f"{trial.user_attrs[NUMBER]:04}", origin, parameters, changed)
+        before = dict(parameters)
 
 
 def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:

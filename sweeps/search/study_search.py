@@ -66,21 +66,7 @@ class StudySearch:
         enough: Callable[[optuna.Study], str | None] | None = None,
         **point_options: Any,
     ):
-        """
-        Args:
-            space: Distributions by name (dotted path).
-            metric: Key of a result, or several.
-            mode: Whether a smaller or a larger value is better; one for each metric.
-            sampler: Default: Optuna's.
-            storage: Storage of the study; default: in memory.
-            study_name: Name of the study in the storage; an existing one is continued.
-            num_trials: Trials to start, with those that an earlier driver started; default: no limit.
-            limits: Bounds of reported metrics. A trial that breaks one cannot be the study's best, and TPE,
-                the Gaussian process, NSGA-II and NSGA-III learn to avoid it; other samplers see only the value.
-            last_counts: Whether a trial's value is that of its last report, and not of its best one.
-            enough: Called before each suggestion; returns a reason to start no further trial, or None.
-            point_options: Fields of ``PointOptions``: ``points``, ``grid``, ``duplicates``, ``lookup``, ``validate``,
-                ``advisors``.
+        """Open the study. The arguments are those of ``OptunaSearcher``.
 
         Raises:
             TypeError: An option is unknown.
@@ -207,12 +193,9 @@ class StudySearch:
         trial = next(each for each in self._running_trials() if each.user_attrs.get(NUMBER) == number)
         reported = ReportedValues(running_trial(self.study, trial), self.objectives, trial)
         self._running[number] = reported
-        step, attributes = max(reported.reports, default=0), trial.user_attrs
-        exploits = [int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX)]
-        if not exploits:
-            return Suggested(number, point, step)
-        last = attributes[f"{ORIGIN_PREFIX}{max(exploits)}"]
-        return Suggested(number, last["parameters"], step, Origin(last["trial"], last["step"], max(exploits)))
+        step = max(reported.reports, default=0)
+        parameters, origin = next(reversed(taken_over(trial)), (point, None))
+        return Suggested(number, dict(parameters), step, origin)
 
     def _running_trials(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
@@ -278,3 +261,14 @@ class StudySearch:
             returned: Whether this result was reported before, as Tune does when a trainable function returns.
         """
         return bool(result.get(COMPLETED, returned))
+
+
+def taken_over(trial: FrozenTrial) -> list[tuple[Mapping[str, Any], Origin]]:
+    """States of other trials that a trial has taken over, each with the trial's values from then on, in their order."""
+    attributes = trial.user_attrs
+    counts = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
+    kept = [attributes[f"{ORIGIN_PREFIX}{count}"] for count in counts]
+    return [
+        (each["parameters"], Origin(each["trial"], each["step"], count))
+        for count, each in zip(counts, kept, strict=True)
+    ]

@@ -12,7 +12,7 @@ from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.rungs import Rungs
-from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Verdict
+from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.trial_ids import trial_number
 from sweeps.space.distributions import Lookup, Space
@@ -312,9 +312,7 @@ class FreezeThaw(PausingScheduler):
     def depends_on_time(self) -> bool:
         return self._remaining_s() < math.inf
 
-    def ready(
-        self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool
-    ) -> tuple[list[ScheduledTrial], list[ScheduledTrial]]:
+    def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
         """The paused trials that are worth more than a new one, the most promising first, and the least promising of
         the others. When no new ones will be started and none runs, all others are stopped."""
         self._left_s = self._remaining_s()

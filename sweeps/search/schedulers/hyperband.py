@@ -12,7 +12,7 @@ from sweeps.constants import COMPLETED
 from sweeps.search.schedulers.decisions import BROKEN, PAUSES, STOPS, DecisionLog, encoded
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Verdict
+from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
 
 
 @dataclass
@@ -237,9 +237,7 @@ class Hyperband(PausingScheduler):
     def depends_on_time(self) -> bool:
         return False
 
-    def ready(
-        self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool
-    ) -> tuple[list[ScheduledTrial], list[ScheduledTrial]]:
+    def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
         """The paused trials that were among the best of their rung, the furthest first, and the others of that rung."""
         if complete and self._brackets and not self._brackets[-1].closed:
             self._decide(None, {"event": "closed"})

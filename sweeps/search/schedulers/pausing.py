@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sweeps.config.objectives import Objectives
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.scheduler import ScheduledTrial, Scheduler, Turn
+from sweeps.search.schedulers.scheduler import Choice, ScheduledTrial, Scheduler, Turn
 
 RESUMED = {"event": "resumed"}
 """The decision that a paused trial continues."""
@@ -75,9 +75,7 @@ class PausingScheduler(Scheduler, ABC):
         return True
 
     @abstractmethod
-    def ready(
-        self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool
-    ) -> tuple[list[ScheduledTrial], list[ScheduledTrial]]:
+    def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
         """The paused trials that may be resumed, in this order, and those to stop.
 
         Args:

@@ -15,7 +15,7 @@ from sweeps.search.schedulers.decisions import DecisionLog, encoded
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.scheduler import Exploit, Result, ScheduledTrial, Verdict
+from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, ScheduledTrial, Verdict
 
 
 class SavedStates:
@@ -223,8 +223,6 @@ class PopulationBasedTraining(PausingScheduler):
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
         self._states.release(trial.id)
 
-    def ready(
-        self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool
-    ) -> tuple[list[ScheduledTrial], list[ScheduledTrial]]:
+    def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
         """All paused trials; those that have trained least come first. None is stopped."""
         return sorted(paused, key=lambda trial: (self._members[trial.id].reached, trial.id)), []

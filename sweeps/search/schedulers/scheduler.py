@@ -66,6 +66,10 @@ class Exploit:
     """The scheduler's decision. It is recorded together with the rest, as a whole or not at all."""
 
 
+Choice = tuple[list[ScheduledTrial], list[ScheduledTrial]]
+"""Paused trials that may be resumed, in this order, and those to stop."""
+
+
 class Turn(NamedTuple):
     """What happens to paused trials."""
 
