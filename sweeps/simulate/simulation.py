@@ -112,7 +112,7 @@ class Simulation:
         self.trials: list[SimulatedTrial] = []
         """All trials, in the order in which they began."""
         self._live: dict[str, SimulatedTrial] = {}
-        """Those that have not ended, by id."""
+        """Trials that have not ended, by id."""
         self._events: list[tuple[float, int, SimulatedTrial]] = []
         self._order = itertools.count()
         self._now, self._train_s = 0.0, 0.0

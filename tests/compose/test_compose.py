@@ -224,7 +224,7 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
             "digits",
             ["search=grid", "space=none", "train.lr=range(0.1, 1, 1e-9)"],
             ConfigError,
-            ["train.lr", "step=1e-09", "widen"],
+            ["train.lr", "step=1e-09", "larger"],
         ),
         (
             "digits",

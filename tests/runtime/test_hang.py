@@ -145,7 +145,7 @@ def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_has_ende
     (first, last, end), notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, ends))
     assert (first.step, last.step, last.done) == (10, 20, True)
     assert end.error is None
-    assert ["went on" in note for note in notes] == [True]
+    assert ["continued" in note for note in notes] == [True]
 
 
 def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks_is_not_ended_until_it_hangs(

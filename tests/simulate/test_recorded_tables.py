@@ -60,6 +60,7 @@ def test_a_published_grid_becomes_a_table_whose_points_are_answered_as_they_were
 def test_tables_of_a_public_repository_are_fetched_with_its_licence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
     import taskset_tables
 
     rates = dict.fromkeys(taskset_tables.PARAMETERS.values(), 0.25)

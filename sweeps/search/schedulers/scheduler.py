@@ -1,4 +1,4 @@
-"""What a scheduler of a search is: it decides which trials go on. It starts and stops none by itself."""
+"""Interface of schedulers, which decide which trials go on. They start and stop none themselves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.places import Places
 
 Result = Mapping[str, Any]
-"""What a trial reports: metrics and progress."""
+"""Metrics and progress that a trial reports."""
 
 
 class ScheduledTrial(Protocol):
@@ -33,7 +33,7 @@ class ScheduledTrial(Protocol):
 
     @property
     def status(self) -> Literal["waiting", "running", "paused", "ended"]:
-        """What it does; it waits while its workers start."""
+        """Its status; it is waiting while its workers start."""
 
     def save(self, result: Result) -> Callable[[], int | None] | None:
         """Ask it to save its state after this report.
@@ -45,7 +45,7 @@ class ScheduledTrial(Protocol):
 
 
 class Verdict(StrEnum):
-    """What happens to a trial after a report."""
+    """Decision about a trial after a report."""
 
     CONTINUE = "CONTINUE"
     PAUSE = "PAUSE"
@@ -71,7 +71,7 @@ Choice = tuple[list[ScheduledTrial], list[ScheduledTrial]]
 
 
 class Turn(NamedTuple):
-    """What happens to paused trials."""
+    """Decision about paused trials."""
 
     resumed: ScheduledTrial | None = None
     stopped: Sequence[ScheduledTrial] = ()
