@@ -77,7 +77,7 @@ def python() -> Iterator[str]:
             if isinstance(found, griffe.Function | griffe.Class):
                 yield from (f"{package}.{found.name}({each.name})" for each in found.parameters if each.name != "self")
             if found.is_class:
-                described = (each for each in found.members.values() if each.is_public and each.docstring)
+                described = (each for each in found.all_members.values() if each.is_public and each.docstring)
                 yield from (f"{package}.{found.name}.{each.name}" for each in described if each.name != "__init__")
 
 

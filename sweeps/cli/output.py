@@ -57,7 +57,7 @@ def show_outcome(record: SweepRecord, *, as_json: bool, document: Any = None) ->
     """
     if as_json:
         print_json(document or record.as_json())
-        if record.status in ("interrupted", "stopped"):
+        if document is None and record.status in ("interrupted", "stopped"):
             say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
     else:
         from sweeps.report.terminal_tables import print_outcome

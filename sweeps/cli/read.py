@@ -28,7 +28,7 @@ def list_(as_json: bool, operations: Operations) -> None:
     else:
         from sweeps.report.terminal_tables import print_sweeps
 
-        print_sweeps(sweeps, stdout, operations.address)
+        print_sweeps(sweeps, stdout, "" if sweeps else operations.address)  # it may be asked for over a network
 
 
 @verb("show")

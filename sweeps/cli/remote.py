@@ -89,7 +89,7 @@ def _print_outcome(service: Remote, job: Mapping[str, Any], *, as_json: bool) ->
         _print_reproduction(record, outcome, as_json=as_json)
     if not as_json and (model := (outcome or {}).get("model")):
         say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
-    show_outcome(record, as_json=as_json, document=outcome)
+    show_outcome(record, as_json=as_json, document=outcome or record.as_json())
 
 
 def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: bool) -> NoReturn:

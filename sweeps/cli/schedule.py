@@ -26,9 +26,13 @@ def schedule() -> None:
 
 def _schedules(tokens: Sequence[str], server: str | None, config_dirs: Sequence[Path]) -> Schedules:
     """Return the schedules of a service, or those on this machine."""
+    service = service_at(server, config_dir=config_dirs)
+    if service is not None:
+        return service
+
     from sweeps.service.schedules.local_schedules import LocalSchedules
 
-    return service_at(server, config_dir=config_dirs) or LocalSchedules(tokens, config_dirs, say)
+    return LocalSchedules(tokens, config_dirs, say)
 
 
 @verb("list", schedule)

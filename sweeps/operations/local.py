@@ -70,8 +70,9 @@ class Local(Operations):
         return cleaning.as_json(done=not dry_run), partial(print_cleaning, cleaning, cleaning.removals)
 
     def report(self, sweep: str, folder: Path | None) -> Path:
+        record = self.record(sweep)  # before what takes seconds to import
+
         from sweeps.report.page.report import make_report
         from sweeps.report.report_folder import make_folder, report_folder
 
-        record = self.record(sweep)
         return make_report(record, make_folder(folder or report_folder(record)))

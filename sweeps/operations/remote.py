@@ -63,7 +63,7 @@ class Remote(Operations, Schedules):
 
     @property
     def address(self) -> str:
-        return self._server
+        return redact_uri(self._server)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -147,8 +147,10 @@ class Remote(Operations, Schedules):
     def report(self, sweep: str, folder: Path | None) -> Path:
         from sweeps.report.report_folder import make_folder
 
+        if folder is not None:
+            make_folder(folder)  # before the service makes the report, which takes time
         packed = zipfile.ZipFile(io.BytesIO(self._request("GET", self.ask(sweep, "report")["archive"]).content))
-        folder = make_folder(folder or Path(f"{sweep}-report"))
+        folder = folder or make_folder(Path(f"{sweep}-report"))
         packed.extractall(folder)  # keeps every name within the folder
         return folder / REPORT_PAGE
 

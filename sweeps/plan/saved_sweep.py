@@ -108,8 +108,7 @@ def reopened(
         count = len(record.trials)
         raise AlreadyDone(
             f"{given}: has this value already, and {record.sweep} has ended with {count} trial{'s'[: count != 1]}; "
-            "extend "
-            "needs a larger number, or another value"
+            "extend needs a larger number, or another value"
         )
     return plan
 

@@ -28,6 +28,7 @@ class PastSweeps:
         try:
             for line in self._records.sweeps(principal).content:
                 if line.summary.conf == conf and line.summary.status in USED and len(found) < MOST:
+                    self._records.check_exists(principal, line.summary.sweep)  # the list may be old
                     past = self._past(line.summary.sweep, line.summary.wall_s)
                     found += [past] if past is not None else []
         except SweepsError:

@@ -168,7 +168,8 @@ def test_every_version_has_its_migration() -> None:
 
 
 def make_first_version(connection: Connection) -> None:
-    """Make the tables of release 0.1.0: those of this release, without what the migrations have added."""
+    """Make the tables of release 0.1.0: those of this release, without what the migrations have added. A migration that
+    adds something is to be named here."""
     tables.metadata.create_all(connection, [each for name, each in tables.metadata.tables.items() if name != ADDED])
     for index in tables.jobs.indexes:
         if index.name in ADDED_INDEXES:
