@@ -29,7 +29,7 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
     """Deliver what is left of the record, and close it with the sweep's status.
 
     Raises:
-        Undelivered: The tracking server has not taken all of it.
+        Undelivered: The tracking server has not received all of it.
     """
     patience_s = plan.config.tracking.patience_s
     if status in ("interrupted", "stopped"):  # a person waits
@@ -38,7 +38,7 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
         left = recorder.close(status, patience_s)
     if left:
         raise Undelivered(
-            f"{plan.name}: {status}, and MLflow at {redact_uri(plan.config.tracking.uri)} has not taken all of its "
+            f"{plan.name}: {status}, and MLflow at {redact_uri(plan.config.tracking.uri)} has not received all of its "
             f"record: {counted(left.points, 'point')} of metrics and {counted(left.artifacts, 'artifact')} wait in "
             f"{plan.folder}; "
             f"`python -m sweeps resume {plan.name}` delivers them"

@@ -155,7 +155,7 @@ def _search_and_record(
     Raises:
         StorageFailed: The sweep's folder cannot be written.
         DriverFailed: An error that nobody foresaw.
-        Undelivered: The tracking server has not taken all of the record.
+        Undelivered: The tracking server has not received all of the record.
     """
     status, failed = "interrupted", True
     try:
@@ -176,7 +176,7 @@ def _search_and_record(
         if provenance is not None:
             provenance.join(PROVENANCE_WITHIN_S)
         expect_progress(SEARCHES_WITHIN_S + plan.config.tracking.patience_s)
-        # `resume`, which the message of the error names, also delivers what MLflow has not taken.
+        # `resume`, which the message of the error names, also delivers what MLflow has not received.
         with contextlib.suppress(Undelivered) if failed else contextlib.nullcontext():
             close_record(plan, recorder, status)
 
