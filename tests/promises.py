@@ -77,7 +77,13 @@ def python() -> Iterator[str]:
             if isinstance(found, griffe.Function | griffe.Class):
                 yield from (f"{package}.{found.name}({each.name})" for each in found.parameters if each.name != "self")
             if found.is_class:
-                described = (each for each in found.all_members.values() if each.is_public and each.docstring)
+                kept = listed("python")  # what is inherited was promised where the class had it itself
+                described = (
+                    each
+                    for each in found.all_members.values()
+                    if each.is_public and each.docstring
+                    if each.name in found.members or f"{package}.{found.name}.{each.name}" in kept
+                )
                 yield from (f"{package}.{found.name}.{each.name}" for each in described if each.name != "__init__")
 
 

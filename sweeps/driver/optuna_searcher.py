@@ -128,18 +128,19 @@ class OptunaSearcher(StudySearch, Searcher):
         return None if self.has_running else cast("dict[str, Any]", self.FINISHED)  # Tune's convention: a string
 
     def number(self, trial_id: str) -> int:
-        """The number of a trial that has not ended, in the order of suggestion from 0."""
+        """The number of a trial, in the order of suggestion from 0."""
         return self._numbers[trial_id]
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Write a report into the study."""
-        self.report(self._numbers[trial_id], result)
+        """Write a report into the study; one of a trial that has ended is ignored."""
+        if trial_id in self._numbers:
+            self.report(self._numbers[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Tell the study how a trial ended."""
-        if trial_id in self._numbers:  # Tune may say it twice
+        if trial_id in self._numbers:
             why = self.why_failed(trial_id) if error else None
-            self.end(self._numbers.pop(trial_id), result, error=why)
+            self.end(self._numbers[trial_id], result, error=why)  # Tune may say it twice
 
     def why_failed(self, trial_id: str) -> str:
         """Reason for a trial's failure, for the study; Tune does not give one, so this may be overridden."""

@@ -23,6 +23,13 @@ STATUSES: dict[str, Literal["waiting", "running", "paused", "ended"]] = {
     Trial.ERROR: "ended",
 }
 
+TUNES = {
+    Verdict.CONTINUE: TrialScheduler.CONTINUE,
+    Verdict.PAUSE: TrialScheduler.PAUSE,
+    Verdict.STOP: TrialScheduler.STOP,
+}
+"""Tune's own constants, which it compares by identity."""
+
 
 class TuneTrial:
     """A trial of Tune, as schedulers of the search see it."""
@@ -94,7 +101,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             return TrialScheduler.CONTINUE
         decided = self._scheduler.report(self._seen(trial, tune_controller), result, self._places)
         if isinstance(decided, Verdict):
-            return str(decided)
+            return TUNES[decided]
         tune_controller.pause_trial(trial, should_checkpoint=False)
         config = {TRIAL: decided.trial, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
         trial.set_config(config)  # type: ignore[no-untyped-call]

@@ -50,5 +50,6 @@ def __getattr__(name: str) -> Any:
     if name in __all__:  # imported when it is needed: from where the stub tells type checkers
         stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
         (module,) = re.findall(rf"^from (\S+) import {name} as", stub, re.MULTILINE)
-        return getattr(importlib.import_module(module), name)
+        globals()[name] = found = getattr(importlib.import_module(module), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -81,7 +81,8 @@ class TrialProgress:
         if step <= self.continued_at:
             self.logged.begin_anew(self.continued_at)
             self.measured = {each: values for each, values in self.measured.items() if each > self.continued_at}
-            self.continued_at, self.saved_step = -1, None
+            self.saved_step = None if step < self.continued_at else self.saved_step
+            self.continued_at = -1
 
     @property
     def kept(self) -> str:

@@ -40,6 +40,8 @@ RUN_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED",
 CLOSED = ("finished", "pruned")
 """States of trials that are never resumed."""
 LONGEST_ERROR = 1000
+OF_ACCOUNT = TimeAccount().metrics().keys()
+"""Metrics that nobody measures at their step."""
 
 
 class TrialRecorder:
@@ -77,7 +79,10 @@ class TrialRecorder:
         if trial is None:
             return
         if isinstance(entry, Points):
-            trial.notice_beginning(entry.step)
+            if any(
+                name not in OF_ACCOUNT and not name.startswith(constants.PARAMETER_PREFIX) for name in entry.metrics
+            ):
+                trial.notice_beginning(entry.step)
             trial.logged.take(entry.step, entry.metrics)
             if trial.state not in CLOSED:
                 trial.take_measured(self._sweep.objectives, entry.step, entry.metrics)

@@ -101,6 +101,17 @@ def test_a_trial_that_never_reported_failed() -> None:
     assert search.study.trials[0].user_attrs[REASON] == "it ended before it reported loss"
 
 
+def test_after_its_end_a_trial_has_its_number_and_its_reports_are_ignored() -> None:
+    search = searcher(RandomSampler(kind="random"))
+    search.suggest("a")
+    finish(search, "a", 0.4)
+    search.on_trial_result("a", result(0.1, 4))
+    search.on_trial_complete("a", result(0.1, 4))
+    search.on_trial_result("nobody's", result(0.1, 4))
+    assert search.number("a") == 0
+    assert search.study.best_value == 0.4
+
+
 def test_a_trial_that_pauses_goes_on_where_it_was() -> None:
     search = searcher()
     search.suggest("t")

@@ -242,6 +242,8 @@ def test_what_a_trial_measures_that_has_lost_the_state_it_took_over_is_recorded_
         for step in (1, 2, 3):
             recorder.trials.log("0", step, {"eval/loss": 1.0}, step)
         recorder.trials.record_exploit("0", 1, 3, {"train.lr": 0.5})
+        from sweeps.tracking.time_account import TimeAccount
+        recorder.trials.log_account("0", 3, TimeAccount(training=1.0))
         recorder.trials.log("0", 4, {"eval/loss": 2.0}, 10)
         recorder.trials.log("0", 1, {"eval/loss": 3.0}, 11)
         import time; time.sleep(1.5)

@@ -1,1 +1,1 @@
-"""Schedulers: they stop, pause and resume trials, or change their values. Begin with ``build_scheduler``."""
+"""Schedulers: they stop, pause and resume trials, or change their values. Begin with ``scheduler``."""

@@ -1,0 +1,135 @@
+"""The adapter through which Tune asks a scheduler of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from sweeps.config.objectives import Objectives
+from sweeps.constants import COMPLETED, ORIGIN, PARAMETERS, STEP, TRIAL
+from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
+from sweeps.driver.tune_scheduler import TuneScheduler
+from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.search.schedulers.pausing import PausingScheduler
+from sweeps.search.schedulers.places import Places
+from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, ScheduledTrial, Verdict
+
+
+class Told(Searcher):
+    """Notes what it is told."""
+
+    def __init__(self, order: list[str]) -> None:
+        super().__init__("loss", "min")
+        self._order = order
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        return None
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self._order.append("the study has the report")
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        pass
+
+
+class Fixed(PausingScheduler):
+    """Decides as it is told to, and notes when it is asked."""
+
+    def __init__(self, order: list[str], decision: Verdict | Exploit) -> None:
+        super().__init__(Objectives(("loss",), ("min",)))
+        self._order, self._decision = order, decision
+
+    def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict | Exploit:
+        self._order.append("decided")
+        return self._decision
+
+    def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
+        self._order.append("completed")
+
+    def leave(self, trial: ScheduledTrial, places: Places) -> None:
+        self._order.append("left")
+
+    def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
+        return [*paused], []
+
+
+class Controller:
+    """Tune's controller, as far as schedulers call it."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.stopped, self.paused = trial, 0, 0
+
+    def get_trials(self) -> list[Trial]:
+        return []
+
+    def get_live_trials(self) -> list[Trial]:
+        return [self.trial]
+
+    def stop_trial(self, trial: Trial) -> None:
+        self.stopped += 1
+
+    def pause_trial(self, trial: Trial, *, should_checkpoint: bool) -> None:
+        assert not should_checkpoint
+        self.paused += 1
+
+
+class Scene:
+    def __init__(self, decision: Verdict | Exploit = Verdict.CONTINUE, *, interrupted: bool = False) -> None:
+        self.order: list[str] = []
+        self.exploits: list[Exploit] = []
+        self.trial = Trial("trainable", config={TRIAL: "0000", PARAMETERS: {"lr": 1.0}}, stub=True)
+        self.controller = Controller(self.trial)
+        limiter = PauseAwareLimiter(Told(self.order), 2)
+        self.scheduler = TuneScheduler(
+            Fixed(self.order, decision), limiter, exploited=self.exploits.append, interrupted=lambda: interrupted
+        )
+
+    def report(self) -> str:
+        return self.scheduler.on_trial_result(self.controller, self.trial, {STEP: 10, "loss": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        (Verdict.CONTINUE, TrialScheduler.CONTINUE),
+        (Verdict.PAUSE, TrialScheduler.PAUSE),
+        (Verdict.STOP, TrialScheduler.STOP),
+    ],
+)
+def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expected: str) -> None:
+    scene = Scene(verdict)
+    assert scene.report() is expected  # Tune compares by identity
+    assert scene.order == ["the study has the report", "decided"]
+
+
+def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_to_the_driver() -> None:
+    exploit = Exploit("0000", Origin("0001", 20, 1), {"lr": 2.0}, {"lr": 2.0})
+    scene = Scene(exploit)
+    assert scene.report() is TrialScheduler.NOOP
+    assert (scene.controller.paused, scene.exploits) == (1, [exploit])
+    assert scene.trial.config[PARAMETERS] == {"lr": 2.0}
+    assert scene.trial.config[ORIGIN] == exploit.origin
+
+
+def test_after_an_interruption_nothing_is_decided_and_paused_trials_stay_paused() -> None:
+    scene = Scene(Verdict.STOP, interrupted=True)
+    assert scene.report() is TrialScheduler.CONTINUE
+    scene.trial.set_status(Trial.PAUSED)
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is None
+    assert scene.controller.stopped == 1  # for Tune; the study has it as unfinished
+    scene.scheduler.on_trial_remove(scene.controller, scene.trial)
+    scene.scheduler.on_trial_complete(scene.controller, scene.trial, {STEP: 10})
+    assert scene.order == ["the study has the report"]
+    scene.scheduler.on_trial_complete(scene.controller, scene.trial, {STEP: 20, COMPLETED: True})
+    assert scene.order[-1] == "completed"
+
+
+def test_without_an_interruption_a_paused_trial_goes_on() -> None:
+    scene = Scene()
+    scene.trial.set_status(Trial.PAUSED)
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is scene.trial
