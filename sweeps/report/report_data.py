@@ -15,11 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from sweeps.config.space import ConstantDistribution, Distribution
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.tracking.artifacts import read_text
-from sweeps.tracking.client import request_limits
+from sweeps.tracking.client import ANSWER_WITHIN_S, request_limits
 from sweeps.tracking.metric_history import HistoryPoint, fetch_histories
 from sweeps.tracking.mlflow_texts import short_names
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.store import ANSWER_WITHIN_S
 
 T = TypeVar("T")
 

@@ -32,6 +32,8 @@ CONNECT_WITHIN_S = 5
 """Maximum seconds for a tracking server to accept a connection."""
 REACH_WITHIN_S = 10
 """Maximum seconds for it to answer; one that has just been started needs some seconds for its first answer."""
+ANSWER_WITHIN_S = 30
+"""Maximum seconds for an answer with a page of runs or metrics."""
 MAKE_TABLES_WITHIN_S = 60
 """Maximum seconds to wait for another process that makes the tables of a store."""
 CALLS_AT_ONCE = 32
@@ -129,10 +131,16 @@ def _advice(uri: str, why: str) -> str:
 
 def first_cause(error: BaseException) -> str:
     """Return one line on the first cause of an error, without the errors that wrap it."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
+    *_, first = _chain(error)
+    lines = str(first).strip().splitlines()
+    return lines[0][:300] if lines else type(first).__name__
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that it wraps."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager
@@ -154,6 +162,24 @@ def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
     finally:
         _limits.__dict__.clear()
         _limits.__dict__.update(before)
+
+
+@contextmanager
+def reading_from(uri: str) -> Iterator[None]:
+    """Limit MLflow's HTTP requests of this thread inside a ``with`` block that reads, where one is worth a repetition.
+
+    Raises:
+        TrackingUnreachable: The connection was lost, or there was no answer within ``ANSWER_WITHIN_S``.
+    """
+    from requests import RequestException
+
+    try:
+        with request_limits(ANSWER_WITHIN_S, retries=1):
+            yield
+    except Exception as error:
+        if not any(isinstance(each, RequestException) for each in _chain(error)):
+            raise
+        raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_explained(uri, error)}") from error
 
 
 @cache

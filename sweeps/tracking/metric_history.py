@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from sweeps import constants
-from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.client import connect, reading_from
 from sweeps.tracking.mlflow_limits import from_name, to_name
 from sweeps.tracking.sqlite_file import queryable_file, reading
-from sweeps.tracking.store import ANSWER_WITHIN_S
 
 CALLS_AT_ONCE = 8
 """Number of concurrent calls to a server."""
@@ -71,7 +70,7 @@ def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
     path = queryable_file(uri)
     if path is None:
         client = connect(uri)
-        with request_limits(ANSWER_WITHIN_S, retries=1):
+        with reading_from(uri):
             return _reported({from_name(name) for run in runs if run for name in client.get_run(run).data.metrics})
     marks = ",".join("?" * len(runs))
     with reading(path) as database:
@@ -96,7 +95,7 @@ def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[H
     client = connect(uri)
 
     def fetch(run: str) -> list[HistoryPoint]:
-        with request_limits(ANSWER_WITHIN_S, retries=1):
+        with reading_from(uri):
             found = client.get_metric_history(run, metric)
         found = sorted(found, key=lambda each: (each.step, each.timestamp))
         points = [HistoryPoint(each.step, each.value, each.timestamp / 1000) for each in found]

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.client import connect, reading_from
 from sweeps.tracking.sqlite_file import queryable_file, reading
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 PAGE = 1000
 """Number of runs that a server returns at once."""
-ANSWER_WITHIN_S = 30
-"""Maximum seconds for a server to return one page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
         TrackingUnreachable: The server does not answer.
     """
     client = connect(uri)
-    with request_limits(ANSWER_WITHIN_S, retries=1):
+    with reading_from(uri):
         experiments = [
             experiment.experiment_id
             for experiment in all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
@@ -83,7 +81,7 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
     """
     path = queryable_file(uri)
     if path is None:
-        with request_limits(ANSWER_WITHIN_S, retries=1):
+        with reading_from(uri):
             return dict(connect(uri).get_run(run_id).data.tags)
     with reading(path) as database:
         rows: Iterable[tuple[str, str]] = database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (run_id,))
@@ -154,7 +152,7 @@ def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None, dele
     from mlflow.entities import ViewType
 
     filters, kind = tag_filter(tags), ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
-    with request_limits(ANSWER_WITHIN_S, retries=1):
+    with reading_from(uri):
         experiments = {
             each.experiment_id: each.name
             for each in all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))

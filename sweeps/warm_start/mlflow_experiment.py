@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sweeps.config.warm_start import MLflowExperiment
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.texts.suggestions import did_you_mean
-from sweeps.tracking.client import connect, first_cause, request_limits
+from sweeps.tracking.client import connect, first_cause, reading_from
 from sweeps.tracking.mlflow_limits import to_name, whole_parameters
 from sweeps.tracking.sqlite_file import queryable_file, reading
-from sweeps.tracking.store import ANSWER_WITHIN_S, PAGE, all_pages
+from sweeps.tracking.store import PAGE, all_pages
 from sweeps.tracking.uris import sqlite_path
 from sweeps.warm_start.other_trial import OtherSearch, OtherTrial, address, existing_file
 
@@ -39,7 +39,7 @@ def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metri
         client = connect(uri)
     except TrackingUnreachable as error:
         raise TrackingUnreachable(f"{key}.uri: {str(error).removeprefix('tracking.uri=')}") from error
-    with request_limits(ANSWER_WITHIN_S, retries=1):
+    with reading_from(uri):
         runs = _runs(key, source, client)
     name = metric if source.metric is None else source.metric
     known = {each for run in runs for each in run.data.metrics}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import statistics
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,37 @@ def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch)
                 ask(uri)
             assert time.monotonic() - started < 6
             assert "secret" not in str(caught.value)
+
+
+class BreaksOff(BaseHTTPRequestHandler):
+    """A server that is killed while it answers with a page of runs."""
+
+    def do_POST(self) -> None:
+        experiments = {"experiments": [{"experiment_id": "1", "name": "sweeps"}]}
+        text = json.dumps({} if "runs" in self.path else experiments).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text) + 1000 * ("runs" in self.path)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_server_that_breaks_off_its_answer_counts_as_away() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BreaksOff) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(TrackingUnreachable, match=r"tracking\.uri=.*does not answer: .*IncompleteRead"):
+                list_sweeps(f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
