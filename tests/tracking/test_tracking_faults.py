@@ -114,10 +114,9 @@ def check_all_is_there_once(folder: Path, uri: str) -> None:
                     measured[to_name(name)].setdefault(event.step, value)
         run = client.get_run(trial.run_id)
         recorded = {name: history(uri, trial.run_id, name) for name in run.data.metrics}
-        of_driver = recorded.keys() - measured.keys()
-        assert all(name.startswith(("best/", "time/")) for name in of_driver), of_driver
-        assert {name: recorded[name] for name in recorded.keys() - of_driver} == {
-            name: sorted(points.items()) for name, points in measured.items()
+        # The driver adds the best values, and makes shares of the workers' seconds.
+        assert {name: points for name, points in recorded.items() if not name.startswith(("best/", "time/"))} == {
+            name: sorted(points.items()) for name, points in measured.items() if not name.startswith("time/")
         }
         assert set(run.data.params) == {"train.lr"}
         kept = {item.path for item in client.list_artifacts(trial.run_id, "checkpoints")}
