@@ -51,7 +51,11 @@ class HangingProxy:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        server = socket.create_connection(("127.0.0.1", self._target))
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:  # the server has ended before its clients
+            client.close()
+            return
         self._selector.register(client, selectors.EVENT_READ, server)
         self._selector.register(server, selectors.EVENT_READ, client)
 
