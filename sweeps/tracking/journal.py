@@ -244,16 +244,22 @@ class Journal:
         Args:
             start: Position of the first.
             most: Maximum number of bytes.
+
+        Raises:
+            StorageFailed: It cannot be read, and so is not written any more either.
         """
         with self._lock:
             end = self.end
         size = min(most, end - start)
-        block = os.pread(self._file, size, start)
-        while block and not block.endswith(b"\n"):
-            if (cut := block.rfind(b"\n")) >= 0:
-                block = block[: cut + 1]
-            else:  # one longer line
-                block += os.pread(self._file, most, start + len(block))
+        try:
+            block = os.pread(self._file, size, start)
+            while block and not block.endswith(b"\n"):
+                if (cut := block.rfind(b"\n")) >= 0:
+                    block = block[: cut + 1]
+                else:  # one longer line
+                    block += os.pread(self._file, most, start + len(block))
+        except OSError as error:
+            raise self._converted(error) from None
         return list(_entries(block, start, self._versions)), start + len(block)
 
     def entries(self, start: int = 0) -> Iterator[Entry]:

@@ -336,3 +336,16 @@ def test_a_checkpoint_that_was_not_copied_when_the_folder_moved_is_copied_from_t
     assert not recorder.close("finished")
     trial = load_sweep(uri, "digits-1").trials[0]
     assert artifact_files(uri, trial.run_id, "checkpoints/best", working_folder) == {"model.bin": "model"}
+
+
+def test_a_journal_that_cannot_be_read_is_a_failure_of_the_storage_and_takes_nothing_more(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(GoneBack("0", 5))
+    file, journal._file = journal._file, os.open(tmp_path, os.O_RDONLY)  # what lies there is no file any more
+    with pytest.raises(StorageFailed):
+        journal.read(0, 1 << 20)
+    os.close(journal._file)
+    journal._file = file
+    with pytest.raises(StorageFailed):
+        journal.append(GoneBack("0", 6))
+    journal.close()
