@@ -165,10 +165,10 @@ class SweepState:
         """The trials that hold workers. Tune starts a trial as soon as another one has its last result; until the
         workers of that one have ended, both are running, and the one whose workers do not train yet has no place."""
         running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
-        training = [each for each in running if each.spans and each.spans[-1].ended is None]
+        training = [each for each in running if each.has_workers]
         if self.fit.is_elastic or len(training) == len(running):
             return running
-        starting = [each for each in running if each not in training]
+        starting = [each for each in running if not each.has_workers]
         return training + starting[: max(0, self.concurrent - len(training))]
 
     def budget_left_s(self) -> float:

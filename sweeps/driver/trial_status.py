@@ -102,7 +102,7 @@ class TrialStatus:
             moment: Unix time.
         """
         ended = [span for span in self.spans if span.ended is not None]
-        now = [self.spans[-1]] if self.spans and self.spans[-1].ended is None and self.state == "running" else []
+        now = [self.spans[-1]] if self.has_workers and self.state == "running" else []
         return sum(max(0.0, (span.ended or moment) - span.held) for span in [*ended, *now])
 
     def take_step(self, step: int, moment: float) -> None:
@@ -124,6 +124,11 @@ class TrialStatus:
         self.curve.append((float(step), value))
         if len(self.curve) > MOST_POINTS:
             self.curve = [*self.curve[:-1:2], self.curve[-1]]
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether the workers of its last attempt that trained have not ended."""
+        return bool(self.spans) and self.spans[-1].ended is None
 
     @property
     def has_ended(self) -> bool:
