@@ -11,6 +11,7 @@ from sweeps.errors import UserError
 from sweeps.launch.bundle import Bundle
 from sweeps.plan.plan import Plan
 from sweeps.runtime.cluster import Connection, connected
+from sweeps.runtime.fork_server import ForkServer
 from sweeps.runtime.node_views import NodeView, node_views
 from sweeps.runtime.shared_folder import SharedFolder
 
@@ -21,15 +22,19 @@ NAMED = 3
 
 
 @contextlib.contextmanager
-def joined_cluster(plan: Plan) -> Iterator[Connection]:
+def joined_cluster(plan: Plan, forks: ForkServer | None) -> Iterator[Connection]:
     """Connect to a plan's cluster. If nodes do not see the working folder, its modules travel to them, with Sweeps if
     they lack it or have other code of it.
+
+    Args:
+        plan: The sweep.
+        forks: Fork server for the workers of a cluster that is started here.
 
     Raises:
         UserError: The cluster does not answer, a node cannot use the sweep's folder, or the code is too large.
     """
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(connected(plan.config))
+        cluster = stack.enter_context(connected(plan.config, forks=forks))
         if plan.config.cluster.address != "local":
             shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
             views = node_views(shared, plan.uri)

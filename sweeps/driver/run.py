@@ -36,6 +36,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import questions_worth_asking
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import save
+from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.placement import Fit
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.search.samplers.saved_trials import save_earlier
@@ -82,7 +83,12 @@ def run(plan: Plan, view: View) -> SweepRecord:
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
         asked = questions_worth_asking(plan)[:MAX_AT_START]
-        with held(plan) as copy, Preflight(plan, asked) as preflight, joined_cluster(plan) as cluster:
+        with (
+            held(plan) as copy,
+            fork_server(config) as forks,
+            Preflight(plan, asked) as preflight,
+            joined_cluster(plan, forks) as cluster,
+        ):
             trials = place(plan, view, cluster)
             datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
             tracking.result()  # no trial may start that could not be recorded
@@ -120,11 +126,11 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     config, view = plan.config, GuardedView(view)
     with contextlib.chdir(plan.working_folder):
         expect_progress(STARTS_WITHIN_S)
-        with held(plan) as copy:
+        with held(plan) as copy, fork_server(config) as forks:
             began = time.monotonic()
             announce_start(plan, view, resumed=True)
             tracking = connect_in_background(config.tracking.uri)
-            with joined_cluster(plan) as cluster:
+            with joined_cluster(plan, forks) as cluster:
                 tracking.result()
                 clear_request(load_sweep(config.tracking.uri, plan.name))
                 trials = place(plan, view, cluster)

@@ -14,9 +14,13 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from sweeps.config import SweepConfig
+from sweeps.config.execution import Cluster
 from sweeps.errors import UserError
 from sweeps.runtime.environment import chosen_variables, setting_up
+from sweeps.runtime.fork_server import ADDRESS, MODULES, TASK_MODULES, ForkServer
 from sweeps.runtime.node_resources import label
 from sweeps.runtime.own_cluster import OwnCluster, cluster_processes
 
@@ -41,11 +45,14 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Connection]:
+def connected(
+    config: SweepConfig, *, code: Path | None = None, forks: ForkServer | None = None
+) -> Iterator[Connection]:
     """Connect to the cluster, and disconnect at the end; a cluster that was started here ends with that.
 
     Args:
         config: Its section ``cluster`` is used.
+        forks: Fork server for the worker processes of a cluster that is started here.
         code: Archive that becomes the working folder of all processes, on a running cluster.
 
     Raises:
@@ -57,8 +64,9 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
     from sweeps.compat.ray_core import keeping_handler_of_sigterm, listening_on_loopback
 
     cluster, others = config.cluster, cluster_processes()
+    process = None if forks is None else psutil.Process(forks.process.pid)
     local = cluster.address == "local"
-    environment = _process_environment()
+    environment = worker_environment(cluster)
     runtime_env: dict[str, Any] = {"env_vars": environment}
     folder = str(Path.cwd()) if code is None else None
     runtime_env["worker_process_setup_hook"] = setting_up(chosen_variables(cluster.env, os.environ), folder)
@@ -67,9 +75,8 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
     arguments: dict[str, Any] = {"runtime_env": runtime_env}
     if local:
         arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}
-        # This machine is not preempted: without the watcher there is one process less for each worker group.
-        environment = {**environment, **_loopback_environment(), "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
-        environment["RAY_preload_python_modules"] = "sweeps.runtime.preloaded"
+        if forks is not None:
+            environment[ADDRESS] = forks.address
     try:
         # The processes that Ray starts inherit our environment. A runtime environment would have the same effect, but
         # then the processes that Ray keeps ready for the first actors could not be used.
@@ -81,13 +88,13 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
             start = partial(
                 ray.init, address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments
             )
-            context = _started_here(start) if local else start()
+            context = _started_here(start, process) if local else start()
     except (ConnectionError, ValueError, RuntimeError) as error:  # nothing answers, or the address has no known form
         raise UserError(
             f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
             "start one with `ray start --head`, or use cluster.address=local"
         ) from None
-    own = OwnCluster(others)
+    own = OwnCluster(others, process)
     try:
         yield Connection(alive_nodes(), answering_dashboard(getattr(context, "dashboard_url", None)))
     finally:
@@ -97,7 +104,16 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
         own.kill_agents()
 
 
-def _started_here(start: Callable[[], Any]) -> Any:
+def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkServer | None]:
+    """The fork server for a sweep's cluster: None on a cluster that runs already, and where it is switched off."""
+    if config.cluster.address != "local" or sys.platform != "linux" or os.environ.get(ADDRESS) == "":
+        return contextlib.nullcontext()
+    peft = ("peft",) if getattr(config.model, "lora", None) is not None else ()
+    modules = (*MODULES, *TASK_MODULES.get(config.task.kind, ()), *peft)
+    return ForkServer(modules, {**worker_environment(config.cluster), **os.environ})
+
+
+def _started_here(start: Callable[[], Any], forks: psutil.Process | None) -> Any:
     """Start Ray on this machine, without what a sweep has no use for, and as usual if that fails: its processes wait
     only some seconds for each other, and on a busy machine one may take longer, or another program may have taken a
     port meanwhile.
@@ -117,7 +133,7 @@ def _started_here(start: Callable[[], Any]) -> Any:
             with lean_head_node(START_SCRIPT) if lean else contextlib.nullcontext():
                 return start()
         except BaseException as error:  # Ray raises several, some of them plain `Exception`; or a signal came
-            OwnCluster(others).kill()
+            OwnCluster(others, forks).kill()
             ray.shutdown()
             if not isinstance(error, Exception):
                 raise
@@ -199,9 +215,9 @@ def _loopback_environment() -> dict[str, str]:
     return {LISTEN_ON_ALL: "0", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
 
 
-def _process_environment() -> dict[str, str]:
+def worker_environment(cluster: Cluster) -> dict[str, str]:
     """Environment of every process that Ray starts for a sweep."""
-    return {
+    environment = {
         # Interval at which Train's controller polls its workers; the default of 2 s delays the end of every trial.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         ROOM_TIMEOUT: os.environ.get(ROOM_TIMEOUT, "30"),
@@ -216,6 +232,11 @@ def _process_environment() -> dict[str, str]:
         # A cluster that is already running has not inherited this user's settings of the cache for tokenized data.
         **{name: os.environ[name] for name in OF_THIS_USER if name in os.environ},
     }
+    if cluster.address == "local":
+        # This machine is not preempted: without the watcher there is one process less for each worker group.
+        environment |= {**_loopback_environment(), "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+        environment["RAY_preload_python_modules"] = "sweeps.runtime.preloaded"
+    return environment
 
 
 def _silence_libraries() -> None:

@@ -18,11 +18,13 @@ SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
 class OwnCluster:
     """Ray's processes that this one has started."""
 
-    def __init__(self, others: Collection[psutil.Process] = ()) -> None:
+    def __init__(self, others: Collection[psutil.Process] = (), forks: psutil.Process | None = None) -> None:
         """
         Args:
             others: Processes of clusters that this one had started before, which are left alone.
+            forks: Process that forks the cluster's workers, if there is one.
         """
+        self._forks = [] if forks is None else [forks]
         self._processes = {each.name(): each for each in cluster_processes() if each not in others}
         node = self._processes.get("raylet")
         self._agents = [] if node is None else [each for each in _descendants(node) if _is_agent(each)]
@@ -42,7 +44,8 @@ class OwnCluster:
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()  # it starts no further ones
-        _kill([*(each for process in self._processes.values() for each in _descendants(process)), *self._agents])
+        parents = [*self._processes.values(), *self._forks]
+        _kill([*(each for process in parents for each in _descendants(process)), *self._agents])
         _kill([*self._processes.values()])
         psutil.wait_procs(self._processes.values(), timeout=3)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
+from sweeps.runtime.fork_server import IS_FORK
 
 IDLE_S = 1.0
 """Seconds after its start at which a process that nobody uses is a spare one."""
@@ -177,12 +178,13 @@ def imported_libraries() -> list[str]:
 
 
 def take_resources() -> None:
-    """Let torch use the cores and GPUs that Ray has reserved: a spare process has imported it before these were known.
+    """Let torch use the cores and GPUs that Ray has reserved: spare processes and forks have imported it before these
+    were known.
 
     Raises:
         RuntimeError: An import that was under way has initialised the GPUs before.
     """
-    if not _Idle.was_spare:
+    if not _Idle.was_spare and IS_FORK not in os.environ:
         return
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         import torch

@@ -15,6 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+FORKED_WITHIN_S = 20.0
+"""Seconds to wait for the fork server, which may be in the middle of a long import."""
+
 
 def main(arguments: list[str]) -> None:
     """Turn this process into a Ray worker.
@@ -31,7 +34,29 @@ def main(arguments: list[str]) -> None:
         setup = os.path.join(os.path.dirname(script), "setup_worker.py")  # noqa: PTH118, PTH120 - pathlib
         os.execv(sys.executable, [sys.executable, setup, *arguments])  # noqa: S606 - Ray's own
     os.environ.update(variables)
+    if _is_forked(worker):
+        return
     os.execv(sys.executable, [sys.executable, *worker])  # noqa: S606 - the worker's command
+
+
+def _is_forked(worker: list[str]) -> bool:
+    """Whether the fork server of this cluster, if there is one, has made a worker process."""
+    if not (address := os.environ.get("SWEEPS_FORK_SERVER")):
+        return False
+    import socket
+
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.settimeout(FORKED_WITHIN_S)
+            server.connect(address)
+            socket.send_fds(server, [b"."], [0, 1, 2])
+            server.sendall(json.dumps([worker, dict(os.environ), os.getcwd()]).encode() + b"\n")  # noqa: PTH109
+            if server.recv(6) != b"forked":
+                return False
+            server.sendall(b".")
+            return True
+    except OSError:
+        return False
 
 
 def _parsed(arguments: list[str]) -> tuple[dict[str, Any], str, list[str]]:

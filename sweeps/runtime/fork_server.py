@@ -1,0 +1,182 @@
+"""Fork server: one process imports what all worker processes of a cluster on this machine need, and forks for each.
+
+A process of a trial imports torch and the libraries of its task for seconds. Here one process does it for all of them,
+while Ray starts. The script that Ray runs for each worker process (``start_worker``) asks for a fork, and executes a
+new Python where it gets none. Ray itself is imported in the forks: its library reads a worker's environment variables
+when it is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
+
+ADDRESS = "SWEEPS_FORK_SERVER"
+"""Environment variable of worker processes with the socket of the server. If a driver's is set and empty, it starts
+none."""
+IS_FORK = "SWEEPS_IS_FORK"
+"""Environment variable that is set in forks."""
+MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", NVML_CHECK)
+"""Beginnings of the names of environment variables that no module reads while it is imported here."""
+MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop")
+"""What all workers import, and those of Ray's dependencies that take long."""
+TASK_MODULES = {
+    "causal_lm": ("torch.distributed.tensor", "transformers.modeling_utils", "sweeps_train.tasks.causal_lm"),
+    "image_classification": ("sweeps_train.tasks.image_classification",),
+    "table": ("sweeps_train.tasks.table_task",),
+}
+"""What workers also import, by the kind of the task."""
+SAID_WITHIN_S = 5.0
+"""Seconds within which a script that wants a fork says so."""
+
+
+class ForkServer:
+    """A running fork server of this process, which ends with the context or with this process."""
+
+    def __init__(self, modules: Sequence[str], environment: dict[str, str]) -> None:
+        """
+        Args:
+            modules: Names of the modules to import. What cannot be imported is left to the workers.
+            environment: Environment variables of the worker processes, as far as they are known.
+        """
+        self._modules, self._environment = modules, environment
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="sweeps-forks-")
+        self.address = str(Path(self._folder.name) / "socket")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(self.address)
+            listening.listen()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(listening.fileno()), *self._modules],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+                pass_fds=[listening.fileno()],
+                start_new_session=True,  # Ctrl-C is the driver's
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self._folder.cleanup()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a fork is to become."""
+
+    command: list[str]
+    """A worker's command, without its Python."""
+    environment: dict[str, str]
+    folder: str
+    """Working folder."""
+    files: list[int]
+    """Standard input, output and errors."""
+
+    @classmethod
+    def read(cls, connected: socket.socket) -> Request:
+        """
+        Raises:
+            OSError: Whoever has connected says nothing.
+            ValueError: It says something else.
+        """
+        _, files, _, _ = socket.recv_fds(connected, 1, 3)
+        with connected.makefile("rb") as lines:
+            command, environment, folder = json.loads(lines.readline())
+        return cls(command, environment, folder, [*files])
+
+    def has_environment(self, environment: Mapping[str, str]) -> bool:
+        """Whether the worker's environment is this one, in which the modules were imported."""
+        names = (name for name in {*environment, *self.environment} if not name.startswith(MAY_DIFFER))
+        return all(environment.get(name) == self.environment.get(name) for name in names)
+
+    def close(self) -> None:
+        """Close the files, which the fork has, too."""
+        for file in self.files:
+            os.close(file)
+
+    def become_worker(self) -> None:
+        """Run the worker in this process, a fork."""
+        os.setsid()  # Ray ends the group of a process with it
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number, file in enumerate(self.files):
+            os.dup2(file, number)
+        self.close()
+        os.environ.clear()
+        os.environ.update(self.environment | {IS_FORK: "1"})
+        os.chdir(self.folder)
+        if "numpy" in sys.modules:  # else all forks would draw the same random numbers
+            importlib.import_module("numpy").random.seed()
+        script = next(index for index, argument in enumerate(self.command) if argument.endswith(".py"))
+        sys.argv = self.command[script:]
+        sys.path[0] = str(Path(sys.argv[0]).parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
+    """Import the modules, and fork for all who ask, until standard input ends. Returns in the forks."""
+    own, left = dict(os.environ), deque(modules)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    while 0 not in (ready := select.select([listening, 0], [], [], 0 if left else None)[0]):
+        if ready:
+            connected, _ = listening.accept()
+            connected.settimeout(SAID_WITHIN_S)
+            with connected, contextlib.suppress(OSError, ValueError):
+                request = Request.read(connected)
+                if request.has_environment(own) and os.fork() == 0:
+                    listening.close()
+                    if not _is_wanted(connected):
+                        os._exit(1)
+                    return request
+                request.close()
+        elif left:
+            _import(left.popleft())
+            if not left:
+                gc.collect()
+                gc.freeze()  # a collection in a fork would copy the pages of all that was imported
+    os._exit(0)
+
+
+def _is_wanted(connected: socket.socket) -> bool:
+    """Whether the script still waits for this fork, and has not executed a Python of its own meanwhile."""
+    try:
+        connected.sendall(b"forked")
+        return connected.recv(1) != b""
+    except OSError:
+        return False
+
+
+def _import(name: str) -> None:
+    # A worker that needs what cannot be imported says why.
+    with contextlib.suppress(Exception):
+        importlib.import_module(name)
+    if initialized_gpus() is not None:
+        os._exit(1)  # a fork could not use them
+
+
+if __name__ == "__main__":
+    os.environ.setdefault(NVML_CHECK, "1")  # an import that asks for GPUs does not initialise them
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).become_worker()

@@ -1,0 +1,153 @@
+"""Worker processes that a fork server makes, asked by the script that Ray runs for each of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from waiting import wait_until
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep_config import compose_sweep
+from sweeps.runtime import start_worker
+from sweeps.runtime.cluster import fork_server
+from sweeps.runtime.fork_server import ADDRESS, ForkServer
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux only")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+TELLS = """
+import json, os, sys
+told = {"parent": os.getppid(), "group": os.getpgid(0) == os.getpid(), "has numpy": "numpy" in sys.modules}
+import numpy, time
+told |= {"draws": numpy.random.random(), "arguments": sys.argv[1:], "asked": os.environ.get("RAY_ASKED")}
+print(json.dumps(told | {"folder": os.getcwd(), "beside": sys.path[0], "name": __name__}), flush=True)
+time.sleep(float(os.environ.get("RAY_SLEEPS", "0")))
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Path:
+    """Script of a worker that tells about its process."""
+    script = tmp_path / "default_worker.py"
+    script.write_text(TELLS, encoding="utf-8")
+    return script
+
+
+@pytest.fixture
+def forks() -> Iterator[ForkServer]:
+    """A running fork server that imports numpy."""
+    with ForkServer(["numpy"], ENVIRONMENT) as forks:
+        maps = Path(f"/proc/{forks.process.pid}/maps")
+        wait_until(lambda: "numpy" in maps.read_text(encoding="utf-8"))  # it answers when the import has ended
+        yield forks
+
+
+def start(forks: ForkServer, worker: Path, **variables: str) -> subprocess.Popen[str]:
+    """Start a worker's script as Ray does."""
+    command = [sys.executable, start_worker.__file__, str(worker), "--node=1", "--language=PYTHON"]
+    environment = {**ENVIRONMENT, ADDRESS: forks.address, **variables}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=worker.parent)
+
+
+def told(forks: ForkServer, worker: Path, **variables: str) -> dict[str, Any]:
+    """Return what the worker tells."""
+    answer: dict[str, Any] = json.loads(start(forks, worker, **variables).communicate()[0])
+    return answer
+
+
+def test_a_worker_is_a_fork_that_has_the_imports_and_all_that_its_own_python_would_have(
+    forks: ForkServer, worker: Path
+) -> None:
+    answer = told(forks, worker, RAY_ASKED="yes")
+    assert answer.pop("parent") == forks.process.pid
+    assert 0 <= answer.pop("draws") < 1
+    assert answer == {
+        "group": True,
+        "has numpy": True,
+        "arguments": ["--node=1"],
+        "asked": "yes",
+        "folder": str(worker.parent),
+        "beside": str(worker.parent),
+        "name": "__main__",
+    }
+
+
+def test_forks_draw_different_random_numbers(forks: ForkServer, worker: Path) -> None:
+    assert told(forks, worker)["draws"] != told(forks, worker)["draws"]
+
+
+def test_a_worker_with_another_environment_imports_everything_itself(forks: ForkServer, worker: Path) -> None:
+    answer = told(forks, worker, HF_HOME=str(worker.parent))
+    assert answer["parent"] == os.getpid()
+    assert not answer["has numpy"]
+
+
+def test_workers_start_without_the_server_and_forks_outlive_it(forks: ForkServer, worker: Path) -> None:
+    first = start(forks, worker, RAY_SLEEPS="60")
+    assert first.stdout is not None
+    assert json.loads(first.stdout.readline())["parent"] == forks.process.pid
+    (fork,) = psutil.Process(forks.process.pid).children()
+    forks.process.kill()
+    forks.process.communicate()
+    assert fork.is_running()
+    assert told(forks, worker)["parent"] == os.getpid()
+    fork.kill()
+    first.communicate()
+
+
+def test_a_script_that_waits_too_long_runs_its_own_python_and_its_fork_ends(
+    forks: ForkServer, worker: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    impatient = tmp_path / "impatient.py"
+    text = Path(start_worker.__file__).read_text(encoding="utf-8")
+    impatient.write_text(text.replace("FORKED_WITHIN_S = 20.0", "FORKED_WITHIN_S = 0.5"), encoding="utf-8")
+    monkeypatch.setattr(start_worker, "__file__", str(impatient))
+    forks.process.send_signal(signal.SIGSTOP)
+    own = start(forks, worker)
+    assert own.stdout is not None
+    assert json.loads(own.stdout.readline())["parent"] == os.getpid()
+    forks.process.send_signal(signal.SIGCONT)
+    own.communicate()
+    assert told(forks, worker)["parent"] == forks.process.pid
+    wait_until(lambda: not psutil.Process(forks.process.pid).children())
+
+
+def test_the_server_ends_with_its_driver(worker: Path) -> None:
+    driver = (
+        "from sweeps.runtime.fork_server import ForkServer; import os, time\n"
+        "with ForkServer([], dict(os.environ)) as forks: print(forks.process.pid, flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    server = psutil.Process(int(process.stdout.readline()))
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "switch", "modules"),
+    [
+        ([], None, {"sweeps_train.tasks.image_classification"}),
+        ([], "", None),
+        (["cluster.address=auto"], None, None),
+    ],
+)
+def test_a_sweep_has_one_unless_its_cluster_runs_already_or_it_is_switched_off(
+    overrides: list[str], switch: str | None, modules: set[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if switch is not None:
+        monkeypatch.setenv(ADDRESS, switch)
+    with fork_server(compose_sweep("digits", overrides, ConfSearchPath([])).config) as forks:
+        assert (forks is None) == (modules is None)
+        if forks is not None and modules is not None:
+            command = psutil.Process(forks.process.pid).cmdline
+            wait_until(lambda: modules < {*command()})
