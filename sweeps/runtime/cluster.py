@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from sweeps.config import SweepConfig
 from sweeps.config.execution import Cluster
 from sweeps.errors import UserError
 from sweeps.runtime.environment import chosen_variables, setting_up
-from sweeps.runtime.fork_server import ADDRESS, MODULES, TASK_MODULES, ForkServer
+from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, TASK_MODULES, ForkServer
 from sweeps.runtime.node_resources import label
 from sweeps.runtime.own_cluster import OwnCluster, cluster_processes
 
@@ -105,15 +106,16 @@ def connected(
 
 
 def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkServer | None]:
-    """The fork server for a sweep's cluster: None on a cluster that runs already, and where it is switched off."""
-    if config.cluster.address != "local" or sys.platform != "linux" or os.environ.get(ADDRESS) == "":
+    """The fork server for a sweep's cluster: None on a running cluster, and where none is possible or wanted."""
+    is_possible = sys.platform == "linux" and len(tempfile.gettempdir()) <= MAX_FOLDER
+    if config.cluster.address != "local" or not is_possible or os.environ.get(ADDRESS) == "":
         return contextlib.nullcontext()
     peft = ("peft",) if getattr(config.model, "lora", None) is not None else ()
     modules = (*MODULES, *TASK_MODULES.get(config.task.kind, ()), *peft)
     return ForkServer(modules, {**worker_environment(config.cluster), **os.environ})
 
 
-def _started_here(start: Callable[[], Any], forks: psutil.Process | None) -> Any:
+def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None) -> Any:
     """Start Ray on this machine, without what a sweep has no use for, and as usual if that fails: its processes wait
     only some seconds for each other, and on a busy machine one may take longer, or another program may have taken a
     port meanwhile.

@@ -32,6 +32,8 @@ from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 ADDRESS = "SWEEPS_FORK_SERVER"
 """Environment variable of worker processes with the socket of the server. If a driver's is set and empty, it starts
 none."""
+MAX_FOLDER = 60
+"""Maximum length of the folder for temporary files: a socket's path has 107 bytes at most."""
 IS_FORK = "SWEEPS_IS_FORK"
 """Environment variable that is set in forks."""
 MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", NVML_CHECK)
@@ -140,7 +142,8 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
     """Import the modules, and fork for all who ask, until standard input ends. Returns in the forks."""
     own, left = dict(os.environ), deque(modules)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
-    while 0 not in (ready := select.select([listening, 0], [], [], 0 if left else None)[0]):
+    asks: list[int] = [listening.fileno(), 0]
+    while 0 not in (ready := select.select(asks, [], [], 0 if left else None)[0]):
         if ready:
             connected, _ = listening.accept()
             connected.settimeout(SAID_WITHIN_S)

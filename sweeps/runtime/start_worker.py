@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
 
 def _is_forked(worker: list[str]) -> bool:
     """Whether the fork server of this cluster, if there is one, has made a worker process."""
-    if not (address := os.environ.get("SWEEPS_FORK_SERVER")):
+    if not (address := os.environ.pop("SWEEPS_FORK_SERVER", "")):  # the worker may be a driver itself
         return False
     import socket
 

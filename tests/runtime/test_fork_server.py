@@ -134,20 +134,22 @@ def test_the_server_ends_with_its_driver(worker: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "switch", "modules"),
+    ("overrides", "variables", "has_one"),
     [
-        ([], None, {"sweeps_train.tasks.image_classification"}),
-        ([], "", None),
-        (["cluster.address=auto"], None, None),
+        ([], {}, True),
+        ([], {ADDRESS: ""}, False),
+        ([], {"TMPDIR": "/" + "x" * 70}, False),
+        (["cluster.address=auto"], {}, False),
     ],
 )
-def test_a_sweep_has_one_unless_its_cluster_runs_already_or_it_is_switched_off(
-    overrides: list[str], switch: str | None, modules: set[str] | None, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_has_one_for_its_task_where_it_starts_ray_and_there_can_and_shall_be_one(
+    overrides: list[str], variables: dict[str, str], has_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if switch is not None:
-        monkeypatch.setenv(ADDRESS, switch)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tempfile.tempdir", variables.get("TMPDIR"))
     with fork_server(compose_sweep("digits", overrides, ConfSearchPath([])).config) as forks:
-        assert (forks is None) == (modules is None)
-        if forks is not None and modules is not None:
+        assert (forks is not None) == has_one
+        if forks is not None:
             command = psutil.Process(forks.process.pid).cmdline
-            wait_until(lambda: modules < {*command()})
+            wait_until(lambda: "sweeps_train.tasks.image_classification" in command())
