@@ -34,18 +34,16 @@ ADDRESS = "SWEEPS_FORK_SERVER"
 none."""
 MAX_FOLDER = 60
 """Maximum length of the folder for temporary files: a socket's path has 107 bytes at most."""
-IS_FORK = "SWEEPS_IS_FORK"
-"""Environment variable that is set in forks."""
 MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", NVML_CHECK)
 """Beginnings of the names of environment variables that no module reads while it is imported here."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop")
-"""What all workers import, and those of Ray's dependencies that take long."""
+"""Modules that all workers import, and those of Ray's dependencies that take long."""
 TASK_MODULES = {
     "causal_lm": ("torch.distributed.tensor", "transformers.modeling_utils", "sweeps_train.tasks.causal_lm"),
     "image_classification": ("sweeps_train.tasks.image_classification",),
     "table": ("sweeps_train.tasks.table_task",),
 }
-"""What workers also import, by the kind of the task."""
+"""Modules that workers also import, by the kind of the task."""
 SAID_WITHIN_S = 5.0
 """Seconds within which a script that wants a fork says so."""
 
@@ -88,7 +86,7 @@ class ForkServer:
 
 @dataclass(frozen=True)
 class Request:
-    """What a fork is to become."""
+    """Request for a fork that becomes a worker process."""
 
     command: list[str]
     """A worker's command, without its Python."""
@@ -128,7 +126,7 @@ class Request:
             os.dup2(file, number)
         self.close()
         os.environ.clear()
-        os.environ.update(self.environment | {IS_FORK: "1"})
+        os.environ.update(self.environment)
         os.chdir(self.folder)
         if "numpy" in sys.modules:  # else all forks would draw the same random numbers
             importlib.import_module("numpy").random.seed()

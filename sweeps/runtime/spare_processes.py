@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
-from sweeps.runtime.fork_server import IS_FORK
 
 IDLE_S = 1.0
 """Seconds after its start at which a process that nobody uses is a spare one."""
@@ -184,12 +183,10 @@ def take_resources() -> None:
     Raises:
         RuntimeError: An import that was under way has initialised the GPUs before.
     """
-    if not _Idle.was_spare and IS_FORK not in os.environ:
+    if "torch" in sys.modules and (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        sys.modules["torch"].set_num_threads(int(threads))
+    if not _Idle.was_spare:
         return
-    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
-        import torch
-
-        torch.set_num_threads(int(threads))
     reserved, seen = os.environ.get("CUDA_VISIBLE_DEVICES"), initialized_gpus()
     if None not in (reserved, seen) and seen != len([each for each in str(reserved).split(",") if each]):
         raise RuntimeError(f"this process, which was started ahead, sees {seen} GPUs instead of {reserved or 'none'}")
