@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import ray
 
-from sweeps.runtime.attachment import Begun, NotAttached, TrialSoFar
+from sweeps.runtime.attachment import Begun, NotAttached, Told, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
@@ -312,15 +312,18 @@ class Broker(SharedSlots):
 
     # --- called by the driver -----------------------------------------------------------------------------
 
-    async def attach(self, trials: Mapping[str, TrialSoFar]) -> list[Event]:
-        """Let trials begin, once the driver has restored the state of the broker's predecessor.
+    async def attach(self, trials: Mapping[str, TrialSoFar], told: Collection[Told] = ()) -> list[Event]:
+        """Restore the state of the broker's predecessor, and let trials begin.
 
         Args:
             trials: Those that have not ended.
+            told: The driver's messages that hold for the whole sweep.
 
         Returns:
             All events so far, as ``drain`` does.
         """
+        for method, arguments in told:
+            await getattr(self, method)(*arguments)
         self._before = trials
         self._attached.set()
         return await self.drain(0)

@@ -17,9 +17,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
+
+if TYPE_CHECKING:
+    from sweeps.runtime.broker_sides import WorkersSide
 
 IDLE_S = 1.0
 """Seconds after its start at which a process that nobody uses is a spare one."""
@@ -201,7 +204,7 @@ def origin() -> ProcessOrigin:
     return ProcessOrigin((context.get_node_id(), context.get_runtime_env_string()), _Idle.was_spare)
 
 
-def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) -> None:
+def keep_spares(broker: WorkersSide, slot: str, actors: Sequence[Any], *, always: bool) -> None:
     """Start the spare processes that a worker group needs, in a thread: training does not wait for that.
 
     Args:
@@ -213,7 +216,7 @@ def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) 
     threading.Thread(target=_keep_spares, args=(broker, slot, actors, always), name="keep-spares", daemon=True).start()
 
 
-def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) -> None:
+def _keep_spares(broker: WorkersSide, slot: str, actors: Sequence[Any], always: bool) -> None:
     import ray
 
     from sweeps.compat.ray_processes import set_imports
@@ -222,7 +225,7 @@ def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) ->
     # Workers, a node and the whole sweep may end at any time. The next group finds the spare processes missing.
     with contextlib.suppress(ray.exceptions.RayError, LookupError, ConnectionError):
         origins = ray.get([execute(actor, origin) for actor in actors])
-        missing = ray.get(broker.spares_to_start.remote(slot, origins, always))
+        missing = broker.spares_to_start(slot, origins, always)
         if missing:
             time.sleep(REPLACED_AFTER_S)
             start_spares(missing)
