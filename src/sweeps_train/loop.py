@@ -71,20 +71,26 @@ def train(
         >>> [path.name for path in Path(folder).iterdir()]
         ['step-00000002']
     """
-    request = TrainingRequest(
-        config=config,
-        reporter=reporter,
-        checkpoint_folder=checkpoint_folder,
-        resume=resume,
-        metric=metric,
-        mode=mode,
-        largest_micro_batch=largest_micro_batch,
-        on_prepared=on_prepared,
-        evaluator=evaluator,
-        failures=failures,
+    _run(
+        TrainingRequest(
+            config=config,
+            reporter=reporter,
+            checkpoint_folder=checkpoint_folder,
+            resume=resume,
+            metric=metric,
+            mode=mode,
+            largest_micro_batch=largest_micro_batch,
+            on_prepared=on_prepared,
+            evaluator=evaluator,
+            failures=failures,
+        )
     )
+
+
+def _run(request: TrainingRequest) -> None:
+    """Train, and go back to the last checkpoint as often as the training diverges and may."""
     samples, times_restored = None, 0
-    with keep_freed_memory(), numerics(config.train):
+    with keep_freed_memory(), numerics(request.config.train):
         group = Group(request)
         while True:
             lane = Lane(request, group)
@@ -120,13 +126,10 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
             due = lane.end_diverged(times_restored)
         evaluates = due.evaluate and lane.evaluates
         if evaluates and stop is not Stop.DISCARD:
-            eval_metrics, stop_now = lane.evaluate()
-            metrics, stop = metrics | eval_metrics, max(stop, stop_now)
+            metrics, stop = _evaluated(lane, metrics, stop)
         if stop is Stop.DISCARD:
             lane.finish()
             return
-        if evaluates:
-            lane.check_metric(metrics)
         saves = due.save or stop is Stop.SAVE
         checkpoint = lane.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
         if not due.evaluate:
@@ -137,3 +140,12 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
             lane.save(metrics, stops=True)
     lane.finish()
     lane.deliver_reports()
+
+
+def _evaluated(lane: Lane, metrics: dict[str, float], stop: Stop) -> tuple[dict[str, float], Stop]:
+    """The metrics with those of an evaluation, and whether to stop after it."""
+    eval_metrics, stop_now = lane.evaluate()
+    metrics, stop = metrics | eval_metrics, max(stop, stop_now)
+    if stop is not Stop.DISCARD:
+        lane.check_metric(metrics)
+    return metrics, stop
