@@ -47,7 +47,7 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
         style: str | None = next((style for pattern, style in plan.items() if _fits(pattern, name)), None)
         if style is None or style == "embedding_rowwise" or (style == "colwise_gather_output" and _is_tied(bare, name)):
             continue  # every worker looks up embeddings in the full table
-        if style not in _STYLES and style != REDUCED:
+        if style not in {*_STYLES, REDUCED}:
             raise ValueError(
                 f"strategy.kind=tensor_parallel: {name} of a {type(bare).__name__} has the style {style}, which is "
                 f"not supported; use strategy.kind=fsdp (supported are {sorted(_STYLES)})"
