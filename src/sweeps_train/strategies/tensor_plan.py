@@ -33,15 +33,7 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
         {'up': 'colwise', 'down': 'rowwise'}
     """
     prefix, bare = _without_adapters(model)
-    plan: Mapping[str, str] | None = getattr(bare, "tensor_parallel_plan", None) or getattr(bare, "tp_plan", None)
-    if not plan:
-        raise ValueError(
-            f"strategy.kind=tensor_parallel: a {type(bare).__name__} has no plan to shard its layers; give it an "
-            "attribute tensor_parallel_plan, or use strategy.kind=fsdp"
-        )
-    names = [name for name, _ in bare.named_modules()]
-    if unknown := [pattern for pattern in plan if not any(_fits(pattern, name) for name in names)]:
-        _refuse_unknown(bare, plan, unknown)
+    plan = _plan_of(bare)
     styles: dict[str, str] = {}
     for name, module in bare.named_modules():
         style: str | None = next((style for pattern, style in plan.items() if _fits(pattern, name)), None)
@@ -54,6 +46,20 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
             )
         styles |= {f"{prefix}{part}": style for part in _parts(name, module, style)}
     return styles
+
+
+def _plan_of(bare: nn.Module) -> Mapping[str, str]:
+    """The style of each pattern of names, all of which fit a layer."""
+    plan: Mapping[str, str] | None = getattr(bare, "tensor_parallel_plan", None) or getattr(bare, "tp_plan", None)
+    if not plan:
+        raise ValueError(
+            f"strategy.kind=tensor_parallel: a {type(bare).__name__} has no plan to shard its layers; give it an "
+            "attribute tensor_parallel_plan, or use strategy.kind=fsdp"
+        )
+    names = [name for name, _ in bare.named_modules()]
+    if unknown := [pattern for pattern in plan if not any(_fits(pattern, name) for name in names)]:
+        _refuse_unknown(bare, plan, unknown)
+    return plan
 
 
 def parallel_styles(plan: Mapping[str, str], *, shards_tokens: bool) -> dict[str, ParallelStyle]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -164,7 +164,7 @@ class _Subplot:
             low = self._positions(before.y, "y")
             self._axes.fill_between(x, low, y, color=colour, alpha=opacity, linewidth=0, label=label)
         elif trace.fill == "tozeroy":
-            step = "post" if trace.line.shape == "hv" else None
+            step: Literal["post"] | None = "post" if trace.line.shape == "hv" else None
             self._axes.fill_between(x, 0, y, step=step, color=trace.line.color, alpha=0.35, linewidth=0)
 
     def _draw_line(self, trace: Any, x: Any, y: Any, alpha: float, label: str | None) -> None:
