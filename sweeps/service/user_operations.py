@@ -212,11 +212,12 @@ class UserOperations(Reading):
 
     def fire(self, schedule: Definition) -> Job:
         """Fire a schedule now, in addition to the firings of its cron line."""
-        now, most_waiting = self.service.clock.now(), self.service.config.queue.waiting_per_user
+        now = self.service.clock.now()
         if not schedule.is_operators:
             self.plan_schedule(schedule, now)
         with writing(self.service.database) as connection:
-            job = fire_now(connection, schedule, now, self.principal.user, most_waiting)
+            jobs.check_waiting(connection, self.principal.user, self.service.config.queue.waiting_per_user)
+            job = fire_now(connection, schedule, now, self.principal.user)
         self.runner.wake()
         self._note("schedule fired", job=job.id, sweep=job.sweep, schedule=schedule.name)
         return job
@@ -339,6 +340,7 @@ class UserOperations(Reading):
                 project = maker.project
             else:
                 project = project_of(self.principal, project)
+            jobs.check_waiting(connection, self.principal.user, self.service.config.queue.waiting_per_user)
             job = jobs.submit(
                 connection,
                 request,
@@ -347,7 +349,6 @@ class UserOperations(Reading):
                 project=project,
                 now=self.service.clock.now(),
                 priority=priority,
-                most_waiting=self.service.config.queue.waiting_per_user,
             )
         self.runner.wake()
         of = getattr(request, "sweep", None) if name is not None else None
