@@ -126,10 +126,13 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
             due = lane.end_diverged(times_restored)
         evaluates = due.evaluate and lane.evaluates
         if evaluates and stop is not Stop.DISCARD:
-            metrics, stop = _evaluated(lane, metrics, stop)
+            eval_metrics, stop_now = lane.evaluate()
+            metrics, stop = metrics | eval_metrics, max(stop, stop_now)
         if stop is Stop.DISCARD:
             lane.finish()
             return
+        if evaluates:
+            lane.check_metric(metrics)
         saves = due.save or stop is Stop.SAVE
         checkpoint = lane.save(metrics if evaluates else None, stops=stop is Stop.SAVE) if saves else None
         if not due.evaluate:
@@ -140,12 +143,3 @@ def live(lane: Lane, times_restored: int = 0) -> Life:
             lane.save(metrics, stops=True)
     lane.finish()
     lane.deliver_reports()
-
-
-def _evaluated(lane: Lane, metrics: dict[str, float], stop: Stop) -> tuple[dict[str, float], Stop]:
-    """The metrics with those of an evaluation, and whether to stop after it."""
-    eval_metrics, stop_now = lane.evaluate()
-    metrics, stop = metrics | eval_metrics, max(stop, stop_now)
-    if stop is not Stop.DISCARD:
-        lane.check_metric(metrics)
-    return metrics, stop

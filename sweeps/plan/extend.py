@@ -248,11 +248,6 @@ def _check_longer(before: Composition, after: Composition, record: SweepRecord) 
             f"{what}: the repeats of search.confirm have the earlier length; run a new sweep "
             "with search.warm_start, or retrain the best trial"
         )
-    _check_schedules(what, after, record)
-
-
-def _check_schedules(what: str, after: Composition, record: SweepRecord) -> None:
-    """Check that no finished trial was trained with a schedule that depends on its length."""
     for trial in record.trials:
         own = after.trial(trial.params).train if trial.state == "finished" else None
         if own is not None and (own.schedule != "constant" or own.warmup_fraction):

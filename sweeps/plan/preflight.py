@@ -194,12 +194,7 @@ def _has_users_parts(config: SweepConfig) -> bool:
         return _size_of_table(data) <= MAX_BYTES
     if isinstance(model, CustomModel) or isinstance(data, CustomData):
         return True
-    return isinstance(model, CausalLM) and isinstance(data, TextData) and _are_small_files(model, data)
-
-
-def _are_small_files(model: CausalLM, data: TextData) -> bool:
-    """Whether model and data are read quickly from local files, of which at least one is the user's own."""
-    if data.streaming:
+    if not isinstance(model, CausalLM) or not isinstance(data, TextData) or data.streaming:
         return False
     sizes = [_size(path) for path in (data.path, model.path) if not path.startswith("builtin:")]
     return bool(sizes) and all(size is not None and size <= MAX_BYTES for size in sizes)

@@ -47,26 +47,21 @@ def find_definition(target: str) -> Definition | None:
         bindings = list(_bindings(tree, name)) if tree is not None else []
         if spec is None or tree is None or len(bindings) != 1 or bindings[0] not in tree.body:
             return None
-        if isinstance(bindings[0], ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            return Definition(bindings[0], module)
-        package = module if spec.submodule_search_locations else module.rpartition(".")[0]
-        origin = _imported_from(bindings[0], name, package)
-        if origin is None:
-            return None
-        target = origin
+        match bindings[0]:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as node:
+                return Definition(node, module)
+            case ast.ImportFrom(module=source, level=level, names=names):
+                package = module if spec.submodule_search_locations else module.rpartition(".")[0]
+                imported = "." * level + (source or "")
+                try:
+                    origin = importlib.util.resolve_name(imported, package) if level else imported
+                except ImportError:
+                    return None
+                original = next(each.name for each in names if (each.asname or each.name) == name)
+                target = f"{origin}.{original}"
+            case _:
+                return None
     return None
-
-
-def _imported_from(binding: ast.AST, name: str, package: str) -> str | None:
-    """The full name of what a statement of a package imports as ``name``; None if it does not import it from one."""
-    if not isinstance(binding, ast.ImportFrom):
-        return None
-    source = "." * binding.level + (binding.module or "")
-    try:
-        origin = importlib.util.resolve_name(source, package) if binding.level else source
-    except ImportError:
-        return None
-    return f"{origin}.{next(each.name for each in binding.names if (each.asname or each.name) == name)}"
 
 
 def source_signature(target: str) -> inspect.Signature | None:

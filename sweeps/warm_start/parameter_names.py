@@ -58,8 +58,11 @@ def match_names(
     for name in names:
         if name not in paths and (name in searched or ("." in name and lookup(name) is not None)):
             paths[name] = name
-    others = [name for name in names if name not in paths]
-    paths |= _with_same_last_part(others, [path for path in searched if path not in paths.values()])
+    free = [path for path in searched if path not in paths.values()]
+    theirs, ours = _by_last_part(name for name in names if name not in paths), _by_last_part(free)
+    for part, candidates in theirs.items():
+        if len(candidates) == len(ours.get(part, ())) == 1:
+            paths[candidates[0]] = ours[part][0]
     if not set(paths.values()) & set(searched):
         raise UserError(
             f"{key}: none of its parameters ({shortened(sorted(names)) or 'it has none'}) has the name of a searched "
@@ -76,13 +79,6 @@ def shortened(names: Sequence[str]) -> str:
 def last_part(name: str) -> str:
     """Last part of a path or of another program's name, in lower case: ``lr`` of ``config/lr`` and ``params_lr``."""
     return re.split(r"[./]", name)[-1].lower().replace("-", "_").removeprefix("params_")
-
-
-def _with_same_last_part(names: Iterable[str], paths: Iterable[str]) -> dict[str, str]:
-    """The path of each name whose last part no other name and one path has."""
-    theirs, ours = _by_last_part(names), _by_last_part(paths)
-    shared = [part for part, candidates in theirs.items() if len(candidates) == len(ours.get(part, ())) == 1]
-    return {theirs[part][0]: ours[part][0] for part in shared}
 
 
 def _by_last_part(names: Iterable[str]) -> Mapping[str, Sequence[str]]:

@@ -32,14 +32,16 @@ def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
         lines: The end of its output, with indentation.
     """
     exceptions, ignored = _exceptions(lines)
-    launcher = _traceback_of_launcher(lines, exceptions)
+    launchers = (slice(start, end) for start, end, text in exceptions if _is_of_launcher(text, lines[start:end]))
+    launcher = next(launchers, slice(len(lines), len(lines)))
     own = lines[: launcher.start]
     shown = list(own[-SHOWN_LINES:])
     rank, signals = _root_cause(lines[launcher.stop :])
     raised = [text for _, end, text in exceptions if len(own) - len(shown) <= end < len(own)]
+    of_rank = [text for text in raised if text.startswith(f"[rank{rank}]:")]
     heard = [line for number, line in enumerate(own) if number not in ignored and LOG_OF_TORCHRUN not in line]
     causes = (
-        _last_exception(raised, rank)
+        [_without_rank(text) for text in of_rank[-1:] or raised[-1:]]
         or signals
         or _message_of_hydra(own)
         or [*filter(_says_something, heard)][-1:]
@@ -69,18 +71,6 @@ def _exceptions(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], set[i
         if rank not in open_since:
             before[rank] = number, text  # the line above a traceback, which may announce it
     return found, ignored
-
-
-def _last_exception(raised: Sequence[str], rank: str | None) -> list[str]:
-    """The last exception of the rank that failed first, or of any."""
-    of_rank = [text for text in raised if text.startswith(f"[rank{rank}]:")]
-    return [_without_rank(text) for text in of_rank[-1:] or raised[-1:]]
-
-
-def _traceback_of_launcher(lines: Sequence[str], exceptions: Sequence[tuple[int, int, str]]) -> slice:
-    """The lines of the first traceback of a launcher; none at the end if there is none."""
-    found = (slice(start, end) for start, end, text in exceptions if _is_of_launcher(text, lines[start:end]))
-    return next(found, slice(len(lines), len(lines)))
 
 
 def _is_of_launcher(text: str, traceback: Sequence[str]) -> bool:

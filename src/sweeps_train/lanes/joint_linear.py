@@ -70,7 +70,9 @@ class JointLinear(nn.Module):
         adapters = [_adapter(x, part, layer) for part in self._parts if (layer := self.adapted[part.lane]) is not None]
         product: torch.Tensor
         if device in STACKED_ON and len(adapters) == len(self._parts) and _have_as_many_rows(adapters):
-            dropped = _all_dropped(x, adapters)
+            dropped = None
+            if any(each.dropped is not None for each in adapters):
+                dropped = torch.cat([x[each.rows] if each.dropped is None else each.dropped for each in adapters])
             scales = self._scales_of(adapters, x)
             down, up = (each.to(dtype) for each in _stacked(adapters))
             product = _StackedProduct.apply(x, dropped, weight, bias, down, up, scales)  # type: ignore[no-untyped-call]
@@ -102,13 +104,6 @@ def _adapter(x: torch.Tensor, part: Part, layer: FusedLinear) -> _Adapter:
         own = part.dropout(x[part.rows, : part.length], p)
         dropped = functional.pad(own, (0, 0, 0, x.shape[1] - part.length))
     return _Adapter(part.rows, dropped, down, up, layer.scaling[name])
-
-
-def _all_dropped(x: torch.Tensor, adapters: Sequence[_Adapter]) -> torch.Tensor | None:
-    """The inputs of all adapters after dropout; None if no lane has any."""
-    if all(each.dropped is None for each in adapters):
-        return None
-    return torch.cat([x[each.rows] if each.dropped is None else each.dropped for each in adapters])
 
 
 def _have_as_many_rows(adapters: Sequence[_Adapter]) -> bool:

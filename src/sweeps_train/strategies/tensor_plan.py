@@ -33,23 +33,6 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
         {'up': 'colwise', 'down': 'rowwise'}
     """
     prefix, bare = _without_adapters(model)
-    plan = _plan_of(bare)
-    styles: dict[str, str] = {}
-    for name, module in bare.named_modules():
-        style: str | None = next((style for pattern, style in plan.items() if _fits(pattern, name)), None)
-        if style is None or style == "embedding_rowwise" or (style == "colwise_gather_output" and _is_tied(bare, name)):
-            continue  # every worker looks up embeddings in the full table
-        if style not in {*_STYLES, REDUCED}:
-            raise ValueError(
-                f"strategy.kind=tensor_parallel: {name} of a {type(bare).__name__} has the style {style}, which is "
-                f"not supported; use strategy.kind=fsdp (supported are {sorted(_STYLES)})"
-            )
-        styles |= {f"{prefix}{part}": style for part in _parts(name, module, style)}
-    return styles
-
-
-def _plan_of(bare: nn.Module) -> Mapping[str, str]:
-    """The style of each pattern of names, all of which fit a layer."""
     plan: Mapping[str, str] | None = getattr(bare, "tensor_parallel_plan", None) or getattr(bare, "tp_plan", None)
     if not plan:
         raise ValueError(
@@ -59,7 +42,18 @@ def _plan_of(bare: nn.Module) -> Mapping[str, str]:
     names = [name for name, _ in bare.named_modules()]
     if unknown := [pattern for pattern in plan if not any(_fits(pattern, name) for name in names)]:
         _refuse_unknown(bare, plan, unknown)
-    return plan
+    styles: dict[str, str] = {}
+    for name, module in bare.named_modules():
+        style: str | None = next((style for pattern, style in plan.items() if _fits(pattern, name)), None)
+        if style is None or style == "embedding_rowwise" or (style == "colwise_gather_output" and _is_tied(bare, name)):
+            continue  # every worker looks up embeddings in the full table
+        if style not in _STYLES and style != REDUCED:
+            raise ValueError(
+                f"strategy.kind=tensor_parallel: {name} of a {type(bare).__name__} has the style {style}, which is "
+                f"not supported; use strategy.kind=fsdp (supported are {sorted(_STYLES)})"
+            )
+        styles |= {f"{prefix}{part}": style for part in _parts(name, module, style)}
+    return styles
 
 
 def parallel_styles(plan: Mapping[str, str], *, shards_tokens: bool) -> dict[str, ParallelStyle]:

@@ -123,7 +123,8 @@ class _ChunkedLinear(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         needs_hidden, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         of_hidden = torch.empty_like(hidden) if needs_hidden else None
-        of_weight, of_bias = _float32_zeros(weight, needs_weight), _float32_zeros(bias, needs_bias)
+        of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        of_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None and needs_bias else None
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         vocabulary = weight.shape[0] if shard is None else shard.largest
         loss_and_gradient = _loss_and_gradient if shard is None else shard.loss_and_gradient
@@ -176,10 +177,6 @@ def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor, out: torch.T
     probabilities.scatter_add_(1, chosen, torch.full_like(chosen, -1, dtype=torch.float32))
     torch.mul(probabilities, (targets != IGNORED).unsqueeze(1), out=out)
     return loss
-
-
-def _float32_zeros(like: torch.Tensor | None, is_needed: bool) -> torch.Tensor | None:
-    return torch.zeros_like(like, dtype=torch.float32) if like is not None and is_needed else None
 
 
 def _chunks(vocabulary: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

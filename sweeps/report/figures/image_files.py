@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -86,17 +86,13 @@ def _draw(part: SubFigure, figure: go.Figure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if layout.showlegend is not False and len(handles) > 1:
-        _draw_legend(part, handles, is_reversed=layout.legend.traceorder == "reversed")
-
-
-def _draw_legend(part: SubFigure, handles: dict[str, Any], *, is_reversed: bool) -> None:
-    labels = list(handles)[:: -1 if is_reversed else 1]
-    fit = int(part.bbox.width / DPI * 14 / (max(map(len, labels)) + 7))
-    options: dict[str, Any] = {"loc": "outside upper right", "ncols": max(1, min(fit, len(labels)))}
-    legend = part.legend([handles[each] for each in labels], labels, frameon=False, fontsize=9, **options)
-    for shown in legend.legend_handles:
-        if isinstance(shown, Line2D):
-            shown.set_alpha(1.0)
+        labels = list(handles)[:: -1 if layout.legend.traceorder == "reversed" else 1]
+        fit = int(part.bbox.width / DPI * 14 / (max(map(len, labels)) + 7))
+        options: dict[str, Any] = {"loc": "outside upper right", "ncols": max(1, min(fit, len(labels)))}
+        legend = part.legend([handles[each] for each in labels], labels, frameon=False, fontsize=9, **options)
+        for shown in legend.legend_handles:
+            if isinstance(shown, Line2D):
+                shown.set_alpha(1.0)
 
 
 def _axis(layout: go.Layout, name: str) -> Any:
@@ -147,54 +143,44 @@ class _Subplot:
         return np.log10(numbers) if axis.type == "log" else numbers
 
     def _draw_scatter(self, trace: Any, before: Any) -> None:
-        x, y, mode = self._positions(trace.x, "x"), self._positions(trace.y, "y"), trace.mode or "lines"
+        x, y = self._positions(trace.x, "x"), self._positions(trace.y, "y")
+        line, marker, mode = trace.line, trace.marker, trace.mode or "lines"
         label = trace.name if trace.showlegend is not False and trace.name else None
+        steps = line.shape == "hv"
         alpha = 1.0 if trace.opacity is None else trace.opacity
-        if trace.fill is not None:
-            self._fill(trace, before, x, y, label)
-        if "lines" in mode and trace.line.width != 0:
-            self._draw_line(trace, x, y, alpha, label)
-            label = None
-        if "markers" in mode:
-            self._draw_markers(trace, x, y, alpha, label)
-
-    def _fill(self, trace: Any, before: Any, x: Any, y: Any, label: str | None) -> None:
         if trace.fill == "tonexty":
             colour, opacity = _colour(trace.fillcolor)
             low = self._positions(before.y, "y")
             self._axes.fill_between(x, low, y, color=colour, alpha=opacity, linewidth=0, label=label)
         elif trace.fill == "tozeroy":
-            step: Literal["post"] | None = "post" if trace.line.shape == "hv" else None
-            self._axes.fill_between(x, 0, y, step=step, color=trace.line.color, alpha=0.35, linewidth=0)
-
-    def _draw_line(self, trace: Any, x: Any, y: Any, alpha: float, label: str | None) -> None:
-        known = ~np.isnan(y) if trace.connectgaps else slice(None)
-        self._axes.plot(
-            x[known],
-            y[known],
-            color=trace.line.color,
-            linewidth=POINTS_PER_PIXEL * trace.line.width,
-            linestyle=DASHES.get(trace.line.dash, "-"),
-            drawstyle="steps-post" if trace.line.shape == "hv" else "default",
-            alpha=alpha,
-            label=label,
-        )
-
-    def _draw_markers(self, trace: Any, x: Any, y: Any, alpha: float, label: str | None) -> None:
-        marker = trace.marker
-        own = isinstance(marker.color, str | None)
-        self._axes.scatter(
-            x,
-            y,
-            s=(POINTS_PER_PIXEL * (marker.size or 6)) ** 2,
-            c=marker.color or trace.line.color if own else np.asarray(marker.color, float),
-            cmap=None if own else _colormap(marker.colorscale),
-            marker=SYMBOLS.get(marker.symbol, "o"),
-            alpha=alpha if marker.opacity is None else marker.opacity,
-            linewidths=0,
-            zorder=3,
-            label=label,
-        )
+            self._axes.fill_between(x, 0, y, step="post" if steps else None, color=line.color, alpha=0.35, linewidth=0)
+        if "lines" in mode and line.width != 0:
+            known = ~np.isnan(y) if trace.connectgaps else slice(None)
+            self._axes.plot(
+                x[known],
+                y[known],
+                color=line.color,
+                linewidth=POINTS_PER_PIXEL * line.width,
+                linestyle=DASHES.get(line.dash, "-"),
+                drawstyle="steps-post" if steps else "default",
+                alpha=alpha,
+                label=label,
+            )
+            label = None
+        if "markers" in mode:
+            own = isinstance(marker.color, str | None)
+            self._axes.scatter(
+                x,
+                y,
+                s=(POINTS_PER_PIXEL * (marker.size or 6)) ** 2,
+                c=marker.color or line.color if own else np.asarray(marker.color, float),
+                cmap=None if own else _colormap(marker.colorscale),
+                marker=SYMBOLS.get(marker.symbol, "o"),
+                alpha=alpha if marker.opacity is None else marker.opacity,
+                linewidths=0,
+                zorder=3,
+                label=label,
+            )
 
     def _draw_bars(self, trace: Any, shift: float, share: float, gap: float) -> None:
         """Draw the bars of a trace, which take a share of the width of each position."""
@@ -230,8 +216,14 @@ class _Subplot:
         if categories:
             shown.set_ticks(range(len(categories)), categories)
             set_limits(-0.6, len(categories) - 0.4)
-        else:
-            _set_ticks(shown, axis)
+        elif axis.tickvals is not None:
+            shown.set_ticks(np.log10(axis.tickvals) if axis.type == "log" else axis.tickvals, axis.ticktext)
+        elif axis.type == "date":
+            locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+            shown.set_major_locator(locator)
+            shown.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        elif (axis.tickformat or "").endswith("%"):
+            shown.set_major_formatter(PercentFormatter(1.0, decimals=0))
         if name == "x" and max(map(len, categories or axis.ticktext or ()), default=0) > 6:
             shown.set_tick_params(rotation=20)
         if axis.range is not None:
@@ -249,18 +241,6 @@ def _categories(axis: Any, name: str, traces: Sequence[Any]) -> list[str]:
         return []
     order = axis.categoryarray if axis.categoryarray is not None else ()
     return [str(value) for value in dict.fromkeys([*order, *values])]
-
-
-def _set_ticks(shown: Any, axis: Any) -> None:
-    """Set the ticks of an axis of numbers or dates."""
-    if axis.tickvals is not None:
-        shown.set_ticks(np.log10(axis.tickvals) if axis.type == "log" else axis.tickvals, axis.ticktext)
-    elif axis.type == "date":
-        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
-        shown.set_major_locator(locator)
-        shown.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    elif (axis.tickformat or "").endswith("%"):
-        shown.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
 def _colormap(scale: Sequence[tuple[float, str]], *, reverse: bool = False) -> Colormap:

@@ -15,7 +15,7 @@ from sweeps.report.figures.style import STARTING_COLOUR, STATE_COLOURS, time_uni
 from sweeps.report.figures.time_shares import height as shares_height
 from sweeps.report.figures.time_shares import time_shares
 from sweeps.report.report_data import ReportData
-from sweeps.tracking.record import SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.record import SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import describe_rest
 
@@ -44,15 +44,12 @@ class Bar:
     """Number of trials in the bar."""
 
 
-def _end(record: SweepRecord) -> float:
-    last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
-    return max(last, *(trial.ended or 0.0 for trial in record.trials), record.started)
-
-
 def bars(data: ReportData) -> list[Bar]:
     """A bar for each worker of each trial. A row is a GPU, or on hosts without GPUs one of the workers that the host
     had at the same time."""
-    record, end = data.record, _end(data.record)
+    record = data.record
+    last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
+    end = max(last, *(trial.ended or 0.0 for trial in record.trials), record.started)
     spans = [(trial, span) for trial in record.trials for span in _spans(trial, end)]
     spans.sort(key=lambda each: each[1].held)
     workers = {worker for _, span in spans for worker in span.workers}

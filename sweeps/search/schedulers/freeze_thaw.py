@@ -312,13 +312,6 @@ class FreezeThaw(PausingScheduler):
     def depends_on_time(self) -> bool:
         return self._remaining_s() < math.inf
 
-    def _to_finish(self, waiting: Sequence[str]) -> list[str]:
-        """The paused trials that have to be finished before the others are stopped: the best ones."""
-        leaders = self._leaders()
-        chosen = [name for name in waiting if name in leaders]
-        is_one_done = any(map(self._is_done, self._model.curves.by_trial))
-        return chosen if chosen or is_one_done else [*waiting[-1:]]
-
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
         """The paused trials that are worth more than a new one, the most promising first, and the least promising of
         the others. When no new ones will be started and none runs, all others are stopped."""
@@ -329,7 +322,11 @@ class FreezeThaw(PausingScheduler):
         waiting = sorted(by_name.keys() - set(chosen), key=self._priority)
         kept = PAUSED_BY_WORKER * places.max_concurrent if self._pauses else 0
         if complete and waiting and not chosen and len(paused) == len(self._live):
-            chosen = self._to_finish(waiting)
+            # Before the others are stopped, the best one has to be finished.
+            leaders = self._leaders()
+            chosen = [name for name in waiting if name in leaders]
+            if not chosen and not any(map(self._is_done, self._model.curves.by_trial)):
+                chosen = waiting[-1:]
             waiting = [name for name in waiting if name not in chosen]
             kept = 0
         dropped = waiting[: max(0, len(waiting) - kept)]
