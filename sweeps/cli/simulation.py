@@ -69,7 +69,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _inputs(table: Path, tokens: Sequence[str], config_dirs: Sequence[Path], name: str | None) -> Inputs:
-    """What is simulated. Nothing is trained here, so data, cluster and folder are not looked at."""
+    """Read what to simulate. Nothing is trained here, so data, cluster and folder are not looked at."""
     from sweeps.plan.plan import make_plan
     from sweeps.simulate.inputs import read_inputs
     from sweeps.simulate.recorded_rows import check_is_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.runtime.pool_evaluator import EvaluationPlace
@@ -12,7 +12,6 @@ from sweeps.runtime.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
     from sweeps.config import AnyTraining
-    from sweeps.runtime.broker_sides import WorkersSide
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,8 @@ class Assignment:
     last_delivered: int | None
     """Step of the last report of earlier attempts that Tune and the driver have received. What was measured from there
     on is posted again, since the newest checkpoint may be later. None: nothing is posted again."""
-    broker: WorkersSide
+    broker: Any
+    """A ``WorkersSide``."""
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     prepare_timeout_s: float

@@ -1,4 +1,4 @@
-"""How a sweep survives the death of its broker's process: by attaching.
+"""Attaching, by which a sweep survives the death of its broker's process.
 
 Ray starts another process behind the same handles. It knows no trial, and lets none begin. The driver finds that out
 from ``NotAttached``, and attaches: it tells again what holds for the whole sweep, and what it knows of each trial. The

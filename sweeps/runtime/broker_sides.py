@@ -159,7 +159,7 @@ class WorkersSide:
         ask(self._broker.post_and_wait, events)
 
     def alive(self, trial: str, attempt: int) -> None:
-        """Tell that a worker is alive and prepares a trial."""
+        """Give a sign of life of a worker that prepares a trial."""
         call(self._broker.alive, trial, attempt)
 
     def wait_for_stop(self, trial: str, attempt: int, above: StopRequest) -> ray.ObjectRef[StopRequest]:
@@ -213,7 +213,7 @@ class WorkersSide:
         ask(self._broker.slot_started, slot, handles)
 
     def waits_for_room(self, slot: str) -> None:
-        """Tell that the cluster has no room for a slot's workers now."""
+        """See ``Broker.waits_for_room``."""
         ask(self._broker.waits_for_room, slot)
 
     def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ class WorkersSide:
         return ask(self._broker.spares_to_start, slot, workers, always)
 
     def worker_terminated(self, slot: str, rank: int) -> None:
-        """Tell that a worker's process has received SIGTERM."""
+        """See ``Broker.worker_terminated``."""
         call(self._broker.worker_terminated, slot, rank)
 
     def group_ends(self, slot: str) -> bool:

@@ -10,7 +10,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.attachment import NotAttached, Told, TrialSoFar
-from sweeps.runtime.broker import Broker, BrokerActor
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.broker_actor import BrokerActor
 from sweeps.runtime.broker_sides import TrialSide, call
 from sweeps.runtime.events import Event
 

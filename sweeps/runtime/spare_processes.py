@@ -17,12 +17,9 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
-
-if TYPE_CHECKING:
-    from sweeps.runtime.broker_sides import WorkersSide
 
 IDLE_S = 1.0
 """Seconds after its start at which a process that nobody uses is a spare one."""
@@ -204,11 +201,11 @@ def origin() -> ProcessOrigin:
     return ProcessOrigin((context.get_node_id(), context.get_runtime_env_string()), _Idle.was_spare)
 
 
-def keep_spares(broker: WorkersSide, slot: str, actors: Sequence[Any], *, always: bool) -> None:
+def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) -> None:
     """Start the spare processes that a worker group needs, in a thread: training does not wait for that.
 
     Args:
-        broker: Counts the spare processes.
+        broker: A ``WorkersSide``, which counts the spare processes.
         slot: The group's slot.
         actors: Its workers.
         always: Also while no trial has lost its workers.
@@ -216,7 +213,7 @@ def keep_spares(broker: WorkersSide, slot: str, actors: Sequence[Any], *, always
     threading.Thread(target=_keep_spares, args=(broker, slot, actors, always), name="keep-spares", daemon=True).start()
 
 
-def _keep_spares(broker: WorkersSide, slot: str, actors: Sequence[Any], always: bool) -> None:
+def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) -> None:
     import ray
 
     from sweeps.compat.ray_processes import set_imports

@@ -13,6 +13,7 @@ import ray
 
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attempt import StopRequest
+from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
@@ -38,7 +39,7 @@ class BrokerReporter:
         """
         self._assignment, self._stored = assignment, stored
         self._lock = threading.Lock()
-        self._broker = assignment.broker
+        self._broker: WorkersSide = assignment.broker
         self._undelivered = undelivered(assignment)
         self._cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)

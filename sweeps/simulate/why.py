@@ -62,7 +62,7 @@ def _suggested(plan: Plan, study: optuna.Study, trial: FrozenTrial) -> str:
 
 
 def _origin(plan: Plan, trial: FrozenTrial) -> str:
-    """Who chose the point of a trial."""
+    """Origin of a trial's point."""
     values, sampler = enqueued_values(trial), plan.config.search.sampler.kind
     if POINT in trial.user_attrs:
         return "given first: it is the config's own, one of search.points, or of the best of an earlier sweep or stage"
