@@ -69,7 +69,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
     broker = DriverSide()
-    begun = ray.get(broker.actor.begin.remote("0000"))
+    begun = broker.of_trials.begin("0000", judged=False, saves_when_asked=True, delivered=None, lost=None)
     training: Any = None
     assignment = Assignment(
         trial="0000",
@@ -82,7 +82,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
         origin=None,
         waits_for_decision=False,
         last_delivered=None,
-        broker=broker.actor,
+        broker=broker.of_trials.workers,
         largest_micro_batch=None,
         hang_timeout_s=600.0,
         prepare_timeout_s=600.0,

@@ -71,20 +71,26 @@ def train(
         >>> [path.name for path in Path(folder).iterdir()]
         ['step-00000002']
     """
-    request = TrainingRequest(
-        config=config,
-        reporter=reporter,
-        checkpoint_folder=checkpoint_folder,
-        resume=resume,
-        metric=metric,
-        mode=mode,
-        largest_micro_batch=largest_micro_batch,
-        on_prepared=on_prepared,
-        evaluator=evaluator,
-        failures=failures,
+    _run(
+        TrainingRequest(
+            config=config,
+            reporter=reporter,
+            checkpoint_folder=checkpoint_folder,
+            resume=resume,
+            metric=metric,
+            mode=mode,
+            largest_micro_batch=largest_micro_batch,
+            on_prepared=on_prepared,
+            evaluator=evaluator,
+            failures=failures,
+        )
     )
+
+
+def _run(request: TrainingRequest) -> None:
+    """Train, and go back to the last checkpoint as often as the training diverges and may."""
     samples, times_restored = None, 0
-    with keep_freed_memory(), numerics(config.train):
+    with keep_freed_memory(), numerics(request.config.train):
         group = Group(request)
         while True:
             lane = Lane(request, group)

@@ -71,25 +71,6 @@ server = click.option(
 )
 of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 trial = click.option("--trial", metavar="ID", help="Id of the trial; default: the best.")
-
-
-def registering(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for what becomes of the model: a folder, or a version in MLflow's model registry."""
-    for option in (
-        click.option(
-            "--save-model",
-            metavar="DIR",
-            type=click.Path(path_type=Path),
-            help="New folder for the model, which transformers, PEFT and vLLM load.",
-        ),
-        click.option("--merge", "--merged", "merged", is_flag=True, help="Merge LoRA adapters into their base model."),
-        click.option("--alias", metavar="A", default="champion", show_default=True, help="Alias of the new version."),
-        click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
-    ):
-        function = option(function)
-    return function
-
-
 moved_to = click.option(
     "--folder", metavar="DIR", type=click.Path(path_type=Path), help="The sweep's folder, if it was moved."
 )

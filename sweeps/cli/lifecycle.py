@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweeps.cli import remote
-from sweeps.cli.app import NO_SUCCESS, as_json, registering, stdout, trial, verb
-from sweeps.cli.output import print_dry_run, print_json, register_model, say, show_outcome, typed, watched, write_model
+from sweeps.cli.app import NO_SUCCESS, as_json, stdout, trial, verb
+from sweeps.cli.output import print_dry_run, print_json, say, show_outcome, typed, watched
 from sweeps.cli.source import service_of, sweep_operations
+from sweeps.cli.wanted_model import WantedModel, registering
 from sweeps.errors import UserError
 from sweeps.operations.local import Local
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sweeps.operations.remote import Remote
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.reproduction_result import Repeated
-    from sweeps.tracking.record import SweepRecord
+    from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
 @verb("best")
@@ -37,10 +38,7 @@ def best(
     sweep: str,
     export: Path | None,
     trial: str | None,
-    register: str | None,
-    alias: str,
-    merged: bool,
-    save_model: Path | None,
+    wanted: WantedModel,
     as_json: bool,
     operations: Operations,
 ) -> None:
@@ -50,25 +48,18 @@ def best(
     writes its model into a folder, for transformers, PEFT and vLLM. --register makes it a new version of a model in
     MLflow's registry; `retrain` trains it with its full budget first.
     """
-    service, record = _service(operations, save_model), operations.record(sweep)
+    service, record = _service(operations, wanted), operations.record(sweep)
     model: RegisteredModel | None = None
-    if any(each is not None for each in (trial, export, register, save_model)):
-        from sweeps.plan.export import choose, config_of, write_export
-        from sweeps.registry.model_names import check_model
+    if any(each is not None for each in (trial, export, wanted.name, wanted.folder)):
+        from sweeps.plan.export import choose, config_of
 
         chosen = choose(record, trial)
-        if service is None and (register is not None or save_model is not None):
-            check_model(config_of(record, chosen), register, alias, save_model, merged=merged, is_trained=True)
+        if service is None and (wanted.name is not None or wanted.folder is not None):
+            wanted.check(config_of(record, chosen), is_trained=True)
         if export is not None:
-            write_export(operations.exported(record, chosen, export), export)
-            say(f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}")
-            if trial is None and len(record.front) > 1:
-                others = ", ".join(each.trial for each in record.front[1:])
-                say(f"the Pareto front also has {others}: --trial chooses one of them")
-        if save_model is not None:
-            write_model(record, chosen, save_model, merged=merged)
-        if register is not None:
-            model = register_model(operations, record, chosen, register, alias, merged=merged)
+            _export(operations, record, chosen, export, is_choice=trial is not None)
+        wanted.save(record, chosen)
+        model = wanted.register(operations, record, chosen)
         record = replace(record, front=[chosen])
     if as_json:
         document = record.as_json()["best"]
@@ -80,9 +71,20 @@ def best(
     sys.exit(0 if record.best is not None else NO_SUCCESS)
 
 
-def _service(operations: Operations, save_model: Path | None, **only_here: object) -> Remote | None:
+def _export(operations: Operations, record: SweepRecord, chosen: TrialRecord, file: Path, *, is_choice: bool) -> None:
+    """Write the config of a trial, and name the other best ones unless it is the user's choice."""
+    from sweeps.plan.export import write_export
+
+    write_export(operations.exported(record, chosen, file), file)
+    say(f"{file}: trial {chosen.trial}, for python -m sweeps run conf={file}")
+    if not is_choice and len(record.front) > 1:
+        others = ", ".join(each.trial for each in record.front[1:])
+        say(f"the Pareto front also has {others}: --trial chooses one of them")
+
+
+def _service(operations: Operations, wanted: WantedModel, **only_here: object) -> Remote | None:
     """Return the service at ``--server``, which has no files of models."""
-    if operations.is_remote and save_model is not None:
+    if operations.is_remote and wanted.folder is not None:
         raise click.UsageError(
             "--save-model reads the checkpoint from MLflow: use --tracking-uri, with the store of the service, instead "
             "of --server"
@@ -100,15 +102,12 @@ def _service(operations: Operations, save_model: Path | None, **only_here: objec
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @as_json
 @sweep_operations
-def retrain(  # noqa: PLR0913, PLR0917 - each is an option
+def retrain(
     sweep: str,
     tokens: tuple[str, ...],
     trial: str | None,
     name: str | None,
-    register: str | None,
-    alias: str,
-    merged: bool,
-    save_model: Path | None,
+    wanted: WantedModel,
     no_register: bool,
     dry_run: bool,
     as_json: bool,
@@ -120,53 +119,56 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     key=value changes any value of its config, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a
     new version in MLflow's model registry, with the alias champion; --save-model also writes it into a folder.
     """
-    service = _service(operations, save_model, config_dir=config_dirs)
+    service = _service(operations, wanted, config_dir=config_dirs)
     if service is not None:
         body = {
             "trial": trial,
             "overrides": tokens,
             "name": name,
-            "model": register,
-            "alias": alias,
-            "merged": merged,
+            "model": wanted.name,
+            "alias": wanted.alias,
+            "merged": wanted.merged,
             "no_register": no_register,
         }
         if dry_run:
             remote.plan(service.ask(sweep, "retraining", body), as_json=as_json)
         else:
-            job = service.ask(sweep, "retrain", body)
-            remote.submitted(service, job, detach=False, as_json=as_json)
+            remote.submitted(service, service.ask(sweep, "retrain", body), detach=False, as_json=as_json)
         return
     from sweeps.plan.export import choose
     from sweeps.plan.retrain import plan_retraining
-    from sweeps.registry.model_names import check_model, retrained_model, why_not_registered
+    from sweeps.registry.model_names import retrained_model, why_not_registered
 
     record = operations.record(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
-    model = None if no_register else retrained_model(plan.config, register, record.conf)
-    if model is None and not no_register:
+    wanted = replace(wanted, name=None if no_register else retrained_model(plan.config, wanted.name, record.conf))
+    if wanted.name is None and not no_register:
         reason = why_not_registered(plan.config)
         say(f"{reason}; `best {plan.name} --register NAME` does it if its checkpoints are folders of transformers")
-    check_model(plan.config, model, alias, save_model, merged=merged)
+    wanted.check(plan.config)
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
     from sweeps.driver.run import run as run_plan
 
-    again = watched(run_plan, plan)
-    registered = None
+    again, model = watched(run_plan, plan), None
     if again.status == "finished" and again.best is not None:
-        if save_model is not None:
-            write_model(again, again.best, save_model, merged=merged)
-        if model is not None:
-            try:
-                registered = register_model(operations, again, again.best, model, alias, merged=merged)
-            except UserError as error:
-                again_without = f"python -m sweeps best {again.sweep} --register {model} --alias {alias}"
-                again_without += " --merge" if merged else ""
-                raise UserError(f"{error}; `{again_without}` registers it without another training") from error
-    document = again.as_json() | {"model": None if registered is None else registered.as_json()}
+        wanted.save(again, again.best)
+        model = _registered(wanted, operations, again, again.best)
+    document = again.as_json() | {"model": None if model is None else model.as_json()}
     show_outcome(again, as_json=as_json, document=document)
+
+
+def _registered(
+    wanted: WantedModel, operations: Operations, record: SweepRecord, trial: TrialRecord
+) -> RegisteredModel | None:
+    """Register the model of a retraining, which is not to be lost if that fails."""
+    try:
+        return wanted.register(operations, record, trial)
+    except UserError as error:
+        again = f"python -m sweeps best {record.sweep} --register {wanted.name} --alias {wanted.alias}"
+        again += " --merge" if wanted.merged else ""
+        raise UserError(f"{error}; `{again}` registers it without another training") from error
 
 
 @verb("reproduce")

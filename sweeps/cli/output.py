@@ -14,10 +14,8 @@ from sweeps.cli.app import EXIT_STATUS, INTERRUPTED, NO_SUCCESS, stderr, stdout
 
 if TYPE_CHECKING:
     from sweeps.driver.sweep_state import View
-    from sweeps.operations.operations import Operations
     from sweeps.plan.plan import Plan
-    from sweeps.registry.register import RegisteredModel
-    from sweeps.tracking.record import SweepRecord, TrialRecord
+    from sweeps.tracking.record import SweepRecord
 
 
 def resume_plan(plan: Plan, *, as_json: bool) -> NoReturn:
@@ -99,25 +97,6 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
         print_json(plan_document(plan, warnings, memory, expected))
     else:
         print_plan(plan, stdout, warnings, memory, cost)
-
-
-def register_model(
-    operations: Operations, record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool
-) -> RegisteredModel:
-    """Register a trial's model, with progress on stderr."""
-    with contextlib.redirect_stdout(sys.stderr):
-        model = operations.register(record, trial, name, alias, merged=merged)
-    say(f"registered: version {model.version} of {name}, as {model.uri}")
-    return model
-
-
-def write_model(record: SweepRecord, trial: TrialRecord, folder: Path, *, merged: bool) -> None:
-    """Write a trial's model into a folder, with progress on stderr."""
-    from sweeps.registry.model_folder import save_model
-
-    with contextlib.redirect_stdout(sys.stderr):
-        save_model(record, trial, folder, merged=merged, tell=lambda text: say(f"saving: {text}"))
-    say(f"saved: {folder}, the model of trial {trial.trial}")
 
 
 def say(text: str) -> None:

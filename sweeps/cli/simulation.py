@@ -14,6 +14,7 @@ from sweeps.cli.output import exit_with_status, print_json, typed
 from sweeps.cli.source import service_at
 
 if TYPE_CHECKING:
+    from sweeps.simulate.inputs import Inputs
     from sweeps.simulate.run import Between
 
 STARTING = ("dry_run", "check_nodes", "detach", "again")
@@ -31,7 +32,8 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             service_at(options["server"], simulate=table)
             if any(options[name] for name in STARTING):
                 raise click.UsageError("--simulate starts nothing: give it --workers, --seeds, --between, --json only")
-            _simulate(options, table, workers=workers, seeds=seeds or 1, between=between or "forest")
+            inputs = _inputs(table, options["tokens"], options["config_dirs"], options["name"])
+            _simulate(inputs, workers, seeds or 1, between or "forest", as_json=options["as_json"])
         if workers is not None or seeds is not None or between is not None:
             raise click.UsageError("--workers, --seeds and --between need --simulate TABLE")
         function(**options)
@@ -66,22 +68,24 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _simulate(options: dict[str, Any], table: Path, *, workers: int | None, seeds: int, between: Between) -> NoReturn:
-    """Simulate a sweep, print its outcome and exit."""
+def _inputs(table: Path, tokens: Sequence[str], config_dirs: Sequence[Path], name: str | None) -> Inputs:
+    """Read what to simulate. Nothing is trained here, so data, cluster and folder are not looked at."""
     from sweeps.plan.plan import make_plan
     from sweeps.simulate.inputs import read_inputs
     from sweeps.simulate.recorded_rows import check_is_file
 
     check_is_file(table)
-    tokens: Sequence[str] = options["tokens"]
-    # Nothing is trained here, so data, cluster and folder are not looked at.
-    inputs = read_inputs(make_plan(tokens, options["config_dirs"], options["name"], typed(), where="elsewhere"), table)
+    return read_inputs(make_plan(tokens, config_dirs, name, typed(), where="elsewhere"), table)
+
+
+def _simulate(inputs: Inputs, workers: int | None, seeds: int, between: Between, *, as_json: bool) -> NoReturn:
+    """Simulate a sweep, print its outcome and exit."""
     # These import Ray and Optuna, which takes seconds; mistakes are answered before.
     from sweeps.simulate.run import simulate
     from sweeps.simulate.simulation_summary import print_simulation, simulation_document
 
     result = simulate(inputs, workers=workers, seeds=seeds, between=between)
-    if options["as_json"]:
+    if as_json:
         print_json(simulation_document(result))
     else:
         print_simulation(result, stdout)

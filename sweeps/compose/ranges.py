@@ -44,26 +44,32 @@ def distribution_of_range(
     unknown = sorted(set(sweep.tags) - TAGS)
     if unknown:
         raise ConfigError(f"{override.input_line}: unknown tag {', '.join(unknown)}; the tags are log and ordinal")
-    log, ordinal = "log" in sweep.tags, "ordinal" in sweep.tags
     if isinstance(sweep, ChoiceSweep):
-        if log:
-            raise ConfigError(f"{override.input_line}: choices have no logarithm; use tag(log, interval(low, high))")
-        if ordinal and sweep.shuffle:
-            raise ConfigError(f"{override.input_line}: ordinal choices have an order; remove shuffle")
-        return {"type": "ordinal" if ordinal else "categorical", "choices": [_plain(each) for each in sweep.list]}
-    if ordinal:
+        return _of_choice(override, sweep)
+    if "ordinal" in sweep.tags:
         raise ConfigError(
             f"{override.input_line}: numbers have their order; ordinal is for choice(...); remove the tag"
         )
-    if isinstance(sweep, RangeSweep):
-        return {**_of_range(override, sweep), "log": log}
+    numbers = _of_range(override, sweep) if isinstance(sweep, RangeSweep) else _of_interval(sweep, is_integer)
+    return {**numbers, "log": "log" in sweep.tags}
+
+
+def _of_choice(override: Override, sweep: ChoiceSweep) -> dict[str, Any]:
+    ordinal = "ordinal" in sweep.tags
+    if "log" in sweep.tags:
+        raise ConfigError(f"{override.input_line}: choices have no logarithm; use tag(log, interval(low, high))")
+    if ordinal and sweep.shuffle:
+        raise ConfigError(f"{override.input_line}: ordinal choices have an order; remove shuffle")
+    return {"type": "ordinal" if ordinal else "categorical", "choices": [_plain(each) for each in sweep.list]}
+
+
+def _of_interval(sweep: IntervalSweep, is_integer: Callable[[], bool]) -> dict[str, Any]:
     low, high = sweep.start, sweep.end
     assert low is not None and high is not None
     # Hydra converts the ends of every interval to float, unless it is cast: int(interval(1, 5)).
-    cast = isinstance(low, int)
-    if cast or (low.is_integer() and high.is_integer() and is_integer()):
-        return {"type": "int", "low": int(low), "high": int(high), "log": log}
-    return {"type": "float", "low": low, "high": high, "log": log}
+    if isinstance(low, int) or (low.is_integer() and high.is_integer() and is_integer()):
+        return {"type": "int", "low": int(low), "high": int(high)}
+    return {"type": "float", "low": low, "high": high}
 
 
 def _of_glob(override: Override, glob: Glob, options: Sequence[str] | None) -> dict[str, Any]:

@@ -185,6 +185,17 @@ def _meant(value: Any, words: str) -> str:
     return f"; did you mean {', '.join(close)}?" if close else ""
 
 
+def _has(container: Any, part: Any) -> bool:
+    if isinstance(container, list):
+        return isinstance(part, int) and part < len(container)
+    return isinstance(container, Mapping) and part in container
+
+
+def _is_class(part: str) -> bool:
+    """Whether a part of a location is a section's class, or a union of them; no key begins so."""
+    return part.startswith(UNION) or part[:1].isupper()
+
+
 def _locate(detail: Mapping[str, Any], container: Any) -> tuple[list[str], list[str]]:
     """Return the dotted path of an error, and pydantic's location of the mapping around it.
 
@@ -202,13 +213,9 @@ def _locate(detail: Mapping[str, Any], container: Any) -> tuple[list[str], list[
         if is_kind and index != tag_at + 1:
             tag_at = index
             continue
-        if isinstance(container, Mapping) and part in container:
+        if _has(container, part):
             container = container[part]
-        elif isinstance(container, list) and isinstance(part, int) and part < len(container):
-            container = container[part]
-        elif not last or not isinstance(container, Mapping) or part in (container.get("kind"), container.get("type")):
-            continue
-        elif str(part).startswith(UNION) or str(part)[:1].isupper():  # a section's class; no key of it begins so
+        elif is_kind or not last or not isinstance(container, Mapping) or _is_class(str(part)):
             continue
         path.append(str(part))
     return path, [str(part) for part in location[:-1]]

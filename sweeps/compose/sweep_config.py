@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -55,73 +55,96 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
     check_overrides({each.key_or_group: str(each.input_line) for each in overrides})
     import_config_modules()
     with search_path:
-        groups = set(search_path.groups())
         confs = search_path.confs()
         if conf not in confs:
             raise UnknownName(f"conf={conf}: there is no such conf{did_you_mean(conf, confs)}")
-        of_space = [each for each in overrides if each.key_or_group.startswith("space.")]
-        ranges = [each for each in overrides if each.is_sweep_override()]
-        without_space = [each for each in overrides if each.key_or_group == "space" and each.is_delete()]
-        plain = [each for each in overrides if each not in [*of_space, *ranges, *without_space]]
-        for each in plain:
-            check_option(each, groups, search_path.options)
-        arguments = [hydra_token(each, groups) for each in plain]
-
-        base, choices = _compose(conf, arguments, search_path)
-        # Hydra's own `~space` only removes the group from the defaults, and not a space that the config itself has.
-        space = {} if without_space else flatten_space(base.get("space") or {})
-
-        @cache
-        def composed(combination: Variant) -> dict[str, Any]:
-            if all(choices.get(group) == option for group, option in combination):
-                return base
-            return _compose(conf, with_options(arguments, dict(combination)), search_path)[0]
-
-        if not without_space:
-            space = _with_spaces_of_options(space, _searched_options(space, overrides, groups, search_path), composed)
-        fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
-        for each in overrides:  # in the order in which they were typed: a range, then one of its fields
-            path = each.key_or_group
-            if each in of_space:
-                change_space(space, each)
-            elif each in ranges:
-                options = search_path.options(path) if path in groups else None
-                space[path] = distribution_of_range(each, options, partial(is_integer, base, path))
+        composed = _Conf(conf, overrides, search_path)
+        base, groups = composed.container, composed.groups
+        space = composed.space(overrides)
+        fixed = [each.key_or_group for each in composed.plain if space.pop(each.key_or_group, None) is not None]
+        composed.change_space(space, overrides)
         _give_searched(base, space)
         base["space"] = space
         config = read_config(resolve(base))
-
         check_group_conditions(config, search_path, groups)
         searched = {path: options_of(config, path) for path in space if path in groups}
+        variants = composed.variants(searched)
+        stages = [
+            stage_changes(f"search.stages.{index}", stage, base, groups, search_path.options, composed.with_options)
+            for index, stage in enumerate(config.search.stages)
+        ]
+    return Composition(
+        conf=conf,
+        config=config,
+        options=composed.choices,
+        searched_groups=sorted(searched),
+        variants=variants,
+        fixed=[path for path in fixed if path not in space],
+        stages=stages,
+    )
+
+
+class _Conf:
+    """A conf with the overrides that are not of its space, and the same with other options of its groups."""
+
+    def __init__(self, conf: str, overrides: Sequence[Override], search_path: ConfSearchPath) -> None:
+        self.groups = set(search_path.groups())
+        self.plain = [each for each in overrides if not _is_of_space(each)]
+        for each in self.plain:
+            check_option(each, self.groups, search_path.options)
+        self._conf, self._search_path = conf, search_path
+        self._arguments = [hydra_token(each, self.groups) for each in self.plain]
+        self.container, self.choices = _compose(conf, self._arguments, search_path)
+        self._variant = cache(self._composed_variant)
+
+    def with_options(self, options: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, Any]:
+        """Compose it with other options of groups, and further values."""
+        return _compose(self._conf, [*with_options(self._arguments, options), *values], self._search_path)[0]
+
+    def space(self, overrides: Sequence[Override]) -> dict[str, Any]:
+        """The space that it and the searched options of its groups have."""
+        if any(map(_removes_space, overrides)):
+            return {}
+        space = flatten_space(self.container.get("space") or {})
+        searched = _searched_options(space, overrides, self.groups, self._search_path)
+        if not searched or math.prod(map(len, searched.values())) > MAX_GROUP_COMBINATIONS:
+            return space
+        spaces = {each: flatten_space(self._variant(each).get("space") or {}) for each in _combinations(searched)}
+        return joined_space(spaces, searched)
+
+    def change_space(self, space: dict[str, Any], overrides: Sequence[Override]) -> None:
+        """Apply ranges and changes of distributions in the order in which they were typed."""
+        for each in overrides:
+            path = each.key_or_group
+            if path.startswith("space."):
+                change_space(space, each)
+            elif each.is_sweep_override():
+                options = self._search_path.options(path) if path in self.groups else None
+                space[path] = distribution_of_range(each, options, partial(is_integer, self.container, path))
+
+    def variants(self, searched: Mapping[str, Sequence[str]]) -> dict[Variant, dict[str, Any]]:
+        """The config with each combination of searched options, and with its own, which may be none of them."""
         count = math.prod(map(len, searched.values()))
         if count > MAX_GROUP_COMBINATIONS:
             raise ConfigError(
                 f"space: the groups {', '.join(searched)} have {count:,} combinations of options; "
                 f"at most {MAX_GROUP_COMBINATIONS} can be searched together"
             )
-        own = tuple(sorted((group, choices[group]) for group in searched))  # may be outside the searched options
-        variants = {own: {**base, "space": {}}}
-        variants |= {each: {**composed(each), "space": {}} for each in _combinations(searched) if each != own}
-        stages = [
-            stage_changes(
-                f"search.stages.{index}",
-                stage,
-                base,
-                groups,
-                search_path.options,
-                lambda options, values: _compose(conf, [*with_options(arguments, options), *values], search_path)[0],
-            )
-            for index, stage in enumerate(config.search.stages)
-        ]
-    return Composition(
-        conf=conf,
-        config=config,
-        options=choices,
-        searched_groups=sorted(searched),
-        variants=variants,
-        fixed=[path for path in fixed if path not in space],
-        stages=stages,
-    )
+        own = tuple(sorted((group, self.choices[group]) for group in searched))
+        return {each: {**self._variant(each), "space": {}} for each in dict.fromkeys([own, *_combinations(searched)])}
+
+    def _composed_variant(self, combination: Variant) -> dict[str, Any]:
+        is_own = all(self.choices.get(group) == option for group, option in combination)
+        return self.container if is_own else self.with_options(dict(combination))
+
+
+def _is_of_space(override: Override) -> bool:
+    return override.is_sweep_override() or override.key_or_group.startswith("space.") or _removes_space(override)
+
+
+def _removes_space(override: Override) -> bool:
+    """Whether it is ``~space``: Hydra's own removes only the group from the defaults, not the config's own space."""
+    return override.key_or_group == "space" and override.is_delete()
 
 
 def _give_searched(base: dict[str, Any], space: Mapping[str, Any]) -> None:
@@ -133,15 +156,6 @@ def _give_searched(base: dict[str, Any], space: Mapping[str, Any]) -> None:
 
 def _combinations(searched: Mapping[str, Sequence[str]]) -> list[Variant]:
     return [tuple(sorted(zip(searched, each, strict=True))) for each in itertools.product(*searched.values())]
-
-
-def _with_spaces_of_options(
-    space: dict[str, Any], searched: Mapping[str, Sequence[str]], composed: Callable[[Variant], dict[str, Any]]
-) -> dict[str, Any]:
-    if not searched or math.prod(map(len, searched.values())) > MAX_GROUP_COMBINATIONS:
-        return space
-    spaces = {each: flatten_space(composed(each).get("space") or {}) for each in _combinations(searched)}
-    return joined_space(spaces, searched)
 
 
 def _searched_options(
@@ -158,14 +172,18 @@ def _searched_options(
                 chosen.pop(path, None)
             elif path.startswith("space.") and any(f"{path}.".startswith(f"space.{group}.") for group in groups):
                 change_space(chosen, each)
-    options = {
-        path: each.get("choices", [each.get("value")]) for path, each in chosen.items() if isinstance(each, Mapping)
-    }
+    options = {path: _options(each) for path, each in chosen.items() if path in groups}
     return {
         path: names
         for path, names in options.items()
-        if path in groups and isinstance(names, list) and all(each in search_path.options(path) for each in names)
+        if names is not None and all(each in search_path.options(path) for each in names)
     }
+
+
+def _options(distribution: Any) -> list[str] | None:
+    """Return the options in a group's distribution; None if it is not valid."""
+    names = distribution.get("choices", [distribution.get("value")]) if isinstance(distribution, Mapping) else None
+    return names if isinstance(names, list) else None
 
 
 def _compose(conf: str, arguments: Iterable[str], search_path: ConfSearchPath) -> tuple[dict[str, Any], dict[str, str]]:

@@ -94,13 +94,12 @@ def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None =
     """
     from sweeps.doctor.probes import cluster_nodes
 
-    nodes = cluster_nodes()
+    nodes = asked = cluster_nodes()
     if len(nodes) < 2:
         return {}
     if only is not None:
-        others = [node for node in nodes if node.id not in only]
-        nodes = [node for node in nodes if node.id in only] + others[:COMPARED_WITH]
-    asked = [node for node in nodes if only is None or node.id in only]
+        asked = [node for node in nodes if node.id in only]
+        nodes = asked + [node for node in nodes if node.id not in only][:COMPARED_WITH]
     unfit: dict[str, Finding] = {}
     with (
         marked(folder) as marker,

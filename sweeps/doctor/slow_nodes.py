@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_low
 
 SLOW_FACTOR = 2.0
@@ -44,21 +44,22 @@ def suspects(nodes: Sequence[str], measure: Callable[[Sequence[Group]], Times]) 
     """
     first = measure(in_pairs(nodes))
     broken, slow = _bad_groups(first)
-    if not broken and not slow:
-        return set(), set()
-    trusted = [node for group in first if group not in broken | slow for node in group]
-    in_doubt = [node for group in first if group in broken | slow for node in group]
+    good = {group: taken for group, taken in first.items() if group not in broken | slow}
+    trusted = _nodes_of(good)
     if not trusted:
-        return {node for group in broken for node in group}, {node for group in slow for node in group}
-    usual = {group: taken for group, taken in first.items() if group not in broken | slow}
+        return set(_nodes_of(broken)), set(_nodes_of(slow))
+    in_doubt = _nodes_of(group for group in first if group not in good)
     failed, lagging = set(), set()
     for start in range(0, len(in_doubt), len(trusted)):
         pairs = list(zip(in_doubt[start : start + len(trusted)], trusted, strict=False))
-        again = measure(pairs)
-        broken, slow = _bad_groups({**usual, **again})
-        failed |= {pair[0] for pair in pairs if pair in broken}
-        lagging |= {pair[0] for pair in pairs if pair in slow}
+        broken, slow = _bad_groups({**good, **measure(pairs)})
+        failed |= {node for node, _ in broken.intersection(pairs)}
+        lagging |= {node for node, _ in slow.intersection(pairs)}
     return failed, lagging
+
+
+def _nodes_of(groups: Iterable[Group]) -> list[str]:
+    return [node for group in groups for node in group]
 
 
 def _bad_groups(times: Times) -> tuple[set[Group], set[Group]]:

@@ -250,7 +250,7 @@ def _search(plan: Plan, session: Session) -> str:
         plan.uri,
         SharedFolder.marked(plan.folder) if plan.uri is None else None,
         state.fit,
-        session.broker.actor,
+        session.broker.of_trials,
         plan.config.cluster.node_timeout_s if state.awaits else 0.0,
     )
     signals = ShutdownSignals(state)

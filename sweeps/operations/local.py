@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sweeps.operations.operations import Operations, Show
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
+    from sweeps.retention.policy import CleanOptions
     from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 
 
@@ -63,7 +64,9 @@ class Local(Operations):
         tell, rights = lambda text: self._tell(f"registering: {text}"), rights_of_process()
         return register(record, trial, model, alias, merged=merged, tell=tell, rights=rights)
 
-    def clean(self, sweeps: Sequence[str], *, dry_run: bool, **options: Any) -> tuple[dict[str, Any], Show]:
+    def clean(
+        self, sweeps: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]
+    ) -> tuple[dict[str, Any], Show]:
         from sweeps.retention.cleaning import clean_by, print_cleaning
 
         cleaning = clean_by(self.uri, sweeps, dry_run=dry_run, **options)

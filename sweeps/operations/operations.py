@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.comparison import Comparison
+    from sweeps.retention.policy import CleanOptions
     from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
     from sweeps.tracking.trial_logs import LogPart
 
@@ -90,7 +91,9 @@ class Operations(Reading):
         """Register a trial's checkpoint as a new version of a model."""
 
     @abstractmethod
-    def clean(self, sweeps: Sequence[str], *, dry_run: bool, **options: Any) -> tuple[dict[str, Any], Show]:
+    def clean(
+        self, sweeps: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]
+    ) -> tuple[dict[str, Any], Show]:
         """Remove checkpoints; return the document of ``clean --json``, and a function that prints it as a table."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 import requests
@@ -24,6 +24,7 @@ from sweeps.tracking.trial_logs import LogPart
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
+    from sweeps.retention.policy import CleanOptions
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
 """Environment variables for the token, or a file with it. There is no option, since the arguments of a process are
@@ -140,7 +141,9 @@ class Remote(Operations, Schedules):
         made = self.ask(record.sweep, "register", body)
         return RegisteredModel(made["name"], made["version"], made["alias"])
 
-    def clean(self, sweeps: Sequence[str], *, dry_run: bool, **options: Any) -> tuple[dict[str, Any], Show]:
+    def clean(
+        self, sweeps: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]
+    ) -> tuple[dict[str, Any], Show]:
         found = self.post("clean", {"sweeps": sweeps, "dry_run": dry_run, **options})
         return found["cleaning"], lambda console: console.out(found["text"], end="", highlight=False)
 

@@ -288,7 +288,7 @@ def make_plan(
         name: Name of the sweep; default: the config's name and the time.
         command: Command as it was typed; it is recorded without secrets.
         tags: Additional tags of the sweep's MLflow run.
-        approve: See ``check_sweep``.
+        approve: Policy of the service that plans it for a user; see ``check_sweep``.
         where: Where it will run; elsewhere, its folder and its data files are not checked.
 
     Raises:
@@ -316,6 +316,19 @@ def new_plan(
     where: Where = "here",
 ) -> Plan:
     """Make the plan of a new sweep; see ``make_plan``."""
+    plan = _planned(composition, name, command, tags or {}, approve)
+    for each in plan.compositions:
+        check_all_targets(each, plan.space, lookup_in(each))
+        check_arguments(each, plan.space, lookup_in(each))
+        check_command(each, plan.space, lookup_in(each))
+    if where != "elsewhere":
+        _check_here(plan, where, is_queued=approve is not None)
+    return plan
+
+
+def _planned(
+    composition: Composition, name: str | None, command: str, tags: Mapping[str, str], approve: Approve | None
+) -> Plan:
     check_working_folder()
     composition, reason = with_chosen_scheduler(composition)
     composition, alone = with_lanes(composition)
@@ -323,7 +336,7 @@ def new_plan(
     name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     output_dir = composition.config.output_dir
     uri = joined(output_dir, name) if is_remote(output_dir) else None
-    plan = Plan(
+    return Plan(
         name=name,
         composition=composition,
         space=space,
@@ -331,31 +344,35 @@ def new_plan(
         command=redacted(command),
         folder=Path(output_dir).expanduser().absolute() / name if uri is None else working_copy(uri),
         uri=uri,
-        tags=tags or {},
+        tags=tags,
         working_folder=Path.cwd(),
         stages=planned_stages(composition),
         scheduler_reason=reason,
         alone=alone,
     )
-    for each in plan.compositions:
-        check_all_targets(each, space, lookup_in(each))
-        check_arguments(each, space, lookup_in(each))
-        check_command(each, space, lookup_in(each))
-    if where == "elsewhere":
-        return plan
+
+
+def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
+    """Check what this machine shows.
+
+    Args:
+        plan: The plan of a sweep that will run here.
+        where: See ``make_plan``.
+        is_queued: Whether a service plans it for a user. Their code runs only in a process of its own, and a queued
+            sweep may learn from one that has not ended yet.
+    """
     for each in plan.compositions:
         check_data(each.config)
-    if approve is None:  # else it is somebody else's code, which runs in a process of its own alone
-        _check_sampler(composition.config)
-    _check_address(composition.config.cluster.address)
+    if not is_queued:
+        _check_sampler(plan.config)
+    _check_address(plan.config.cluster.address)
     _ = plan.local_fit
-    if uri is None and (where == "here" or not plan.folder.exists()):
+    if plan.uri is None and (where == "here" or not plan.folder.exists()):
         _check_folder(plan.folder)
-    if (store := sqlite_path(composition.config.tracking.uri)) is not None:
+    if (store := sqlite_path(plan.config.tracking.uri)) is not None:
         check_sqlite_file(store)
-    if approve is None and where == "here":  # a queued sweep may learn from one that has not ended yet
+    if not is_queued and where == "here":
         plan.check_warm_start()
-    return plan
 
 
 def _check_file(file: Path) -> None:

@@ -186,7 +186,7 @@ def _has_users_parts(config: SweepConfig) -> bool:
     """Whether the preflight can find mistakes that the checks of the config cannot."""
     task, model, data = config.task, config.model, config.data
     if isinstance(task, CommandTask):  # reads a model or data from its placeholders at most
-        model = data = None
+        return False
     if isinstance(task, FunctionTask):
         targets = [task.target, *(each.target for each in task.datasets.values())]
         return task.framework != "script" and any(source_signature(target) is None for target in targets)
@@ -196,11 +196,8 @@ def _has_users_parts(config: SweepConfig) -> bool:
         return True
     if not isinstance(model, CausalLM) or not isinstance(data, TextData) or data.streaming:
         return False
-    own_data = _size(data.path)
-    own_model = 0 if model.path.startswith("builtin:") else _size(model.path)
-    if own_data is None and data.path.startswith("builtin:"):
-        return own_model is not None and 0 < own_model <= MAX_BYTES
-    return own_data is not None and own_data <= MAX_BYTES and own_model is not None and own_model <= MAX_BYTES
+    sizes = [_size(path) for path in (data.path, model.path) if not path.startswith("builtin:")]
+    return bool(sizes) and all(size is not None and size <= MAX_BYTES for size in sizes)
 
 
 def _size_of_table(data: TableData) -> float:

@@ -89,7 +89,7 @@ def next_record(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:
     return record, trouble
 
 
-def _screen(record: SweepRecord, console: Console, trouble: str = "") -> RenderableType:
+def _headline(record: SweepRecord) -> Text:
     headline = Text(f"{record.sweep} ", "bold", no_wrap=True, overflow="ellipsis")
     headline.append(f"{record.status}  ", "default")
     ended = sum(count for state, count in record.counts.items() if state != "running")
@@ -99,15 +99,17 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     for state, count in record.counts.items():
         if count:
             headline.append(f"{count} {state}  ", STATE_STYLES[state])
-    headline.append(f"{duration(record.time.wall_s)} gone", "default")
-    lines: list[RenderableType] = [headline]
+    return headline.append(f"{duration(record.time.wall_s)} gone", "default")
+
+
+def _screen(record: SweepRecord, console: Console, trouble: str = "") -> RenderableType:
+    lines: list[RenderableType] = [_headline(record)]
     if (best := record.best) is not None and best.value is not None:
         text = f"best {record.metric} {best.value:.5g}: trial {best.trial}, {describe(best.params)}"
         lines.append(Text(text, "bold green", no_wrap=True, overflow="ellipsis"))
-    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in describe_stages(record.stages)]
-    if record.confirmation is not None:
-        lines.append(Text(record.confirmation.describe(), no_wrap=True, overflow="ellipsis"))
-    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in forecast_lines(record)]
+    confirmed = [] if record.confirmation is None else [record.confirmation.describe()]
+    told = [*describe_stages(record.stages), *confirmed, *forecast_lines(record)]
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in told]
     shown = _shown_trials(record, max(3, console.height - OTHER_LINES))
     table, hidden = _table(record, shown, console.width)
     lines += [table] if hidden is None else [table, hidden]

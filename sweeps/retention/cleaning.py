@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +16,7 @@ from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
 from sweeps.folders.sweep_folder import only_driver
 from sweeps.retention.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
-from sweeps.retention.policy import Policy, describe_size, read_policy
+from sweeps.retention.policy import CleanOptions, Policy, describe_size, read_policy
 from sweeps.retention.selection import Removal, best_trials, select
 from sweeps.storage.location import working_copy
 from sweeps.texts.suggestions import did_you_mean
@@ -70,14 +70,14 @@ class Cleaning:
         }
 
 
-def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Any) -> Cleaning:
+def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]) -> Cleaning:
     """Remove what the options of ``clean`` allow to remove, see ``read_policy``; return the removals that were made.
 
     Args:
         uri: MLflow store.
         names: Names of sweeps; none: all.
         dry_run: Remove nothing, and return the removals that would be made.
-        **options: Options of ``read_policy``.
+        **options: See ``read_policy``.
     """
     cleaning = plan_cleaning(uri, names, read_policy(names, **options))
     return cleaning if dry_run else replace(cleaning, removals=clean(uri, cleaning))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from sweeps.errors import ConfigError
 
@@ -29,6 +30,17 @@ class Policy:
     """Whether trials' MLflow runs are removed, too."""
     unfinished: bool = False
     """Whether to clean interrupted and stopped sweeps, too, which then cannot be resumed."""
+
+
+class CleanOptions(TypedDict):
+    """The options of ``clean`` as they are typed; see ``read_policy``."""
+
+    older_than: str | None
+    keep_last: int | None
+    max_size: str | None
+    keep_best: int
+    runs: bool
+    unfinished: bool
 
 
 def read_policy(

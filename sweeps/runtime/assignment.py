@@ -38,6 +38,7 @@ class Assignment:
     """Step of the last report of earlier attempts that Tune and the driver have received. What was measured from there
     on is posted again, since the newest checkpoint may be later. None: nothing is posted again."""
     broker: Any
+    """A ``WorkersSide``."""
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     prepare_timeout_s: float

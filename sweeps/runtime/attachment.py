@@ -1,9 +1,17 @@
-"""Messages that give a restarted broker the state of its dead predecessor, from the driver and the trials."""
+"""Attaching, by which a sweep survives the death of its broker's process.
+
+Ray starts another process behind the same handles. It knows no trial, and lets none begin. The driver finds that out
+from ``NotAttached``, and attaches: it tells again what holds for the whole sweep, and what it knows of each trial. The
+actor of a trial learns of it from an end with ``BROKER_DIED`` instead of its next report (``ended_with_broker``), and
+begins the trial again from its newest checkpoint; workers of earlier attempts are sent home.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from sweeps.runtime.events import Ended, now_ms
 
 BROKER_DIED = "the process of the sweep's broker has died"
 """Reason for which all trials begin again, in words."""
@@ -11,6 +19,10 @@ BROKER_DIED = "the process of the sweep's broker has died"
 
 class NotAttached(Exception):
     """A restarted broker has not received its predecessor's state from the driver yet."""
+
+
+Told = tuple[str, tuple[Any, ...]]
+"""A message of the driver that holds for the whole sweep: a method of the broker, and its arguments."""
 
 
 @dataclass(frozen=True)
@@ -34,3 +46,8 @@ class Begun(NamedTuple):
     """Step of the last report that Tune has received from the attempts before; None: none."""
     lost_after: int | None = None
     """Step after which events of earlier attempts may have been lost with a process of the broker; None: none have."""
+
+
+def ended_with_broker(trial: str, attempt: int) -> Ended:
+    """The end of an attempt that began with a process of the broker that has died; it is no failure."""
+    return Ended(trial, attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms())

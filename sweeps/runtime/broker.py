@@ -13,14 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-import ray
-
-from sweeps.runtime.attachment import Begun, NotAttached, TrialSoFar
+from sweeps.runtime.attachment import Begun, NotAttached, Told, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang_end import hang_end
-from sweeps.runtime.lane_group_owner import start_group
 from sweeps.runtime.placement import Workers
 from sweeps.runtime.shared_slots import SharedSlots, StartGroup
 from sweeps.runtime.spare_processes import Place, ProcessOrigin, SpareProcesses
@@ -35,11 +32,11 @@ class Broker(SharedSlots):
     """The only channel between workers, Tune's actors and the driver; see the module. Every method is called through a
     Ray actor handle."""
 
-    def __init__(self, *, is_new: bool = True, start_group: StartGroup = start_group) -> None:
+    def __init__(self, *, is_new: bool = True, start_group: StartGroup | None = None) -> None:
         """
         Args:
             is_new: False if it takes the place of one whose process died.
-            start_group: Starts the worker group of a slot with lanes.
+            start_group: Starts the worker group of a slot with lanes; None: there are no lanes.
         """
         super().__init__(start_group)
         self._attached = asyncio.Event()
@@ -312,15 +309,18 @@ class Broker(SharedSlots):
 
     # --- called by the driver -----------------------------------------------------------------------------
 
-    async def attach(self, trials: Mapping[str, TrialSoFar]) -> list[Event]:
-        """Let trials begin, once the driver has restored the state of the broker's predecessor.
+    async def attach(self, trials: Mapping[str, TrialSoFar], told: Collection[Told] = ()) -> list[Event]:
+        """Restore the state of the broker's predecessor, and let trials begin.
 
         Args:
             trials: Those that have not ended.
+            told: The driver's messages that hold for the whole sweep.
 
         Returns:
             All events so far, as ``drain`` does.
         """
+        for method, arguments in told:
+            await getattr(self, method)(*arguments)
         self._before = trials
         self._attached.set()
         return await self.drain(0)
@@ -424,10 +424,3 @@ class Broker(SharedSlots):
         """The trial's current attempt, if it is the one of this number."""
         attempt = self._attempts.get(trial)
         return attempt if attempt is not None and attempt.number == number else None
-
-
-class BrokerActor(Broker):
-    """The broker as Ray starts it, and starts it again when its process has died."""
-
-    def __init__(self) -> None:
-        super().__init__(is_new=not ray.get_runtime_context().was_current_actor_reconstructed)

@@ -1,21 +1,21 @@
-"""The driver's side of the broker: starts it, and restores its state after a restart.
-
-If the broker's process dies, Ray starts another one behind the same handle. It knows no trial and waits until the
-driver attaches; then the trials' Tune actors begin their trials again, from the newest checkpoints.
-"""
+"""The broker as the driver sees it: starts its process, tells it what holds for the sweep, and takes the events."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Concatenate, ParamSpec
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sweeps.runtime.attachment import NotAttached, TrialSoFar
-from sweeps.runtime.broker import BrokerActor
+from sweeps.runtime.attachment import NotAttached, Told, TrialSoFar
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.broker_actor import BrokerActor
+from sweeps.runtime.broker_sides import TrialSide, call
 from sweeps.runtime.events import Event
+
+P = ParamSpec("P")
 
 MAX_RESTARTS = 100
 """Number of times that the broker's process may die: one that dies whenever it starts ends the sweep at last."""
@@ -36,39 +36,65 @@ class DriverSide:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": MAX_RESTARTS}
         actor: Any = ray.remote(BrokerActor)
-        self.actor = actor.options(scheduling_strategy=here, **options).remote()
-        """Handle for trials and workers."""
-        self._told: dict[str, tuple[Any, tuple[Any, ...]]] = {}
-        """The last message about each matter: a method of the actor, and its arguments."""
+        self._broker: Broker = actor.options(scheduling_strategy=here, **options).remote()
+        self.of_trials = TrialSide(self._broker)
+        """The broker, for the trials' actors."""
+        self._told: dict[str, Told] = {}
+        """The last message about each matter."""
         self._leaving: dict[str, str] = {}
-        self._awaited: Any = None
+        self._awaited: ray.ObjectRef[list[Event]] | None = None
         """The pending ``drain`` or ``attach`` call, whose answer is events; None if it was answered."""
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 
     def stop_all(self) -> None:
         """Ask every trial, also later ones, to stop after a checkpoint."""
-        self._tell("stop", self.actor.stop_all)
+        self._tell("stop", Broker.stop_all)
 
     def resume(self) -> None:
         """Let later trials train again after ``stop_all``."""
-        self._tell("stop", self.actor.resume)
+        self._tell("stop", Broker.resume)
 
     def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint, in this attempt and in later ones."""
-        self._tell(f"stop {trial}", self.actor.stop_for_good, trial)
+        self._tell(f"stop {trial}", Broker.stop_for_good, trial)
 
     def search_over(self, over: bool) -> None:
         """Tell whether the search starts no further trials."""
-        self._tell("search", self.actor.search_over, over)
+        self._tell("search", Broker.search_over, over)
 
     def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
         """Set what elastic trials share; see ``WorkerShares.set_room``."""
-        self._tell("room", self.actor.set_room, places, expected, to_come)
+        self._tell("room", Broker.set_room, places, expected, to_come)
 
     def set_groups(self, most: int) -> None:
         """Set the number of worker groups with lanes for which there is room at a time."""
-        self._tell("groups", self.actor.set_groups, most)
+        self._tell("groups", Broker.set_groups, most)
+
+    def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
+        """Place no further workers on some nodes; see ``Broker.avoid``."""
+        self._tell("avoid", Broker.avoid, nodes, checked)
+
+    def nodes_leave(self, nodes: Mapping[str, str]) -> None:
+        """Let the trials on some nodes continue elsewhere; see ``Broker.nodes_leave``."""
+        self._leaving |= nodes
+        self._tell("leaving", Broker.nodes_leave, {**self._leaving})
+
+    def check_nodes(self) -> None:
+        """Name the nodes of attempts that may have failed because of them."""
+        self._tell("check", Broker.check_nodes)
+
+    def _tell(
+        self,
+        matter: str,
+        method: Callable[Concatenate[Broker, P], Coroutine[Any, Any, None]],
+        *arguments: P.args,
+        **_: P.kwargs,
+    ) -> None:
+        self._told[matter] = method.__name__, arguments
+        call(getattr(self._broker, method.__name__), *arguments)
+
+    # --- lanes, and one trial ---------------------------------------------------------------------------------
 
     def lanes(self) -> tuple[int, str | None]:
         """See ``SharedSlots.lanes``.
@@ -76,38 +102,16 @@ class DriverSide:
         Raises:
             RayError: The broker does not answer.
         """
-        number: int
-        reason: str | None
-        number, reason = ray.get(self.actor.lanes.remote(), timeout=ANSWERS_WITHIN_S)
-        return number, reason
+        return ray.get(call(self._broker.lanes), timeout=ANSWERS_WITHIN_S)
 
     def end_groups(self) -> None:
         """End all worker groups with lanes, which belong to no trial's actor."""
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self.actor.end_groups.remote(), timeout=GROUPS_END_WITHIN_S)
-
-    def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
-        """Place no further workers on some nodes; see ``Broker.avoid``."""
-        self._tell("avoid", self.actor.avoid, nodes, checked)
-
-    def nodes_leave(self, nodes: Mapping[str, str]) -> None:
-        """Let the trials on some nodes continue elsewhere; see ``Broker.nodes_leave``."""
-        self._leaving |= nodes
-        self._tell("leaving", self.actor.nodes_leave, {**self._leaving})
-
-    def check_nodes(self) -> None:
-        """Name the nodes of attempts that may have failed because of them."""
-        self._tell("check", self.actor.check_nodes)
-
-    def _tell(self, matter: str, method: Any, *arguments: Any) -> None:
-        self._told[matter] = method, arguments
-        method.remote(*arguments)
-
-    # --- one trial --------------------------------------------------------------------------------------------
+            ray.get(call(self._broker.end_groups), timeout=GROUPS_END_WITHIN_S)
 
     def discard(self, trial: str) -> None:
         """Stop a trial without a checkpoint, and drop what its workers post until they notice: it is over for good."""
-        self.actor.stop.remote(trial, discard=True)
+        call(self._broker.stop, trial, discard=True)
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -127,15 +131,14 @@ class DriverSide:
             RayError: The cluster is gone.
         """
         if self._awaited is None:
-            self._awaited = self.actor.drain.remote(timeout_s)
+            self._awaited = call(self._broker.drain, timeout_s)
         if not ray.wait([self._awaited], timeout=timeout_s + LATE_S)[0]:
             return []
         drained, self._awaited = self._awaited, None
         try:
-            events: list[Event] = ray.get(drained)
+            return ray.get(drained)
         except (ray.exceptions.ActorUnavailableError, NotAttached):
             return None
-        return events
 
     def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
         """Give a restarted broker its predecessor's state, and let the trials begin again.
@@ -143,6 +146,4 @@ class DriverSide:
         Args:
             trials: What the driver knows of the trials that have not ended.
         """
-        for method, arguments in [*self._told.values()]:
-            method.remote(*arguments)
-        self._awaited = self.actor.attach.remote(trials)
+        self._awaited = call(self._broker.attach, trials, [*self._told.values()])

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ray
 
@@ -25,6 +25,7 @@ from sweeps.worker_error import describe_exception
 from sweeps_train.config import TrainingConfig
 
 if TYPE_CHECKING:
+    from sweeps.runtime.broker_sides import WorkersSide
     from sweeps_train.training_request import TrainingRequest
 
 
@@ -40,11 +41,11 @@ class _Lane:
 class LaneFeed:
     """The trials of a slot; see ``sweeps_train.lanes.feed.Feed``."""
 
-    def __init__(self, slot: str, broker: Any, num_workers: int, log_folder: str, number: LaneNumber) -> None:
+    def __init__(self, slot: str, broker: WorkersSide, num_workers: int, log_folder: str, number: LaneNumber) -> None:
         """
         Args:
             slot: Name of the slot.
-            broker: Handle of the broker.
+            broker: The broker.
             num_workers: Number of workers of the slot.
             log_folder: Folder of the logs of its workers.
             number: Number of trials at a time.
@@ -53,27 +54,27 @@ class LaneFeed:
         self._slot, self._broker, self._num_workers, self._log_folder = slot, broker, num_workers, log_folder
         self._lanes: dict[int, _Lane] = {}
         """Trials in lanes, by the identity of their requests."""
-        self._waits = broker.wait_for_trial.remote(slot)
+        self._waits = broker.wait_for_trial(slot)
 
     def has_next(self) -> bool:
         """Whether a trial waits for a lane."""
         if len(self._lanes) >= self._number.number:
             return False
         is_known, _ = ray.wait([self._waits], timeout=0)
-        return bool(is_known) and bool(ray.get(self._waits))
+        return bool(is_known) and ray.get(self._waits)
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
         """Take at most ``free`` trials. Where no lane trains, wait for one; none is left when the slot is closed."""
         requests: list[TrainingRequest] = []
         while not requests and (self.has_next() if self._lanes else self._wait()):
             most = min(free, self._number.number - len(self._lanes))
-            assignments: list[Assignment] = ray.get(self._broker.take_trials.remote(self._slot, most))
-            self._waits = self._broker.wait_for_trial.remote(self._slot)
+            assignments = self._broker.take_trials(self._slot, most)
+            self._waits = self._broker.wait_for_trial(self._slot)
             requests = [request for each in assignments if (request := self._begun(each)) is not None]
         return requests
 
     def _wait(self) -> bool:
-        return bool(ray.get(self._broker.wait_for_trial.remote(self._slot, is_idle=True)))
+        return ray.get(self._broker.wait_for_trial(self._slot, is_idle=True))
 
     def _begun(self, assignment: Assignment) -> TrainingRequest | None:
         """Begin a trial; if that fails, tell the broker and return None."""
@@ -111,8 +112,8 @@ class LaneFeed:
         group has found."""
         if self._number.add(lanes, tokens, seconds):
             number = self._number
-            self._broker.set_lanes.remote(number.number, number.reason if number.is_found else None)
-            found, reason = ray.get(self._broker.lanes.remote())
+            self._broker.set_lanes(number.number, number.reason if number.is_found else None)
+            found, reason = self._broker.lanes()
             if reason is not None:
                 number.take(found)
 
@@ -135,9 +136,9 @@ class LaneFeed:
         elif error is not None:
             self._write_log(assignment, "".join(traceback.format_exception(error)))
             description = redacted_error(describe_exception(error, 0, self._num_workers))
-            ray.get(self._broker.worker_failed.remote(assignment.trial, assignment.attempt, description))
+            self._broker.worker_failed(assignment.trial, assignment.attempt, description)
             end = Ended(assignment.trial, assignment.attempt, description.described)
-        ray.get(self._broker.lane_ended.remote(self._slot, end))
+        self._broker.lane_ended(self._slot, end)
 
     @property
     def _process(self) -> str:

@@ -15,9 +15,10 @@ class GroupOwner:
     """Runs the controller of a worker group, whose workers end with this process."""
 
     def __init__(self, slot: str, spec: WorkerGroupSpec, broker: Any) -> None:
+        from sweeps.runtime.broker_sides import TrialSide
         from sweeps.runtime.worker_group import Slot  # imports ray.train
 
-        self._slot = Slot(slot, spec, broker)
+        self._slot = Slot(slot, spec, TrialSide(broker))
 
     def wait(self) -> None:
         """Wait until the workers have ended and the broker knows."""

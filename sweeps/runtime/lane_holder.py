@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import ray
 
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.worker_group import RELEASE_TIMEOUT_S
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 
@@ -15,7 +15,7 @@ from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 class LaneHolder:
     """The lane that an actor's trial is in, or waits for."""
 
-    def __init__(self, broker: Any):
+    def __init__(self, broker: TrialSide):
         self._broker = broker
         self._attempt: tuple[str, int] | None = None
 
@@ -26,11 +26,11 @@ class LaneHolder:
     def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
         """Give a trial to a lane."""
         self._attempt = assignment.trial, assignment.attempt
-        ray.get(self._broker.assign_lane.remote(assignment, spec))
+        self._broker.assign_lane(assignment, spec)
 
     def close(self) -> None:
         """Let the trial leave its lane."""
         if self._attempt is not None:
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(self._broker.leave_lane.remote(*self._attempt, RELEASE_TIMEOUT_S))
+                self._broker.leave_lane(*self._attempt, RELEASE_TIMEOUT_S)
             self._attempt = None

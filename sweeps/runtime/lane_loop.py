@@ -5,9 +5,8 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-import ray
-
 from sweeps.provenance.redacted_text import redacted_error
+from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.lane_feed import LaneFeed
 from sweeps.runtime.lane_number import LaneNumber
 from sweeps.runtime.open_files import write_open_files, write_open_files_at_exit
@@ -42,15 +41,15 @@ def train_in_lanes(config: dict[str, Any]) -> None:
     except BaseException as error:  # noqa: BLE001 - sys.exit too
         write_open_files()
         description = redacted_error(describe_exception(error, rank, num_workers))
-        ray.get(broker.worker_of_slot_failed.remote(slot, description))
+        broker.worker_of_slot_failed(slot, description)
         raise WorkerFailed(description.described) from None  # the error itself may not be picklable
 
 
-def _number(lanes: Lanes, broker: Any) -> LaneNumber:
+def _number(lanes: Lanes, broker: WorkersSide) -> LaneNumber:
     """The configured number of trials at a time, or the number to begin with if it is found while training."""
     if not lanes.is_found_while_training:
         return LaneNumber(lanes.number, lanes.number, is_found=True)
-    start, reason = ray.get(broker.lanes.remote())
+    start, reason = broker.lanes()
     return LaneNumber(lanes.number, start, is_found=reason is not None)
 
 

@@ -29,10 +29,10 @@ StartGroup = Callable[[str, WorkerGroupSpec], Any]
 class SharedSlots(ABC):
     """Slots with lanes. Public methods are called through a Ray actor handle."""
 
-    def __init__(self, start_group: StartGroup) -> None:
+    def __init__(self, start_group: StartGroup | None) -> None:
         """
         Args:
-            start_group: Starts the worker group of a slot with lanes.
+            start_group: Starts the worker group of a slot with lanes; None: there are no lanes.
         """
         self._attempts: dict[str, Attempt] = {}
         """The current attempt of each trial."""
@@ -91,6 +91,7 @@ class SharedSlots(ABC):
     def _new(self, name: str, spec: WorkerGroupSpec) -> str:
         self._groups_started += 1
         slot = f"{name}-{self._groups_started}"
+        assert self._start_group is not None
         self._slots[slot], self._specs[slot] = LaneQueue(), spec
         self._owners[slot] = self._start_group(slot, spec)
         watch = asyncio.create_task(self._watch(slot, self._owners[slot]))

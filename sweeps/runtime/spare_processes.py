@@ -204,7 +204,7 @@ def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) 
     """Start the spare processes that a worker group needs, in a thread: training does not wait for that.
 
     Args:
-        broker: Counts the spare processes.
+        broker: A ``WorkersSide``, which counts the spare processes.
         slot: The group's slot.
         actors: Its workers.
         always: Also while no trial has lost its workers.
@@ -221,7 +221,7 @@ def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) ->
     # Workers, a node and the whole sweep may end at any time. The next group finds the spare processes missing.
     with contextlib.suppress(ray.exceptions.RayError, LookupError, ConnectionError):
         origins = ray.get([execute(actor, origin) for actor in actors])
-        missing = ray.get(broker.spares_to_start.remote(slot, origins, always))
+        missing = broker.spares_to_start(slot, origins, always)
         if missing:
             time.sleep(REPLACED_AFTER_S)
             start_spares(missing)

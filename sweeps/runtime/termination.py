@@ -6,10 +6,13 @@ import os
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sweeps.runtime.broker_sides import WorkersSide
 
 
-def announce_sigterm(broker: Any, slot: str, rank: int) -> None:
+def announce_sigterm(broker: WorkersSide, slot: str, rank: int) -> None:
     """Tell the broker when this process receives SIGTERM, instead of ending at once; a second one ends it.
 
     Runs in the main thread of a worker's process. The training is in another thread, and goes on until the broker asks
@@ -31,7 +34,7 @@ def announce_sigterm(broker: Any, slot: str, rank: int) -> None:
 
     def tell() -> None:
         received.wait()  # a handler itself may interrupt a call of Ray, and must not make another one
-        broker.worker_terminated.remote(slot, rank)
+        broker.worker_terminated(slot, rank)
 
     threading.Thread(target=tell, name="sigterm", daemon=True).start()
     signal.signal(signal.SIGTERM, handle)

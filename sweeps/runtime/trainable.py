@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -37,8 +36,9 @@ from sweeps.errors import TrialFailed
 from sweeps.folders.trial_files import logs_location
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import BROKER_DIED, Begun
+from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
-from sweeps.runtime.events import Ended, Report, now_ms
+from sweeps.runtime.events import Ended, Report
 from sweeps.runtime.lane_holder import LaneHolder
 from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.placement import Fit, Workers
@@ -83,7 +83,7 @@ class TrialContext:
     """The sweep's folder with its mark, if it is a plain one."""
     fit: Fit
     """Resources of a trial, in each pool."""
-    broker: Any
+    broker: TrialSide
     start_timeout_s: float = 0.0
     """Seconds that workers are given to start, if that is longer than usual: a cluster may have to grow first."""
 
@@ -176,7 +176,7 @@ class Trial(tune.Trainable):
         use_gpu = fit.use_gpu
         reserved = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         if fit.finds_lanes:  # what its part of the workers costs depends on it
-            number, _ = ray.get(context.broker.lanes.remote())
+            number, _ = context.broker.lanes()
             sweep = replace(sweep, scaling=replace(scaling, trials_per_group=number))
         resources = {"CPU": reserved["CPU"], **scaling.resources_per_worker}
         share = memory_share(resources, fit.workers_per_node, use_gpu=use_gpu)
@@ -187,7 +187,7 @@ class Trial(tune.Trainable):
             placement=scaling.placement,
             accelerator_type=scaling.accelerator_type,
             labels=scaling.labels,
-            avoid=ray.get(context.broker.nodes_to_avoid.remote(self._trial, pool)),
+            avoid=context.broker.nodes_to_avoid(self._trial, pool),
             workers=Workers(scaling, reserved, pool),
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=scaling.hang_timeout_s,
@@ -199,10 +199,13 @@ class Trial(tune.Trainable):
             else Lanes(fit.lanes, fit.finds_lanes, context.group_logs, context.shared, share),
         )
         self._slot.release(spec, reuse=sweep.warm)
-        judged = sweep.search.judges_trials and not sweep.search.pauses_trials
-        saves_when_asked = sweep.loop is not None
-        begin = context.broker.begin.remote(self._trial, judged, saves_when_asked, self._returned_step or None, lost)
-        begun: Begun = ray.get(begin)
+        begun = context.broker.begin(
+            self._trial,
+            judged=sweep.search.judges_trials and not sweep.search.pauses_trials,
+            saves_when_asked=sweep.loop is not None,
+            delivered=self._returned_step or None,
+            lost=lost,
+        )
         self._attempt = begun.attempt
         self._has_reported = bool(begun.delivered or config.get(LAST_DELIVERED))
         self._slot.assign(
@@ -222,7 +225,7 @@ class Trial(tune.Trainable):
                 largest_micro_batch=self._largest_micro_batch,
                 waits_for_decision=sweep.search.pauses_trials,
                 last_delivered=_last_delivered(begun, config, pauses=sweep.search.pauses_trials),
-                broker=context.broker,
+                broker=context.broker.workers,
                 hang_timeout_s=sweep.scaling.hang_timeout_s,
                 prepare_timeout_s=sweep.scaling.prepare_timeout_s,
                 ends_within_s=sweep.ends_within_s,
@@ -238,8 +241,7 @@ class Trial(tune.Trainable):
         """Wait for workers, and return the config of a trial that has them."""
         steps = None if sweep.loop is None else sweep.loop.max_steps
         numbers = sweep.worker_numbers()
-        claim = self._context.broker.claim_workers.remote(self._trial, numbers, steps, previous or None)
-        return sweep.with_workers(ray.get(claim))
+        return sweep.with_workers(self._context.broker.claim_workers(self._trial, numbers, steps, previous or None))
 
     def _evaluation_place(self, config: SweepConfig) -> EvaluationPlace | None:
         """Resources and nodes for evaluations of a trial's checkpoints; None: its workers evaluate."""
@@ -248,7 +250,7 @@ class Trial(tune.Trainable):
             return None
         placed, fit = config.scaling.in_pool(name), context.fit.evaluation[name]
         resources = reserved_per_worker(placed, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
-        avoid = ray.get(context.broker.nodes_to_avoid.remote(self._trial, name))
+        avoid = context.broker.nodes_to_avoid(self._trial, name)
         one = replace(config, scaling=replace(config.scaling, num_workers=1, pool=name, evaluation_pool=None))
         hourly = _hourly(one, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         return EvaluationPlace(resources, placed.labels | avoiding(avoid), hourly)
@@ -334,13 +336,8 @@ class Trial(tune.Trainable):
         return True
 
     def _next_report(self) -> Report | Ended:
-        next_report = self._context.broker.next_report
-        event: Report | Ended | None = None
-        with contextlib.suppress(ray.exceptions.ActorUnavailableError):
-            event = ray.get(next_report.remote(self._trial, self._hang_timeout_s, self._context.start_timeout_s))
-        if event is None:
-            event = Ended(self._trial, self._attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms())
-        return event
+        timeouts = self._hang_timeout_s, self._context.start_timeout_s
+        return self._context.broker.next_report(self._trial, self._attempt, *timeouts)
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the last step that Tune knows, as Tune's own checkpoint; the workers have saved theirs at their last
@@ -372,7 +369,7 @@ class Trial(tune.Trainable):
         """Free the workers."""
         self._slot.close()
         if self._is_elastic:
-            self._context.broker.release_workers.remote(self._trial)
+            self._context.broker.release_workers(self._trial)
 
 
 def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> int | None:

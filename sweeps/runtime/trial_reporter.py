@@ -13,6 +13,7 @@ import ray
 
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attempt import StopRequest
+from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
@@ -38,7 +39,7 @@ class BrokerReporter:
         """
         self._assignment, self._stored = assignment, stored
         self._lock = threading.Lock()
-        self._broker = assignment.broker
+        self._broker: WorkersSide = assignment.broker
         self._undelivered = undelivered(assignment)
         self._cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
@@ -48,7 +49,7 @@ class BrokerReporter:
         self._logs: list[Log] = []
         self._logs_sent_at = 0.0
         started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
-        self._previous = self._send(self._broker.post.remote(started))
+        self._previous = self._send(self._broker.post(started))
         """The last call with logs or a report. An asynchronous actor may reorder calls: the next one is made when the
         broker has taken this one."""
         self._announce_stored()
@@ -90,9 +91,9 @@ class BrokerReporter:
         ray.get(self._previous)
         events, self._logs = [*self._logs, report], []
         if self._assignment.waits_for_decision:
-            ray.get(self._broker.post_and_wait.remote(events))
+            self._broker.post_and_wait(events)
         else:
-            self._previous = self._send(self._broker.post_all.remote(events))
+            self._previous = self._send(self._broker.post_all(events))
 
     def charge(self, hourly: Mapping[str, float], seconds: float) -> None:
         """Add the cost of an evaluation in another pool; see ``CostMeter.charge``."""
@@ -137,14 +138,14 @@ class BrokerReporter:
             held=held,
         )
         self._write(saved)
-        self._send(self._broker.post.remote(saved))
+        self._send(self._broker.post(saved))
 
     def _write(self, event: Log) -> None:
         with self._lock:  # checkpoints are announced by another thread
             self._report_log.write(event)
 
     def note(self, text: str) -> None:
-        self._send(self._broker.post.remote(Note(self._assignment.trial, self._assignment.attempt, text)))
+        self._send(self._broker.post(Note(self._assignment.trial, self._assignment.attempt, text)))
 
     def should_stop(self, *, can_save: bool = True) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)
@@ -164,7 +165,7 @@ class BrokerReporter:
 
     def _wait_for_stop(self) -> Any:
         assignment = self._assignment
-        return self._broker.wait_for_stop.remote(assignment.trial, assignment.attempt, self._stop_request)
+        return self._broker.wait_for_stop(assignment.trial, assignment.attempt, self._stop_request)
 
     def flush(self) -> None:
         """Wait until the broker has all events; the worker group must not end before."""
@@ -181,12 +182,12 @@ class BrokerReporter:
         events, self._undelivered = [event for event in self._undelivered if event.step < step], []
         if events:
             ray.get(self._previous)
-            ray.get(self._broker.post_all.remote(events))
+            ray.get(self._broker.post_all(events))
 
     def _send_logs(self) -> None:
         if self._logs:
             ray.get(self._previous)
-            self._previous, self._logs = self._send(self._broker.post_all.remote(self._logs)), []
+            self._previous, self._logs = self._send(self._broker.post_all(self._logs)), []
         self._logs_sent_at = time.monotonic()
 
     def _previous_is_taken(self) -> bool:

@@ -29,6 +29,7 @@ from sweeps.compat.ray_train_workers import (
     worker_processes,
 )
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.broker_sides import TrialSide, WorkersSide
 from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
 from sweeps.runtime.events import Ended
@@ -61,7 +62,7 @@ CLOSED_WITHIN_S = RELEASE_TIMEOUT_S + START_TIMEOUT_S + 2 * ABORT_TIMEOUT_S
 class SlotHolder:
     """The slot of a trial's actor: kept for the next trial while its workers are healthy, and rebuilt otherwise."""
 
-    def __init__(self, broker: Any):
+    def __init__(self, broker: TrialSide):
         self._broker = broker
         self._slot: Slot | None = None
 
@@ -91,13 +92,13 @@ class SlotHolder:
 class Slot:
     """One worker group, from the request for its resources until they are free again."""
 
-    def __init__(self, name: str, spec: WorkerGroupSpec, broker: Any):
+    def __init__(self, name: str, spec: WorkerGroupSpec, broker: TrialSide):
         self.spec = spec
         self._name, self._broker = name, broker
-        self._hooks = _SlotHooks(name, broker, spec)
+        self._hooks = _SlotHooks(name, broker.workers, spec)
         self._trainer = LeanTrainer(
             train_assignments if spec.lanes is None else train_in_lanes,
-            train_loop_config={"slot": name, "broker": broker, "lanes": spec.lanes},
+            train_loop_config={"slot": name, "broker": broker.workers, "lanes": spec.lanes},
             backend_config=ProcessGroup(
                 "nccl" if spec.use_gpu else "gloo", timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)
             ),
@@ -131,7 +132,7 @@ class Slot:
         """Assign a trial, which the workers begin as soon as they have started."""
         self._attempt = assignment.trial, assignment.attempt
         self._ends_within_s = assignment.ends_within_s
-        ray.get(self._broker.assign.remote(self._name, assignment))
+        self._broker.assign(self._name, assignment)
         if not self._thread.is_alive():  # the workers died while they were idle
             self._end_attempt("the slot's workers died before the trial began")
 
@@ -147,17 +148,15 @@ class Slot:
             ended = self._stop_attempt()
             if ended is None or ended.error is not None or self._has_grown(ended.memory_mib):
                 return False
-            return bool(ray.get(self._broker.reserve.remote(self._name, spec.avoid, spec.workers)))
+            return self._broker.reserve(self._name, spec.avoid, spec.workers)
         except ray.exceptions.RayError:
             return False
 
     def _stop_attempt(self) -> Ended | None:
         """Ask the workers to stop their trial, and wait for its end; None if that takes too long."""
         assert self._attempt is not None
-        self._broker.stop.remote(*self._attempt)
-        within_s = RELEASE_TIMEOUT_S + self._ends_within_s
-        ended: Ended | None = ray.get(self._broker.wait_for_end.remote(*self._attempt, within_s))
-        return ended
+        self._broker.stop(*self._attempt)
+        return self._broker.wait_for_end(*self._attempt, RELEASE_TIMEOUT_S + self._ends_within_s)
 
     def _has_grown(self, memory_mib: tuple[float, ...]) -> bool:
         if self._first_memory_mib is None:
@@ -177,14 +176,14 @@ class Slot:
                 if self._attempt is not None and self._ends_within_s:
                     self._stop_attempt()  # a program would outlive its worker for a while, and keep its GPU
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(self._broker.close_slot.remote(self._name))
+                self._broker.close_slot(self._name)
             self._wait_for_start()
             self._trainer.abort()
             self._thread.join(ABORT_TIMEOUT_S)
         if self._thread.is_alive():
             self._kill()
             self._thread.join(ABORT_TIMEOUT_S)
-        self._broker.forget_slot.remote(self._name)
+        self._broker.forget_slot(self._name)
 
     def _fit(self) -> None:
         error: str | None = None
@@ -206,10 +205,10 @@ class Slot:
     def _end_attempt(self, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         if self.spec.lanes is not None:
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(self._broker.slot_ended.remote(self._name, error, lost))
+                self._broker.slot_ended(self._name, error, lost)
         elif self._attempt is not None:
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(self._broker.end.remote(Ended(*self._attempt, error, others=lost)))
+                self._broker.end(Ended(*self._attempt, error, others=lost))
 
     def _wait_for_start(self) -> None:
         """Wait until the group has started: one that is starting cannot be freed, as its placement group is unknown."""
@@ -228,7 +227,7 @@ class Slot:
 class _SlotHooks(ControllerHooks):
     """Hooks for Train's controller: store the handles of started actors, and keep workers off the nodes to avoid."""
 
-    def __init__(self, slot: str, broker: Any, spec: WorkerGroupSpec):
+    def __init__(self, slot: str, broker: WorkersSide, spec: WorkerGroupSpec):
         self.handles: dict[str, Any] = {}
         """Placement group and workers, with which the slot can free them; empty until they have started."""
         self._workers: list[WorkerProcess] = []
@@ -240,7 +239,7 @@ class _SlotHooks(ControllerHooks):
         """Label selectors that keep workers off nodes to avoid, for each request of a placement group; None to keep
         those of the slot's start."""
         spec = self._spec
-        avoid: tuple[str, ...] = ray.get(self._broker.nodes_to_avoid_now.remote(spec.workers))
+        avoid = self._broker.nodes_to_avoid_now(spec.workers)
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
@@ -249,7 +248,7 @@ class _SlotHooks(ControllerHooks):
         remove_orphaned_groups()
         before, self._asked = self._asked, time.monotonic()
         if before is not None and self._asked - before >= float(os.environ.get(ROOM_TIMEOUT, "inf")):
-            ray.get(self._broker.waits_for_room.remote(self._slot))
+            self._broker.waits_for_room(self._slot)
 
     def after_worker_group_start(self, worker_group: Any) -> None:
         workers, group = worker_processes(worker_group), placement_group(worker_group)
@@ -261,7 +260,7 @@ class _SlotHooks(ControllerHooks):
             "locations": tuple(worker.location for worker in workers),
             "processes": [(worker.node_id, worker.process_id) for worker in workers],
         }
-        ray.get(self._broker.slot_started.remote(self._slot, self.handles))
+        self._broker.slot_started(self._slot, self.handles)
         for rank, worker in enumerate(workers):
             execute(worker.actor, announce_sigterm, self._broker, self._slot, rank)
         if self._spec.spare_processes != "never":
@@ -271,9 +270,9 @@ class _SlotHooks(ControllerHooks):
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         """Find out which worker died, while the others still live, if they lost the connection to one."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
-            if ray.get(self._broker.group_ends.remote(self._slot)):
+            if self._broker.group_ends(self._slot):
                 for error in dead_workers(worker_processes(worker_group)):
-                    ray.get(self._broker.worker_of_slot_failed.remote(self._slot, error))
+                    self._broker.worker_of_slot_failed(self._slot, error)
         let_exit(self._workers, EXITS_WITHIN_S)
 
     def before_worker_group_abort(self, worker_group_context: Any) -> None:

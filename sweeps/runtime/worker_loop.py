@@ -49,7 +49,7 @@ def train_assignments(config: dict[str, Any]) -> None:
     rank, num_workers = context.get_world_rank(), context.get_world_size()
     cleanup, log = MemoryCleanup(), WorkerLog(rank, num_workers)
     for index in itertools.count():
-        assignment: Assignment | None = ray.get(broker.next_assignment.remote(slot, index))
+        assignment: Assignment | None = broker.next_assignment(slot, index)
         if assignment is None:
             return
         attempt = assignment.trial, assignment.attempt
@@ -62,14 +62,14 @@ def train_assignments(config: dict[str, Any]) -> None:
             ):
                 saved = _train(here, stored, is_main=rank == 0)
         except MicroBatchHalved as halved:  # reported at once, since all other workers wait for this one
-            ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))
+            broker.end(Ended(*attempt, str(halved), halved_to=halved.half))
             raise
         except BaseException as error:  # noqa: BLE001 - sys.exit too
             write_open_files()
             description = redacted_error(describe_exception(error, rank, num_workers))
-            ray.get(broker.worker_failed.remote(*attempt, description))
+            broker.worker_failed(*attempt, description)
             raise WorkerFailed(description.described) from None  # the error itself may not be picklable
-        ray.get(broker.worker_finished.remote(*attempt, rank, num_workers, cleanup.run(), saved))
+        broker.worker_finished(*attempt, rank, num_workers, cleanup.run(), saved)
 
 
 @contextlib.contextmanager

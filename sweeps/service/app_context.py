@@ -57,14 +57,7 @@ class AppContext(Surroundings):
         """
         folders = [*config_dirs, *(Path(each) for each in config.config_dirs)]
         super().__init__(config, open_database(config.database), config_dirs=folders)
-        is_local = is_loopback(config.host)
-        self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_local)
-        if not is_local and not self.authenticator.has_admin():
-            raise ConfigError(
-                f"host={config.host}: is reachable from other machines, where the service requires tokens, and no "
-                "admin token exists; make it with `python -m sweeps token create --user YOU --role admin`, or "
-                "serve on host=127.0.0.1"
-            )
+        self.authenticator = self._authenticator()
         self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
         self.runner = JobRunner(self, self.heartbeat, _sweep_environment(config.notifications))
         self.records = RecordCache(self.database, config.tracking_uri)
@@ -84,13 +77,28 @@ class AppContext(Surroundings):
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
         self.promotion_worker = PromotionWorker(self, self.heartbeat, [self.notifier.wake])
         self.housekeeping = Housekeeping(self)
-        self.runner.listeners.before_start.append(self._night_overrides)
-        self.runner.listeners.checks.append(self._check_again)
-        self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
+        self._listen_to_jobs()
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
         """Parts in the order in which they start; they stop in reverse order."""
+
+    def _authenticator(self) -> Authenticator:
+        is_local = is_loopback(self.config.host)
+        authenticator = Authenticator(self.database, self.config.access, self.clock, loopback=is_local)
+        if not is_local and not authenticator.has_admin():
+            raise ConfigError(
+                f"host={self.config.host}: is reachable from other machines, where the service requires tokens, and no "
+                "admin token exists; make it with `python -m sweeps token create --user YOU --role admin`, or "
+                "serve on host=127.0.0.1"
+            )
+        return authenticator
+
+    def _listen_to_jobs(self) -> None:
+        listeners = self.runner.listeners
+        listeners.before_start.append(self._night_overrides)
+        listeners.checks.append(self._check_again)
+        listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
 
     def operations(self, principal: Principal) -> UserOperations:
         """Return the operations of a user."""

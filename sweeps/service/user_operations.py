@@ -27,6 +27,7 @@ from sweeps.report.plan_summary import PlanPreview
 from sweeps.report.report_folder import report_folder
 from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
+from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.auth.priorities import check_priority
@@ -211,11 +212,12 @@ class UserOperations(Reading):
 
     def fire(self, schedule: Definition) -> Job:
         """Fire a schedule now, in addition to the firings of its cron line."""
-        now, most_waiting = self.service.clock.now(), self.service.config.queue.waiting_per_user
+        now = self.service.clock.now()
         if not schedule.is_operators:
             self.plan_schedule(schedule, now)
         with writing(self.service.database) as connection:
-            job = fire_now(connection, schedule, now, self.principal.user, most_waiting)
+            jobs.check_waiting(connection, self.principal.user, self.service.config.queue.waiting_per_user)
+            job = fire_now(connection, schedule, now, self.principal.user)
         self.runner.wake()
         self._note("schedule fired", job=job.id, sweep=job.sweep, schedule=schedule.name)
         return job
@@ -243,28 +245,31 @@ class UserOperations(Reading):
         if not isinstance(request, Run):
             for principal in who:
                 self.records.check_exists(principal, request.sweep)
-        changes = request.changes if isinstance(request, Extend) else ()
         policy = self._plans.policy if job.due is None else self._plans.policy_for(schedule, job.due)
-        approve = partial(policy.check, sweep_exists=partial(self._sweep_exists, who))
-        if isinstance(request, Run) and begun is None:
-            placed = set(with_output_dir(self.service.config, ()))  # added by the service itself
-            overrides = [each for each in request.overrides if each not in placed]
-            policy.check_request(request.conf, overrides)
-            composition = compose_sweep(request.conf, request.overrides, ConfSearchPath(self.service.config_dirs))
-            approve(composition)
-        elif begun is not None:
-            reopened(begun, read_changes(changes), approve=approve)
-        elif isinstance(request, Retrain):
-            record = self._record(request.sweep)
-            trial = choose(record, request.trial)
-            plan_retraining(record, trial, request.overrides, self.service.config_dirs, request.name, "", approve)
-        elif isinstance(request, Reproduce):
-            uri = self.service.config.tracking_uri
-            plan_reproduction(uri, request.sweep, request.trial, request.name, "", self.service.config_dirs, approve)
+        self._approve_again(request, begun, policy, partial(self._sweep_exists, who))
         if isinstance(request, Retrain) and not request.no_register:
             model = request.register_as or self._record(request.sweep).conf
             return self._check_model(model, job.project, adopt=True).as_environment()
         return {}
+
+    def _approve_again(
+        self, request: Request, begun: SweepRecord | None, policy: ConfigPolicy, sweep_exists: SweepExists
+    ) -> None:
+        """Check what a request runs now, from its beginning or from where its sweep is, by a policy."""
+        approve, config_dirs = partial(policy.check, sweep_exists=sweep_exists), self.service.config_dirs
+        if begun is not None:
+            reopened(begun, read_changes(request.changes if isinstance(request, Extend) else ()), approve=approve)
+        elif isinstance(request, Run):
+            placed = set(with_output_dir(self.service.config, ()))  # added by the service itself
+            policy.check_request(request.conf, [each for each in request.overrides if each not in placed])
+            approve(compose_sweep(request.conf, request.overrides, ConfSearchPath(config_dirs)))
+        elif isinstance(request, Retrain):
+            record = self._record(request.sweep)
+            trial = choose(record, request.trial)
+            plan_retraining(record, trial, request.overrides, config_dirs, request.name, "", approve)
+        elif isinstance(request, Reproduce):
+            uri = self.service.config.tracking_uri
+            plan_reproduction(uri, request.sweep, request.trial, request.name, "", config_dirs, approve)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -335,6 +340,7 @@ class UserOperations(Reading):
                 project = maker.project
             else:
                 project = project_of(self.principal, project)
+            jobs.check_waiting(connection, self.principal.user, self.service.config.queue.waiting_per_user)
             job = jobs.submit(
                 connection,
                 request,
@@ -343,7 +349,6 @@ class UserOperations(Reading):
                 project=project,
                 now=self.service.clock.now(),
                 priority=priority,
-                most_waiting=self.service.config.queue.waiting_per_user,
             )
         self.runner.wake()
         of = getattr(request, "sweep", None) if name is not None else None

@@ -15,6 +15,8 @@ from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.trial_ids import trial_id, trial_stage
 from sweeps.simulate.replay import read_journal, study_of
 
+ENDED_STATES = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
+
 
 def why(plan: Plan, trial: str) -> list[str]:
     """Reasons for a trial's suggestion and for each decision about it, a sentence each, in their order.
@@ -49,31 +51,26 @@ def why(plan: Plan, trial: str) -> list[str]:
 
 
 def _suggested(plan: Plan, study: optuna.Study, trial: FrozenTrial) -> str:
-    values, start = enqueued_values(trial), trial.datetime_start
-    sampler = plan.config.search.sampler.kind
-    if POINT in trial.user_attrs:
-        by = "given first: it is the config's own, one of search.points, or of the best of an earlier sweep or stage"
-    elif values is None:
-        by = f"suggested by the sampler {sampler}"
-    elif values.keys() >= trial.params.keys():
-        by = "a point of the grid, one from a prior, or drawn at random after the sampler suggested only known points"
-    else:
-        by = f"suggested by the sampler {sampler}, with {', '.join(values)} from a prior"
     others = [each for each in study.get_trials(deepcopy=False) if NUMBER in each.user_attrs and each is not trial]
+    start = trial.datetime_start
     ended = [each for each in others if start and each.datetime_complete and each.datetime_complete <= start]
-    running = [
-        each for each in others if start and each.datetime_start and each.datetime_start < start and each not in ended
-    ]
-    counts = {
-        name: sum(each.state is state for each in ended)
-        for name, state in (
-            ("finished", TrialState.COMPLETE),
-            ("pruned", TrialState.PRUNED),
-            ("failed", TrialState.FAIL),
-        )
-    }
-    known = ", ".join(f"{count} {name}" for name, count in (*counts.items(), ("running", len(running))) if count)
-    return f"{by}; then known: {known or 'no other trial'}{_best(plan, ended)}"
+    before = [each for each in others if start and each.datetime_start and each.datetime_start < start]
+    counts = {name: sum(each.state is state for each in ended) for state, name in ENDED_STATES.items()}
+    counts["running"] = sum(each not in ended for each in before)
+    known = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    return f"{_origin(plan, trial)}; then known: {known or 'no other trial'}{_best(plan, ended)}"
+
+
+def _origin(plan: Plan, trial: FrozenTrial) -> str:
+    """Origin of a trial's point."""
+    values, sampler = enqueued_values(trial), plan.config.search.sampler.kind
+    if POINT in trial.user_attrs:
+        return "given first: it is the config's own, one of search.points, or of the best of an earlier sweep or stage"
+    if values is None:
+        return f"suggested by the sampler {sampler}"
+    if values.keys() >= trial.params.keys():
+        return "a point of the grid, one from a prior, or drawn at random after the sampler suggested only known points"
+    return f"suggested by the sampler {sampler}, with {', '.join(values)} from a prior"
 
 
 def _best(plan: Plan, ended: list[FrozenTrial]) -> str:

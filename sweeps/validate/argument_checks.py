@@ -147,15 +147,20 @@ def mistakes_of_call(
 def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collection[str]) -> Iterator[str]:
     """Check ``task.arguments``: a function receives one mapping, a script ``--name=value``."""
     if task.framework == "script":
-        options = script_options(task.target)
-        for name, value in task.arguments.items():
-            if options is not None and not any(each.startswith(name) for each in options):
-                given = _written(f"task.arguments.{name}", value, space)
-                yield f"{given}: task._target_={task.target} has no option --{name}{did_you_mean(name, options)}"
-        return
-    found = signature(task.target)
-    if found is None:
-        return
+        yield from _mistakes_of_script(task, space)
+    elif (found := signature(task.target)) is not None:
+        yield from _mistakes_of_function(task, found, space)
+
+
+def _mistakes_of_script(task: FunctionTask, space: Collection[str]) -> Iterator[str]:
+    options = script_options(task.target)
+    for name, value in task.arguments.items():
+        if options is not None and not any(each.startswith(name) for each in options):
+            given = _written(f"task.arguments.{name}", value, space)
+            yield f"{given}: task._target_={task.target} has no option --{name}{did_you_mean(name, options)}"
+
+
+def _mistakes_of_function(task: FunctionTask, found: inspect.Signature, space: Collection[str]) -> Iterator[str]:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [each for each in found.parameters.values() if each.kind not in variable]
     required = [each.name for each in parameters if each.default is inspect.Parameter.empty]

@@ -80,18 +80,23 @@ def check_target(key: str, target: str) -> None:
         tree = ast.parse(Path(spec.origin).read_bytes())
     except SyntaxError as error:
         raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    imported = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    if name not in names | imported | assigned and "*" not in imported:
-        raise ConfigError(
-            f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, names | imported)}"
-        )
+    defined, assigned = _names(tree)
+    if not {name, "*"} & (defined | assigned):
+        raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, defined)}")
+
+
+def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Names that a module defines or imports, and those that it assigns."""
+    defined, assigned = set[str](), set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                defined.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                defined |= {alias.asname or alias.name for alias in aliases}
+            case ast.Name(id=name, ctx=ast.Store()):
+                assigned.add(name)
+    return defined, assigned
 
 
 def _check_script(target: str) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import ActorUnavailableError
 
 from sweeps.constants import LAST_DELIVERED
 from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, TrialSoFar
+from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
+from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.events import Ended, Log
 from sweeps.runtime.trainable import _last_delivered
 
@@ -33,6 +40,35 @@ def test_trials_begin_once_the_driver_has_attached_and_with_the_next_number() ->
     assert begun == Begun(3, delivered=20, lost_after=15)
     assert other == Begun(1, None)
     assert [(type(event), event.attempt) for event in events] == [(Ended, 2), (Log, 3)]
+
+
+def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:
+    async def story() -> tuple[Any, Any]:
+        broker = Broker(is_new=False)
+        await broker.attach({}, [("stop_for_good", ("0000",)), ("avoid", ({None: ("bad",)}, ()))])
+        await broker.begin("0000")
+        return await broker.wait_for_stop("0000", 1), await broker.nodes_to_avoid("0000")
+
+    assert asyncio.run(story()) == (StopRequest.SAVE, ("bad",))
+
+
+def test_an_attempt_ends_with_the_process_of_the_broker_and_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(_: Any) -> None:
+        raise ActorUnavailableError("it has died", b"0" * 16)
+
+    handle = SimpleNamespace(next_report=SimpleNamespace(remote=lambda *_: None))
+    for get in (unavailable, lambda _: None):  # while it answers, or before it was asked
+        monkeypatch.setattr(ray, "get", get)
+        ended = TrialSide(handle).next_report("0000", 2, 60.0, 0.0)
+        assert isinstance(ended, Ended)
+        assert (ended.trial, ended.attempt, ended.moved, ended.failure) == ("0000", 2, BROKER_DIED, None)
+
+
+def test_the_handle_of_the_broker_is_called_in_one_file(checkout: Path) -> None:
+    methods = [name for name in dir(Broker) if not name.startswith("_")]
+    calls = re.compile(rf"(?:broker|actor)\.(?:{'|'.join(methods)})\.remote\(")
+    files = sorted((checkout / "sweeps").rglob("*.py"))
+    assert [path.name for path in files if calls.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:

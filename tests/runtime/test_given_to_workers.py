@@ -13,7 +13,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.errors import TrialFailed
-from sweeps.runtime import trainable, worker_group
+from sweeps.runtime import worker_group
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import Begun
 from sweeps.runtime.events import Report
@@ -35,7 +35,7 @@ SHARED = (
 def answering(**answers: Any) -> Any:
     """A broker with these answers."""
     return SimpleNamespace(
-        **{name: SimpleNamespace(remote=lambda *_, answer=answer: answer) for name, answer in answers.items()}
+        workers=None, **{name: lambda *_, given=given, **__: given for name, given in answers.items()}
     )
 
 
@@ -47,7 +47,7 @@ def given(begun: tuple[Any, list[Any]]) -> tuple[Assignment, WorkerGroupSpec]:
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:
+def begun(tmp_path: Path) -> tuple[Any, list[Any]]:
     """The first trial of a sweep, and what it has given to its slot."""
     composition = compose_sweep("digits", list(SHARED), ConfSearchPath([]))
     trials = fit(composition.config, [composition.config.scaling], [NODE])
@@ -57,7 +57,6 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[An
     trial._context = TrialContext(composition, str(tmp_path), None, None, trials, broker)
     trial._slot = SimpleNamespace(release=lambda *_, **__: None, assign=lambda *each: found.append(each))
     trial._trial, trial._is_elastic, trial._has_failed = "", False, False
-    monkeypatch.setattr(trainable, "ray", SimpleNamespace(get=lambda answer: answer))
     trial._take({TRIAL: "0000", PARAMETERS: {}})
     trial._begin()
     trial._has_begun = True

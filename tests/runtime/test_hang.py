@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from running import Done, points, run
@@ -21,6 +21,7 @@ from sweeps.folders.trial_files import log_name
 from sweeps.runtime import attempt, hang, hang_end, worker_loop
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
+from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
@@ -183,11 +184,7 @@ class Signs:
 
     given: list[tuple[str, int]] = field(default_factory=list)
 
-    @property
-    def alive(self) -> Signs:
-        return self
-
-    def remote(self, trial: str, attempt: int) -> None:
+    def alive(self, trial: str, attempt: int) -> None:
         self.given.append((trial, attempt))
 
 
@@ -197,7 +194,7 @@ def assignment(signs: Signs, prepare_timeout_s: float) -> Assignment:
         *("0003", 2, nothing, "eval/loss", "min", "", "", None, None),
         waits_for_decision=False,
         last_delivered=None,
-        broker=signs,
+        broker=cast("WorkersSide", signs),
         hang_timeout_s=0.2,
         prepare_timeout_s=prepare_timeout_s,
     )

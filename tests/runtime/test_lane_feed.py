@@ -12,9 +12,10 @@ from local_actor import LOCAL_RAY, LocalActor, event_loop
 from test_shared_slots import SPEC, Owner, assignment
 from training_runs import TEXT, configured
 
-from sweeps.runtime import lane_feed
+from sweeps.runtime import broker_sides, lane_feed
 from sweeps.runtime import trial_reporter as reporter
 from sweeps.runtime.broker import Broker
+from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_feed import LaneFeed
 from sweeps.runtime.lane_number import MEASURED, SKIPPED, LaneNumber
@@ -28,7 +29,7 @@ SLOT = "slot-0-1-1"
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for module in (lane_feed, reporter):
+    for module in (broker_sides, lane_feed, reporter):
         monkeypatch.setattr(module, "ray", LOCAL_RAY)
     with event_loop() as loop:
         yield LocalActor(Broker(start_group=lambda *_: Owner()), loop)
@@ -42,13 +43,13 @@ def begin(broker: Any, folder: Path, *trials: str) -> None:
             training=configured(TEXT),
             checkpoint_folder=str(folder / trial),
             log_folder=str(folder / trial / "logs"),
-            broker=broker,
+            broker=WorkersSide(broker),
         )
         LOCAL_RAY.get(broker.assign_lane.remote(given, SPEC))
 
 
 def feed_of(broker: Any) -> LaneFeed:
-    return LaneFeed(SLOT, broker, 2, "/logs/of/the/group", LaneNumber(16, 16, is_found=True))
+    return LaneFeed(SLOT, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(16, 16, is_found=True))
 
 
 def end(broker: Any, trial: str) -> Ended:
@@ -107,7 +108,7 @@ def test_a_trial_that_cannot_begin_fails_alone(broker: Any, tmp_path: Path) -> N
 
 def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, tmp_path: Path) -> None:
     begin(broker, tmp_path, "0", "1", "2")
-    feed = LaneFeed(SLOT, broker, 2, "/logs/of/the/group", LaneNumber(2))
+    feed = LaneFeed(SLOT, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(2))
     requests = [*feed.next(2)]
     assert len(requests) == 1
     assert not feed.has_next()
@@ -127,7 +128,7 @@ def test_trials_wait_while_more_lanes_are_not_known_to_train_more(broker: Any, t
 
 def test_a_group_takes_the_number_of_trials_that_another_one_has_found(broker: Any, tmp_path: Path) -> None:
     begin(broker, tmp_path, "0", "1", "2")
-    feed = LaneFeed(SLOT, broker, 2, "/logs/of/the/group", LaneNumber(4))
+    feed = LaneFeed(SLOT, WorkersSide(broker), 2, "/logs/of/the/group", LaneNumber(4))
     requests = [*feed.next(4)]
     LOCAL_RAY.get(broker.set_lanes.remote(2, "1 trains 2; 2 train 4; 4 train 4 tokens a second"))
     for _ in range(SKIPPED + MEASURED):

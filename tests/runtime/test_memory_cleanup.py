@@ -97,12 +97,10 @@ def test_each_trial_of_a_worker_ends_with_a_cleanup_whose_rest_is_told(
     trials: Any = [SimpleNamespace(sweep="s", trial=name, attempt=1, log_folder="") for name in ("0000", "0001")]
     told: list[tuple[Any, ...]] = []
     broker = SimpleNamespace(
-        next_assignment=SimpleNamespace(remote=lambda _, index: [*trials, None][index]),
-        worker_finished=SimpleNamespace(remote=lambda *each: told.append(each)),
+        next_assignment=lambda _, index: [*trials, None][index], worker_finished=lambda *each: told.append(each)
     )
     context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
     monkeypatch.setattr(ray.train, "get_context", lambda: context)
-    monkeypatch.setattr(ray, "get", lambda answer: answer)
     for name, instead in {
         "MemoryCleanup": lambda: SimpleNamespace(run=lambda: 12.5),
         "WorkerLog": lambda *_: SimpleNamespace(of_trial=lambda _: nullcontext()),

@@ -18,7 +18,7 @@ def test_a_worker_is_limited_to_its_share_before_it_trains(monkeypatch: pytest.M
     shares: list[float | None] = []
     monkeypatch.setattr(device_memory, "_share", None)
     monkeypatch.setattr(loop, "train", lambda *_, **__: shares.append(device_memory._share))
-    broker: Any = SimpleNamespace(alive=SimpleNamespace(remote=lambda *_: None))
+    broker: Any = SimpleNamespace(alive=lambda *_: None)
     assignment = Assignment(
         *("0000", 1, configured(IMAGES), "eval/loss", "min", "", "", None, None),
         waits_for_decision=False,

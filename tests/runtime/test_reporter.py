@@ -13,6 +13,7 @@ import ray
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.events import Log, Report, Started
 from sweeps.runtime.report_log import read_report_log
@@ -64,7 +65,7 @@ def test_the_logs_before_a_report_reach_the_broker_before_it(
         *("0003", 1, nothing, "eval/loss", "min", str(tmp_path), str(tmp_path), None, None),  # type: ignore[arg-type]
         waits_for_decision=waits_for_decision,
         last_delivered=None,
-        broker=broker,
+        broker=WorkersSide(broker),
         hang_timeout_s=9.0,
         prepare_timeout_s=9.0,
     )

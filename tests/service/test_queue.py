@@ -192,10 +192,12 @@ def test_the_name_of_a_cancelled_sweep_is_free_again(engine: Engine) -> None:
 
 def test_so_many_of_a_user_may_wait(engine: Engine) -> None:
     for number in range(3):
-        submit(engine, f"a{number}", most_waiting=3)
-    with pytest.raises(UserError, match=r"ada has 3 sweeps in the queue.*queue\.waiting_per_user"):
-        submit(engine, "a3", most_waiting=3)
-    submit(engine, "b", "bob", most_waiting=3)
+        submit(engine, f"a{number}")
+    with engine.connect() as connection:
+        with pytest.raises(UserError, match=r"ada has 3 sweeps in the queue.*queue\.waiting_per_user"):
+            jobs.check_waiting(connection, "ada", 3)
+        jobs.check_waiting(connection, "ada", 4)
+        jobs.check_waiting(connection, "bob", 3)
 
 
 def test_only_what_waits_can_be_cancelled_or_moved(engine: Engine) -> None:

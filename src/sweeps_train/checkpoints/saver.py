@@ -115,27 +115,28 @@ class CheckpointSaver:
         began = time.perf_counter()
         self.wait()
         path = checkpoint_path(self._root, progress.step)
-        if not self._take_snapshot(progress, metrics):
+        if self._take_snapshot(progress, metrics):
+            self._begin_writing(path, finished, None if waits else announce)
+            self.blocked_s = time.perf_counter() - began
+            if not (self._is_main and waits):
+                return None
+            self.wait()
+        else:
             save_checkpoint(self._root, self._config, self._strategy, self._optimizer, progress, metrics)
             if self._is_main:
                 self._supersede(finished)
             self.blocked_s = self.write_s = time.perf_counter() - began
             self._direct_s += self.blocked_s
-            return self._kept(path)
+        return str(path) if self._is_main and path.exists() else None
+
+    def _begin_writing(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
+        """Let the background write the snapshot, for which each worker hands over its part."""
         self._handed_over.clear()
         self._reported.clear()
         if self._is_main:
-            self._writing = self._background.begin(self._write, path, finished, None if waits else announce)
+            self._writing = self._background.begin(self._write, path, finished, announce)
         else:
             self._writing = self._background.begin(self._hand_over)
-        self.blocked_s = time.perf_counter() - began
-        if not self._is_main or not waits:
-            return None
-        self.wait()
-        return self._kept(path)
-
-    def _kept(self, path: Path) -> str | None:
-        return str(path) if self._is_main and path.exists() else None
 
     @property
     def votes(self) -> list[float]:

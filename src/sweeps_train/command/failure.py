@@ -32,23 +32,22 @@ def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
         lines: The end of its output, with indentation.
     """
     exceptions, ignored = _exceptions(lines)
-    own, launcher = list(lines), list[str]()
-    for start, end, text in exceptions:
-        if _is_of_launcher(text, lines[start:end]):
-            own, launcher = own[:start], own[end:]
-            break
-    shown = own[-SHOWN_LINES:]
-    rank, told = _root_cause(launcher)
-    found = [text for _, end, text in exceptions if len(own) - len(shown) <= end < len(own)]
-    by_rank = [_without_rank(text) for text in found if text.startswith(f"[rank{rank}]:")]
-    heard = [line for number, line in enumerate(own) if number not in ignored]
-    printed = [line.strip() for line in heard if _says_something(line) and LOG_OF_TORCHRUN not in line]
-    others = [line.strip() for line in lines if line.strip()]
-    of_hydra = [] if found else _message_of_hydra(own)
+    launchers = (slice(start, end) for start, end, text in exceptions if _is_of_launcher(text, lines[start:end]))
+    launcher = next(launchers, slice(len(lines), len(lines)))
+    own = lines[: launcher.start]
+    shown = list(own[-SHOWN_LINES:])
+    rank, signals = _root_cause(lines[launcher.stop :])
+    raised = [text for _, end, text in exceptions if len(own) - len(shown) <= end < len(own)]
+    of_rank = [text for text in raised if text.startswith(f"[rank{rank}]:")]
+    heard = [line for number, line in enumerate(own) if number not in ignored and LOG_OF_TORCHRUN not in line]
     causes = (
-        by_rank[-1:] or [_without_rank(text) for text in found[-1:]] or told or of_hydra or printed[-1:] or others[-1:]
+        [_without_rank(text) for text in of_rank[-1:] or raised[-1:]]
+        or signals
+        or _message_of_hydra(own)
+        or [*filter(_says_something, heard)][-1:]
+        or [line for line in lines if line.strip()][-1:]
     )
-    return causes[0] if causes else "it printed nothing", shown
+    return causes[0].strip() if causes else "it printed nothing", shown
 
 
 def _exceptions(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], set[int]]:

@@ -260,6 +260,16 @@ class Lane:
             self.task, votes, halvings, group.communication, group.flops, per_worker
         )
         self.checkpoints.decide(decided)
+        self._adapt_to_times(seconds, metrics)
+        metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
+        metrics["train/epoch"] = self.progress.epochs
+        if self.config.train.max_communication_share is not None:
+            metrics["train/global_batch_size"] = float(self.global_batch_size)
+        metrics["train/num_workers"] = float(self.workers.size)
+        return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
+
+    def _adapt_to_times(self, seconds: float, metrics: dict[str, float]) -> None:
+        """Let the times of the last steps decide when to ask for a stop, when to save and how to read batches."""
         step_s = seconds / (self.progress.step - self._measured_at)
         self._measured_at = self.progress.step
         self._stops.asked(self.progress.step, step_s=step_s)
@@ -272,12 +282,6 @@ class Lane:
         if change is not None:
             self.reporter.note(change)
             self._read(self.memory.micro_batch_size)
-        metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
-        metrics["train/epoch"] = self.progress.epochs
-        if self.config.train.max_communication_share is not None:
-            metrics["train/global_batch_size"] = float(self.global_batch_size)
-        metrics["train/num_workers"] = float(self.workers.size)
-        return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
 
     def continue_at(self, samples: int) -> None:
         """Continue at another data position than the checkpoint's."""

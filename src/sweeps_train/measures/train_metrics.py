@@ -26,10 +26,8 @@ COMMUNICATION = "train/communication_share"
 MOST_WORKERS_APART = 16
 """Largest number of workers whose use of their machines is reported one by one."""
 
-
-LOSS, HALVED, WAITED, SECONDS, FLOPS, PEAK, VOTES = range(7)
-"""Places of the loss, the halvings, the wait for data, the steps' seconds, the FLOPs and the peak of the devices in
-what workers exchange; votes follow."""
+Rows = Sequence[Mapping[str, float]]
+"""Measurements by worker and name."""
 
 
 class TrainMetrics:
@@ -99,51 +97,62 @@ class TrainMetrics:
         assert self._started is not None
         system, shares = system_metrics(self._workers.device), communication.take()
         limit = dict([memory_limit(self._workers.device)] if per_worker else [])
-        loss = self._loss.item()  # waits for the device
+        loss = self._loss.item()  # waits for the device, and so comes before the time
         seconds = self._clock.now() - self._started
-        own = [loss, halvings, self._data_wait, seconds, *flops.own(), *votes, *shares]
-        own += [*system.values(), *limit.values()]
+        own: dict[str, float] = {"loss": loss, "halved": halvings, "waited": self._data_wait, "seconds": seconds}
+        own |= dict(zip(("flops", "peak"), flops.own(), strict=True)) | system | limit
+        own |= dict(zip(("communicated", "cost"), shares, strict=True)) if shares else {}
         # One exchange for all: in a small model's training each costs a noticeable part of the steps between two logs.
-        by_worker = yield own
-        sums = [sum(values) for values in zip(*by_worker, strict=True)]
-        share = VOTES + len(votes)
-        number, seconds = self._workers.size, max(row[SECONDS] for row in by_worker)
-        per_second = self._size / seconds
-        mean_loss = sums[LOSS] / self._units if self._units else math.nan  # all of these steps were left out
-        metrics = {"train/loss": mean_loss, f"train/{task.unit}_per_second": per_second}
-        metrics[DATA_WAIT] = sums[WAITED] / number / seconds
-        metrics |= utilization(sums[FLOPS], sums[PEAK], per_second)
-        if sums[HALVED]:
-            metrics[HALVINGS] = sums[HALVED]
+        by_worker = yield [*votes, *own.values()]
+        rows = [dict(zip(own, row[len(votes) :], strict=True)) for row in by_worker]
+        seconds = max(row["seconds"] for row in rows)
+        metrics = self._of_steps(task, rows, seconds)
         if shares:
-            communication.schedule_next(sums[share + 1] / number)
-        if shares and not math.isnan(sums[share]):
-            metrics[COMMUNICATION] = sums[share] / number
-            self._slow.observe(
-                busy_parts([row[share] for row in by_worker], [row[WAITED] / row[SECONDS] for row in by_worker])
-            )
-        machines = [dict(zip([*system, *limit], row[-len(system) - len(limit) :], strict=True)) for row in by_worker]
-        metrics |= _machine_metrics(machines, list(system), per_worker=per_worker and 1 < number <= MOST_WORKERS_APART)
-        for name in limit:
-            if not any(math.isnan(each[name]) for each in machines):
-                metrics[name] = min(each[name] for each in machines)
+            metrics |= self._of_communication(rows, communication)
+        apart = per_worker and 1 < len(rows) <= MOST_WORKERS_APART
+        metrics |= _machine_metrics(rows, list(system), per_worker=apart)
+        smallest = {name: min(row[name] for row in rows) for name in limit if not math.isnan(_sum(rows, name))}
         self._reset()
-        return metrics, seconds, sums[VOTES:share]
+        return metrics | smallest, seconds, [sum(row[place] for row in by_worker) for place in range(len(votes))]
+
+    def _of_steps(self, task: Task, rows: Rows, seconds: float) -> dict[str, float]:
+        """Loss, speed and waits of the steps."""
+        per_second = self._size / seconds
+        metrics = {
+            "train/loss": _sum(rows, "loss") / self._units if self._units else math.nan,  # all steps were left out
+            f"train/{task.unit}_per_second": per_second,
+            DATA_WAIT: _sum(rows, "waited") / len(rows) / seconds,
+            **utilization(_sum(rows, "flops"), _sum(rows, "peak"), per_second),
+        }
+        halvings = _sum(rows, "halved")
+        return metrics | ({HALVINGS: halvings} if halvings else {})
+
+    def _of_communication(self, rows: Rows, communication: CommunicationMeter) -> dict[str, float]:
+        """The share of communication, which shows slow workers; its cost says when to measure it again."""
+        communication.schedule_next(_sum(rows, "cost") / len(rows))
+        share = _sum(rows, "communicated") / len(rows)
+        if math.isnan(share):
+            return {}
+        waited = [row["waited"] / row["seconds"] for row in rows]
+        self._slow.observe(busy_parts([row["communicated"] for row in rows], waited))
+        return {COMMUNICATION: share}
 
 
-def _machine_metrics(
-    machines: Sequence[Mapping[str, float]], names: Sequence[str], *, per_worker: bool
-) -> dict[str, float]:
+def _sum(rows: Rows, name: str) -> float:
+    return sum(row[name] for row in rows)
+
+
+def _machine_metrics(rows: Rows, names: Sequence[str], *, per_worker: bool) -> dict[str, float]:
     """Sums of the measurements of all workers, the largest memory of any, and each worker's own if wanted.
 
     Args:
-        machines: Measurements by worker and metric.
+        rows: Measurements by worker and name.
         names: Metrics to take of them. One for which some worker has no value (NaN) is left out.
         per_worker: Include each worker's values.
     """
     metrics: dict[str, float] = {}
     for name in names:
-        values = [each[name] for each in machines]
+        values = [row[name] for row in rows]
         if per_worker:
             metrics |= {name.replace("/", f"/worker_{rank}/"): value for rank, value in enumerate(values)}
         total = sum(values)

@@ -63,18 +63,11 @@ class CausalLMTraining:
         model, data = config.model, config.data
         self._base: SharedBase | None = None
         if model.lora is None:
-            evict("base model")  # both may not fit into memory together
-            # Weights of 16 bits are read as they are, also for float32: then they stay pages of the model's files, and
-            # each worker converts its own part.
-            self.model = build_causal_lm(replace(model, dtype="auto") if model.dtype == "float32" else model, weights)
+            self.model, self.stored_types = _whole_model(model, weights)
         else:
             shards = config.strategy.kind != "ddp"
             self.model = self._adapted_base(model, model.lora, shards=shards, shares=shares_base)
-        self.stored_types = short_types(self.model)
-        if model.lora is None and model.dtype == "float32":
-            self.stored_types = dict.fromkeys(self.stored_types, torch.float32)
-        elif model.lora is not None:
-            hold_in_float32(self.model, self.stored_types)
+            hold_in_float32(self.model, short_types(self.model))
             self.stored_types = {}  # adapters are small, and stored as they are trained
             if weights is not None:
                 load_lora(self.model, weights)  # not before: in 16 bits, modules trained as a whole lose digits
@@ -171,6 +164,18 @@ class CausalLMTraining:
             self._head.attach()
         if self._base is not None:
             self._base.release()
+
+
+def _whole_model(model: CausalLM, weights: Path | None) -> tuple[nn.Module, dict[str, torch.dtype]]:
+    """A model that is trained as a whole, and the types in which its weights are stored."""
+    evict("base model")  # both may not fit into memory together
+    if model.dtype != "float32":
+        built = build_causal_lm(model, weights)
+        return built, short_types(built)
+    # Weights of 16 bits are read as they are, also for float32: then they stay pages of the model's files, and each
+    # worker converts its own part.
+    built = build_causal_lm(replace(model, dtype="auto"), weights)
+    return built, dict.fromkeys(short_types(built), torch.float32)
 
 
 def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:

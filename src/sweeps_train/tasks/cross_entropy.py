@@ -142,14 +142,8 @@ class _ChunkedLinear(torch.autograd.Function):
                     of_bias += gradient.sum(dim=0, dtype=torch.float32)
         if shard is not None and of_hidden is not None:  # the other words add to it
             dist.all_reduce(of_hidden, group=shard.group)
-        found = (of_hidden, of_weight, of_bias)
-        like = (hidden, weight, bias)
-        ctx.save_for_backward(
-            *(
-                None if each is None or one is None else each.to(one.dtype)
-                for each, one in zip(found, like, strict=True)
-            )
-        )
+        found = ((of_hidden, hidden), (of_weight, weight), (of_bias, bias))
+        ctx.save_for_backward(*(None if a is None or like is None else a.to(like.dtype) for a, like in found))
         return total
 
     @staticmethod

@@ -51,20 +51,21 @@ class ParameterAxis:
         if isinstance(distribution, CategoricalDistribution):
             chosen = evenly(range(len(distribution.choices)), MOST_TICKS)
             return [float(each) for each in chosen], [str(distribution.choices[each]) for each in chosen]
+        evenly_apart = [low + (high - low) * part / 4 for part in range(5)]
         if getattr(distribution, "log", False):
-            positions = [float(power) for power in range(math.ceil(low), math.floor(high) + 1)]
-            if len(positions) < 2:
-                positions = [low + (high - low) * part / 4 for part in range(5)]
-            positions = sorted({low, *positions, high})
-            if isinstance(distribution, IntDistribution):
-                values = sorted({round(10**position) for position in positions})
-                return [math.log10(value) for value in values], [str(value) for value in values]
-            return positions, [short(float(f"{10**position:.3g}")) for position in positions]
-        positions = [low + (high - low) * part / 4 for part in range(5)]
+            powers = [float(power) for power in range(math.ceil(low), math.floor(high) + 1)]
+            positions = sorted({low, high, *(powers if len(powers) >= 2 else evenly_apart)})
+            return self._ticks_of_logarithms(positions)
         if isinstance(distribution, IntDistribution):
-            positions = sorted({float(round(position)) for position in positions})
+            positions = sorted({float(round(position)) for position in evenly_apart})
             return positions, [str(int(position)) for position in positions]
-        return positions, [short(position) for position in positions]
+        return evenly_apart, [short(position) for position in evenly_apart]
+
+    def _ticks_of_logarithms(self, positions: list[float]) -> tuple[list[float], list[str]]:
+        if isinstance(self._distribution, IntDistribution):
+            values = sorted({round(10**position) for position in positions})
+            return [math.log10(value) for value in values], [str(value) for value in values]
+        return positions, [short(float(f"{10**position:.3g}")) for position in positions]
 
 
 def set_log_ticks(figure: go.Figure, distributions: Sequence[BaseDistribution]) -> None:

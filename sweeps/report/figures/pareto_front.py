@@ -11,6 +11,7 @@ from sweeps.report.figures.section import Image, Section, SectionFigure, style_f
 from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, WEBGL_FROM, robust_range
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted
+from sweeps.tracking.record import TrialRecord
 
 
 def pareto_front(data: ReportData) -> Section | None:
@@ -44,16 +45,10 @@ def _figure(data: ReportData, x: int, y: int) -> go.Figure:
         if not trials:
             continue
         is_front = colour == BEST_COLOUR
-        points = sorted(
-            (trial.all_values()[x], trial.all_values()[y], trial_hover(trial, len(data.valued)), trial.trial)
-            for trial in trials
-        )
+        points = zip(*sorted(_point(data, trial, x, y) for trial in trials), strict=True)
         figure.add_trace(
             scatter(
-                x=[point[0] for point in points],
-                y=[point[1] for point in points],
-                text=[point[2] for point in points],
-                customdata=[point[3] for point in points],
+                **dict(zip(("x", "y", "text", "customdata"), points, strict=True)),
                 mode="lines+markers" if is_front and len(record.metrics) == 2 else "markers",
                 name=name,
                 line={"color": colour, "width": 1.5, "dash": "dot"},
@@ -64,6 +59,11 @@ def _figure(data: ReportData, x: int, y: int) -> go.Figure:
     style_figure(figure, hovermode="closest")
     figure.update_xaxes(title=record.metrics[x], range=_range(data, x))
     return figure.update_yaxes(title=record.metrics[y], range=_range(data, y))
+
+
+def _point(data: ReportData, trial: TrialRecord, x: int, y: int) -> tuple[float, float, str, str]:
+    values = trial.all_values()
+    return values[x], values[y], trial_hover(trial, len(data.valued)), trial.trial
 
 
 def _range(data: ReportData, objective: int) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -62,10 +63,7 @@ def bars(data: ReportData) -> list[Bar]:
             held, trained, until = map(record.elapsed, (span.held, span.trained, ended))
             found.append(Bar(row, trial.trial, trial.state, held, trained, until))
     if len({bar.row for bar in found}) > MOST_ROWS:
-        first: dict[tuple[str, float], Bar] = {}
-        for bar in found:
-            first.setdefault((bar.trial, bar.held), bar)
-        found = list(first.values())
+        found = [next(same) for _, same in itertools.groupby(found, key=lambda bar: (bar.trial, bar.held))]
     return found
 
 

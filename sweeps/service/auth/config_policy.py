@@ -151,22 +151,22 @@ class ConfigPolicy:
 
     def _refusals(self, item: ReachingValue, sweep_exists: SweepExists) -> Iterator[tuple[Any, str]]:
         """Yield each refused part of a value with the reason."""
-        if item.reach is Reach.ARGUMENTS:
-            yield from self._refusals_of_arguments(item.value)
-        elif item.reach is Reach.SWEEPS and isinstance(item.value, list):
-            names = [each for each in item.value if not isinstance(each, Mapping)]  # sections are items of their own
-            yield from ((name, f"there is no sweep {name!r}") for name in names if not sweep_exists(str(name)))
-        elif item.reach is Reach.CONSTRAINTS and isinstance(item.value, list):
-            yield from _refusals_of_constraints(item.value)
-        elif item.reach is Reach.ENVIRONMENT and isinstance(item.value, list):
-            for each in item.value:
-                if not self._is_allowed_variable(str(each)):
-                    reason = "is not among the environment variables that access.allowed_env allows; leave it out"
-                    yield each, f"{each} {reason}"
-        elif item.reach is Reach.TRIALS and item.value is None:
-            yield item.value, "sweeps of the service are read by their names; give the address of another server"
-        elif item.value is not None and (refusal := self._refusal(item.reach, item.value)):
-            yield item.value, refusal
+        match item.reach, item.value:
+            case Reach.ARGUMENTS, value:
+                yield from self._refusals_of_arguments(value)
+            case Reach.SWEEPS, list(values):
+                names = [each for each in values if not isinstance(each, Mapping)]  # sections are items of their own
+                yield from ((name, f"there is no sweep {name!r}") for name in names if not sweep_exists(str(name)))
+            case Reach.CONSTRAINTS, list(values):
+                yield from _refusals_of_constraints(values)
+            case Reach.ENVIRONMENT, list(values):
+                reason = "is not among the environment variables that access.allowed_env allows; leave it out"
+                refused = (each for each in values if not self._is_allowed_variable(str(each)))
+                yield from ((each, f"{each} {reason}") for each in refused)
+            case Reach.TRIALS, None:
+                yield None, "sweeps of the service are read by their names; give the address of another server"
+            case reach, value if value is not None and (refusal := self._refusal(reach, value)):
+                yield value, refusal
 
     def _refusal(self, reach: Reach, value: Any) -> str | None:
         """Return why a single value is refused; None if it is allowed."""

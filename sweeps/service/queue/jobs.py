@@ -112,7 +112,20 @@ class Job(JobFields):
         return {name: getattr(self, name) for name in JobFields.model_fields}
 
 
-def submit(  # noqa: PLR0913 - each is a column
+def check_waiting(connection: Connection, user: str, most: int | None) -> None:
+    """Check that a user may queue another job.
+
+    Raises:
+        UserError: So many of the user are queued.
+    """
+    if most is not None and _count(connection, _jobs.c.user == user, _jobs.c.state == QUEUED) >= most:
+        raise UserError(
+            f"{user} has {counted(most, 'sweep')} in the queue, the maximum (queue.waiting_per_user); cancel some, or "
+            "submit this when they have started"
+        )
+
+
+def submit(
     connection: Connection,
     request: Request,
     sweep: str,
@@ -124,7 +137,6 @@ def submit(  # noqa: PLR0913 - each is a column
     end_by: float | None = None,
     schedule: str | None = None,
     due: float | None = None,
-    most_waiting: int | None = None,
 ) -> Job:
     """Put a sweep into the queue.
 
@@ -139,17 +151,10 @@ def submit(  # noqa: PLR0913 - each is a column
         end_by: Deadline.
         schedule: Schedule that fires.
         due: Time of the firing.
-        most_waiting: Maximum number of queued jobs of the user.
 
     Raises:
-        UserError: The name is taken, or the user has too many queued jobs.
+        UserError: The name is taken.
     """
-    if most_waiting is not None and _count(connection, _jobs.c.user == user, _jobs.c.state == QUEUED) >= most_waiting:
-        raise UserError(
-            f"{user} has {counted(most_waiting, 'sweep')} in the queue, the maximum (queue.waiting_per_user); "
-            "cancel some, or "
-            "submit this when they have started"
-        )
     values: dict[str, Any] = {
         "verb": request.verb,
         "user": user,

@@ -271,6 +271,14 @@ class JobRunner(Poller):
             request = request.model_copy(update={"overrides": [*request.overrides, *more]})
         self._start(job, request, [self._command(request.arguments())])
 
+    def _end_with(self, job: Job, outcome: subprocesses.Outcome) -> None:
+        """End a job as its process has told."""
+        document = outcome.document if isinstance(outcome.document, dict) else {}
+        state = document.get("status", "finished" if outcome.status == 0 else "failed")
+        state = "stopped" if state == "interrupted" else state
+        error = outcome.error or (_limit_reached(job) if state == "stopped" else None)
+        self._end(job, state if outcome.error is None else "failed", error)
+
     def _restart_or_end(self, job: Job) -> None:
         """Handle a job whose process does not run: it has ended, died, or was never started."""
         outcome = subprocesses.outcome(self.control_folder(job))
@@ -278,12 +286,7 @@ class JobRunner(Poller):
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
             self._end(job, "cancelled", _limit_reached(job))  # whatever it said as it was stopped while it started
         elif outcome is not None and outcome.status not in (INTERRUPTED, STORE_AWAY):
-            document = outcome.document if isinstance(outcome.document, dict) else {}
-            state = document.get("status", "finished" if outcome.status == 0 else "failed")
-            if state == "interrupted":
-                state = "stopped"
-            error = outcome.error if state != "stopped" else outcome.error or _limit_reached(job)
-            self._end(job, state if outcome.error is None else "failed", error)
+            self._end_with(job, outcome)
         elif is_to_end:
             self._end(job, "stopped", _limit_reached(job))
         elif job.attempts == 0 or not self.control_folder(job).is_dir():  # the database may be of a backup

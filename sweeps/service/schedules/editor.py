@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from fastapi import HTTPException
 
@@ -220,9 +219,16 @@ class ScheduleEditor:
         return definition
 
     def _change(self, principal: Principal, schedule: Schedule, text: str | None, tag: str | None, action: str) -> None:
-        now, owner = self._clock.now(), Owner(schedule.user, schedule.project)
-        named: dict[str, Any] = {"user": principal.user, "now": now, "action": action, "owner": owner}
-        forgotten = self._saved.write(schedule.name, text, tag=tag, operators=self._scheduler.of_operator, **named)
+        forgotten = self._saved.write(
+            schedule.name,
+            text,
+            tag=tag,
+            user=principal.user,
+            now=self._clock.now(),
+            action=action,
+            owner=Owner(schedule.user, schedule.project),
+            operators=self._scheduler.of_operator,
+        )
         logger.info("the schedule %s was changed by %s: %s", schedule.name, principal.user, action)
         self._audit.note(principal, f"schedule {action}", schedule=schedule.name)
         self._scheduler.refresh()

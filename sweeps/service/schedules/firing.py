@@ -135,13 +135,7 @@ def retire(engine: Engine, definition: Definition, now: float, service: str | No
         return firings
 
 
-def fire_now(
-    connection: Connection,
-    definition: Definition,
-    now: float,
-    user: str | None = None,
-    most_waiting: int | None = None,
-) -> Job:
+def fire_now(connection: Connection, definition: Definition, now: float, user: str | None = None) -> Job:
     """Queue a firing in addition to those of the cron line, whatever the window. It starts after a running sweep of the
     schedule.
 
@@ -150,16 +144,12 @@ def fire_now(
         definition: The schedule.
         now: Present time.
         user: User of the sweep; default: the schedule's user.
-        most_waiting: Maximum number of queued jobs of the user.
-
-    Raises:
-        UserError: The user has too many queued jobs.
     """
     try:
         end = definition.window_end(now)
     except OutsideWindow:
         end = None
-    return _submit(connection, definition, now, now, end, user, most_waiting)
+    return _submit(connection, definition, now, now, end, user)
 
 
 class _Decisions:
@@ -305,7 +295,6 @@ def _submit(
     now: float,
     end: float | None,
     user: str | None = None,
-    most_waiting: int | None = None,
 ) -> Job:
     schedule = definition.schedule
     return jobs.submit(
@@ -319,5 +308,4 @@ def _submit(
         end_by=end,
         schedule=definition.name,
         due=due,
-        most_waiting=most_waiting,
     )

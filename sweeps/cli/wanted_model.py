@@ -1,0 +1,80 @@
+"""The options for what is to become of a trial's model."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweeps.cli.output import say
+
+if TYPE_CHECKING:
+    from sweeps.config import SweepConfig
+    from sweeps.operations.operations import Operations
+    from sweeps.registry.register import RegisteredModel
+    from sweeps.tracking.record import SweepRecord, TrialRecord
+
+
+@dataclass(frozen=True)
+class WantedModel:
+    """A version in MLflow's model registry, a folder of files, both or neither."""
+
+    name: str | None
+    """Name of the registered model."""
+    alias: str
+    folder: Path | None
+    merged: bool
+    """Whether LoRA adapters are merged into their base model."""
+
+    def check(self, config: SweepConfig, *, is_trained: bool = False) -> None:
+        """See ``check_model``."""
+        from sweeps.registry.model_names import check_model
+
+        check_model(config, self.name, self.alias, self.folder, merged=self.merged, is_trained=is_trained)
+
+    def save(self, record: SweepRecord, trial: TrialRecord) -> None:
+        """Write the model into the folder, if one is wanted, with progress on stderr."""
+        if self.folder is None:
+            return
+        from sweeps.registry.model_folder import save_model
+
+        with contextlib.redirect_stdout(sys.stderr):
+            save_model(record, trial, self.folder, merged=self.merged, tell=lambda text: say(f"saving: {text}"))
+        say(f"saved: {self.folder}, the model of trial {trial.trial}")
+
+    def register(self, operations: Operations, record: SweepRecord, trial: TrialRecord) -> RegisteredModel | None:
+        """Register the model, if that is wanted, with progress on stderr."""
+        if self.name is None:
+            return None
+        with contextlib.redirect_stdout(sys.stderr):
+            model = operations.register(record, trial, self.name, self.alias, merged=self.merged)
+        say(f"registered: version {model.version} of {self.name}, as {model.uri}")
+        return model
+
+
+def registering(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for what becomes of the model; the verb gets them as its argument ``wanted``."""
+
+    @functools.wraps(function)
+    def call(*, register: str | None, alias: str, save_model: Path | None, merged: bool, **options: Any) -> None:
+        function(wanted=WantedModel(register, alias, save_model, merged), **options)
+
+    for option in (
+        click.option(
+            "--save-model",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="New folder for the model, which transformers, PEFT and vLLM load.",
+        ),
+        click.option("--merge", "--merged", "merged", is_flag=True, help="Merge LoRA adapters into their base model."),
+        click.option("--alias", metavar="A", default="champion", show_default=True, help="Alias of the new version."),
+        click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
+    ):
+        call = option(call)
+    return call

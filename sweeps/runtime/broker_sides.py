@@ -1,0 +1,233 @@
+"""The broker as a trial's actor and as the workers of a slot see it; ``DriverSide`` is the driver's.
+
+Only ``call`` knows that it is a Ray actor. The types are those of ``Broker`` itself, which workers do not import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import ray
+
+from sweeps.runtime.attachment import Begun, ended_with_broker
+from sweeps.runtime.events import Ended, Log, Note, Report, Started
+
+if TYPE_CHECKING:
+    from sweeps.runtime.assignment import Assignment
+    from sweeps.runtime.attempt import StopRequest
+    from sweeps.runtime.broker import Broker
+    from sweeps.runtime.placement import Workers
+    from sweeps.runtime.spare_processes import Place, ProcessOrigin
+    from sweeps.runtime.worker_group_spec import WorkerGroupSpec
+    from sweeps.worker_error import WorkerError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def call(method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **named: P.kwargs) -> ray.ObjectRef[T]:
+    """Call a method of the broker's handle, without waiting for its answer."""
+    actor_method: Any = method
+    answer: ray.ObjectRef[T] = actor_method.remote(*arguments, **named)
+    return answer
+
+
+def ask(method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **named: P.kwargs) -> T:
+    """Call a method of the broker's handle, and wait for its answer."""
+    return ray.get(call(method, *arguments, **named))
+
+
+class TrialSide:
+    """The broker, for a trial's Tune actor and for those who own worker groups. It waits for answers, unless the method
+    returns nothing that a trial needs."""
+
+    def __init__(self, actor: Any) -> None:
+        """
+        Args:
+            actor: Handle of the broker.
+        """
+        self._broker: Broker = actor
+        self.workers = WorkersSide(actor)
+        """The broker, for the workers of the trial."""
+
+    # --- attempts ---------------------------------------------------------------------------------------------
+
+    def begin(
+        self, trial: str, *, judged: bool, saves_when_asked: bool, delivered: int | None, lost: Ended | None
+    ) -> Begun:
+        """See ``Broker.begin``."""
+        return ask(self._broker.begin, trial, judged, saves_when_asked, delivered, lost)
+
+    def claim_workers(self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None) -> int:
+        """See ``ElasticWorkers.claim``."""
+        return ask(self._broker.claim_workers, trial, numbers, total_steps, previous)
+
+    def release_workers(self, trial: str) -> None:
+        """Free the workers of an elastic trial for others."""
+        call(self._broker.release_workers, trial)
+
+    def next_report(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Report | Ended:
+        """See ``Broker.next_report``. The death of the broker's process ends the attempt, which then moves."""
+        event: Report | Ended | None = None
+        with contextlib.suppress(ray.exceptions.ActorUnavailableError):
+            event = ask(self._broker.next_report, trial, hang_timeout_s, start_timeout_s)
+        return ended_with_broker(trial, attempt) if event is None else event
+
+    def stop(self, trial: str, attempt: int) -> None:
+        """Ask an attempt to stop at its next report."""
+        call(self._broker.stop, trial, attempt)
+
+    def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
+        """See ``Attempt.wait_for_end``; None also if a later attempt has begun."""
+        return ask(self._broker.wait_for_end, trial, attempt, timeout_s)
+
+    def end(self, event: Ended) -> None:
+        """End an attempt whose workers are gone."""
+        ask(self._broker.end, event)
+
+    # --- slots ------------------------------------------------------------------------------------------------
+
+    def assign(self, slot: str, assignment: Assignment) -> None:
+        """Give a slot its next trial."""
+        ask(self._broker.assign, slot, assignment)
+
+    def reserve(self, slot: str, avoid: Collection[str], workers: Workers) -> bool:
+        """See ``Broker.reserve``."""
+        return ask(self._broker.reserve, slot, avoid, workers)
+
+    def nodes_to_avoid(self, trial: str, pool: str | None) -> tuple[str, ...]:
+        """See ``Broker.nodes_to_avoid``."""
+        return ask(self._broker.nodes_to_avoid, trial, pool)
+
+    def close_slot(self, slot: str) -> None:
+        """Give a slot no further trials, so that its workers return."""
+        ask(self._broker.close_slot, slot)
+
+    def forget_slot(self, slot: str) -> None:
+        """Remove a slot whose workers are gone."""
+        call(self._broker.forget_slot, slot)
+
+    # --- lanes ------------------------------------------------------------------------------------------------
+
+    def lanes(self) -> tuple[int, str | None]:
+        """See ``SharedSlots.lanes``."""
+        return ask(self._broker.lanes)
+
+    def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        """See ``SharedSlots.assign_lane``."""
+        ask(self._broker.assign_lane, assignment, spec)
+
+    def leave_lane(self, trial: str, attempt: int, within_s: float) -> None:
+        """See ``SharedSlots.leave_lane``."""
+        ask(self._broker.leave_lane, trial, attempt, within_s)
+
+    def slot_ended(self, slot: str, error: str | None, lost: tuple[WorkerError, ...]) -> None:
+        """See ``SharedSlots.slot_ended``."""
+        ask(self._broker.slot_ended, slot, error, lost)
+
+
+class WorkersSide:
+    """The broker, for the workers of a slot and their controller in Ray Train. Methods that return an ``ObjectRef``
+    do not wait."""
+
+    def __init__(self, actor: Any) -> None:
+        """
+        Args:
+            actor: Handle of the broker.
+        """
+        self._broker: Broker = actor
+
+    # --- the trial of a worker --------------------------------------------------------------------------------
+
+    def next_assignment(self, slot: str, index: int) -> Assignment | None:
+        """See ``Broker.next_assignment``."""
+        assignment: Assignment | None = ask(self._broker.next_assignment, slot, index)
+        return assignment
+
+    def post(self, event: Log | Note | Report | Started) -> ray.ObjectRef[None]:
+        """Post an event; of rank 0."""
+        return call(self._broker.post, event)
+
+    def post_all(self, events: list[Log]) -> ray.ObjectRef[None]:
+        """Post several events in their order."""
+        return call(self._broker.post_all, events)
+
+    def post_and_wait(self, events: list[Log]) -> None:
+        """See ``Broker.post_and_wait``."""
+        ask(self._broker.post_and_wait, events)
+
+    def alive(self, trial: str, attempt: int) -> None:
+        """Give a sign of life of a worker that prepares a trial."""
+        call(self._broker.alive, trial, attempt)
+
+    def wait_for_stop(self, trial: str, attempt: int, above: StopRequest) -> ray.ObjectRef[StopRequest]:
+        """See ``Broker.wait_for_stop``."""
+        return call(self._broker.wait_for_stop, trial, attempt, above)
+
+    def worker_finished(
+        self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float, saved_step: int | None
+    ) -> None:
+        """See ``Broker.worker_finished``."""
+        ask(self._broker.worker_finished, trial, attempt, rank, num_workers, memory_mib, saved_step)
+
+    def worker_failed(self, trial: str, attempt: int, error: WorkerError) -> None:
+        """Tell a worker's error."""
+        ask(self._broker.worker_failed, trial, attempt, error)
+
+    def end(self, event: Ended) -> None:
+        """End an attempt for all of its workers."""
+        ask(self._broker.end, event)
+
+    # --- the lanes of a slot ----------------------------------------------------------------------------------
+
+    def wait_for_trial(self, slot: str, *, is_idle: bool = False) -> ray.ObjectRef[bool]:
+        """See ``LaneQueue.wait_for_trial``."""
+        return call(self._broker.wait_for_trial, slot, is_idle)
+
+    def take_trials(self, slot: str, most: int) -> list[Assignment]:
+        """See ``LaneQueue.take_up_to``."""
+        return ask(self._broker.take_trials, slot, most)
+
+    def lane_ended(self, slot: str, event: Ended) -> None:
+        """End the attempt of a trial that has left its lane."""
+        ask(self._broker.lane_ended, slot, event)
+
+    def lanes(self) -> tuple[int, str | None]:
+        """See ``SharedSlots.lanes``."""
+        return ask(self._broker.lanes)
+
+    def set_lanes(self, number: int, reason: str | None) -> None:
+        """See ``SharedSlots.set_lanes``."""
+        call(self._broker.set_lanes, number, reason)
+
+    def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
+        """Tell an error of a worker as one of all its trials."""
+        ask(self._broker.worker_of_slot_failed, slot, error)
+
+    # --- processes and nodes ----------------------------------------------------------------------------------
+
+    def slot_started(self, slot: str, handles: dict[str, Any]) -> None:
+        """Tell the handles of the actors that a slot has started."""
+        ask(self._broker.slot_started, slot, handles)
+
+    def waits_for_room(self, slot: str) -> None:
+        """See ``Broker.waits_for_room``."""
+        ask(self._broker.waits_for_room, slot)
+
+    def nodes_to_avoid_now(self, workers: Workers) -> tuple[str, ...]:
+        """See ``Broker.nodes_to_avoid_now``."""
+        return ask(self._broker.nodes_to_avoid_now, workers)
+
+    def spares_to_start(self, slot: str, workers: Sequence[ProcessOrigin], always: bool) -> dict[Place, int]:
+        """See ``SpareProcesses.replace``."""
+        return ask(self._broker.spares_to_start, slot, workers, always)
+
+    def worker_terminated(self, slot: str, rank: int) -> None:
+        """See ``Broker.worker_terminated``."""
+        call(self._broker.worker_terminated, slot, rank)
+
+    def group_ends(self, slot: str) -> bool:
+        """See ``Broker.group_ends``."""
+        return ask(self._broker.group_ends, slot)
