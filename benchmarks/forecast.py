@@ -149,9 +149,6 @@ class Forecasted:
     hours: Interval | None
     """Worker hours."""
     true_hours: float
-    improvement: Interval | None
-    true_improvement: float
-    chance: float | None
 
 
 def simulate(search: Search) -> list[Forecasted]:
@@ -216,16 +213,12 @@ def forecasted(search: Search, outcome: Outcome, lengths: dict[int, int], fracti
                 held_s=made[-1].time_s - began if made else 0.0,
                 first=(made[0].step / lengths[number], made[0].time_s - began) if made else None,
                 state="ended" if end <= now else "running",
-                loss=min((report.metrics[METRIC] for report in made), default=None),
-                curve=[(report.step / lengths[number], report.metrics[METRIC]) for report in made],
             )
         )
     found = forecast(
-        SearchSoFar(trials=trials, to_start=search.trials - len(trials), places=search.workers, metric=METRIC),
+        SearchSoFar(trials=trials, to_start=search.trials - len(trials), places=search.workers),
         seed=search.seed,
     )
-    before = [report.metrics[METRIC] for report in outcome.reports if report.time_s <= now]
-    best = min(report.metrics[METRIC] for report in outcome.reports)
     return Forecasted(
         search,
         fraction,
@@ -233,9 +226,6 @@ def forecasted(search: Search, outcome: Outcome, lengths: dict[int, int], fracti
         outcome.wall_s - now,
         found.worker_hours,
         held_s / 3600,
-        found.improvement,
-        min(before) - best,
-        found.chance,
     )
 
 
@@ -260,7 +250,6 @@ def share(values: Sequence[bool]) -> str:
 def row(name: str, found: Sequence[Forecasted]) -> list[str]:
     """How often the intervals of some forecasts held the truth, and how wide they were."""
     timed = [each for each in found if each.wall_s is not None]
-    told = [each for each in found if each.improvement is not None]
     widths = [each.wall_s.high / each.wall_s.low for each in timed if each.wall_s is not None and each.wall_s.low > 0]
     return [
         name,
@@ -268,9 +257,6 @@ def row(name: str, found: Sequence[Forecasted]) -> list[str]:
         share([holds(each.wall_s, each.true_wall_s) for each in timed]),
         share([holds(each.hours, each.true_hours) for each in timed]),
         f"{statistics.median(widths):.1f}" if widths else "",
-        share([holds(each.improvement, each.true_improvement) for each in told]),
-        f"{100 * statistics.fmean(each.chance or 0.0 for each in told):.0f} %" if told else "",
-        share([each.true_improvement > 1e-9 for each in told]),
     ]
 
 
@@ -282,9 +268,6 @@ def calibration_table(found: Sequence[Forecasted]) -> str:
         "time held",
         "worker-hours held",
         "time: high/low",
-        "improvement held",
-        "said to improve",
-        "improved",
     ]
     rows = [row("**all**", found)]
     groups: list[dict[str, list[Forecasted]]] = [{}, {}, {}]
@@ -310,14 +293,7 @@ def factors(found: Sequence[Forecasted]) -> str:
                 off = math.log(max(truth, 1e-9) / interval.middle)
                 reach = interval.high / interval.middle if off > 0 else interval.middle / interval.low
                 scores.append(abs(off) / math.log(reach))
-    told = [each for each in found if each.chance is not None and 0 < each.chance < 1]
-    said = statistics.fmean(each.chance or 0.0 for each in told)
-    happened = statistics.fmean(each.true_improvement > 1e-9 for each in told)
-    odds = happened / (1 - happened) / (said / (1 - said))
-    return (
-        f"intervals of time and work times {float(np.quantile(scores, LEVEL)):.2f} would hold {LEVEL:.0%}; "
-        f"odds of an improvement times {odds:.2f} would be right on average"
-    )
+    return f"intervals of time and work times {float(np.quantile(scores, LEVEL)):.2f} would hold {LEVEL:.0%}"
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def search_so_far(state: SweepState) -> SearchSoFar:
     searched = [each for each in state.trials_of(stage) if each.state != "waiting" or each.spans]
     lengths = [each.last_step for each in searched if each.last_step]
     usual = median(lengths) if lengths else None
-    trials = [_course(state, each, usual, now) for each in searched]
+    trials = [_course(each, usual, now) for each in searched]
     seen = [each for each in searched if each.num_workers]
     repeated = sum(each.has_ended for each in state.repeats)
     confirmed = [max(0, runs * search.confirm - repeated) for runs in (MIN_RUNS, MAX_RUNS)]
@@ -100,9 +100,7 @@ def search_so_far(state: SweepState) -> SearchSoFar:
         trials=trials,
         to_start=max(0, state.planned_now - len(searched)),
         places=state.concurrent,
-        metric=state.objectives.metrics[0],
         knows_length=usual is not None,
-        judged=len(state.objectives.metrics) == 1,
         limit_s=state.budget_left_s(),
         stage=None if stage is None else stage.number,
         to_follow=to_follow,
@@ -117,7 +115,7 @@ def _mean(values: list[float] | list[int], default: float) -> float:
     return fmean(values) if values else default
 
 
-def _course(state: SweepState, status: TrialStatus, usual: float | None, now: float) -> Course:
+def _course(status: TrialStatus, usual: float | None, now: float) -> Course:
     """A trial's course, as input of a forecast; ``usual`` is the last step of most trials, None if they do not know
     theirs."""
     whole = status.last_step or usual
@@ -127,16 +125,11 @@ def _course(state: SweepState, status: TrialStatus, usual: float | None, now: fl
     def progress(step: float, seconds: float) -> float:
         return seconds if whole is None else min(1.0, step / whole)
 
-    value = status.value if status.state != "failed" and status.violation is None else None
-    sign = 1.0 if state.objectives.modes[0] == "min" else -1.0
     first = status.first_reported
-    known = [] if whole is None else [(step, value) for step, value in status.curve if math.isfinite(value)]
     return Course(
         progress=1.0 if status.state == "finished" and whole is not None else progress(*last),
         held_s=last[1] if last[0] or whole is None else 0.0,
         # A paused trial counts as ended: most of them are never continued.
         state="ended" if status.has_ended or status.is_paused else "running",
-        loss=None if value is None or not math.isfinite(value) else sign * value,
         first=None if first is None or first[0] >= last[0] else (progress(*first), first[1]),
-        curve=[(progress(step, 0.0), sign * value) for step, value in known],
     )

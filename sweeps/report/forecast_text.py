@@ -20,19 +20,11 @@ def forecast_lines(record: SweepRecord) -> list[str]:
 
 
 def describe_forecast(forecast: Forecast) -> list[str]:
-    """Return a forecast in sentences: the remaining cost, what stopping now would give up, and what is unknown."""
+    """Return a forecast in sentences: the remaining cost, and what is unknown."""
     lines = []
     if forecast.wall_s is not None:
         texts = [time_left(forecast), *_amounts(forecast)]
         lines.append(f"forecast: {'; '.join(texts)} ({LEVEL:.0%} intervals)")
-    if forecast.improvement is not None and forecast.chance is not None:
-        found = forecast.improvement
-        gain = f"{short(found.middle)} of {forecast.metric} ({short(found.low)} to {short(found.high)})"
-        chance = f"; the best becomes better with a probability of {forecast.chance:.0%}"
-        lines.append(
-            f"stopping now would probably give up {gain if found.high > 0 else 'nothing'}"
-            f"{chance if forecast.chance >= 0.005 else ''}"
-        )
     return [*lines, *(f"forecast: {text}" for text in forecast.missing)]
 
 

@@ -11,6 +11,10 @@ LEVEL = 0.8
 """Probability of the intervals."""
 
 
+INTERVALS = ("wall_s", "worker_hours", "gpu_hours", "cost")
+"""Numbers that are forecast."""
+
+
 class Interval(NamedTuple):
     """A forecast of one number."""
 
@@ -25,7 +29,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Probable cost of the rest of a sweep, and what stopping now would give up."""
+    """Probable cost of the rest of a sweep."""
 
     at: float
     """Unix time at which it was made."""
@@ -37,12 +41,6 @@ class Forecast:
     """GPU hours that trials will still hold; None if they use none."""
     cost: Interval | None = None
     """Cost of these, in the currency of the prices; None without prices."""
-    metric: str = ""
-    """Name of the objective."""
-    improvement: Interval | None = None
-    """Improvement of its best value that is still to come; its middle is the mean. None while too little is known."""
-    chance: float | None = None
-    """Probability that it becomes better at all."""
     missing: tuple[str, ...] = ()
     """Texts that say why a part is not known."""
     stage: int | None = None
@@ -63,12 +61,7 @@ class Forecast:
         return {
             "at": self.at,
             "level": LEVEL,
-            **{
-                name: None if (found := getattr(self, name)) is None else found._asdict()
-                for name in ("wall_s", "worker_hours", "gpu_hours", "cost", "improvement")
-            },
-            "metric": self.metric,
-            "chance": self.chance,
+            **{name: None if (found := getattr(self, name)) is None else found._asdict() for name in INTERVALS},
             "missing": list(self.missing),
             "stage": self.stage,
         }
@@ -76,9 +69,8 @@ class Forecast:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Forecast:
         """Return the forecast from the values of ``as_json``."""
-        values: dict[str, Any] = {name: each for name, each in document.items() if name != "level"}
-        intervals = {name: Interval(**each) for name, each in values.items() if isinstance(each, dict)}
-        return cls(**(values | intervals | {"missing": tuple(values["missing"])}))
+        intervals = {name: None if (found := document[name]) is None else Interval(**found) for name in INTERVALS}
+        return cls(**intervals, at=document["at"], missing=tuple(document["missing"]), stage=document["stage"])
 
 
 def from_text(text: str | None) -> Forecast | None:

@@ -19,9 +19,6 @@ FORECAST = Forecast(
     at=0.0,
     wall_s=Interval(300, 500, 900),
     worker_hours=Interval(0.2, 0.3, 0.5),
-    metric="eval/loss",
-    improvement=Interval(0, 0.0125, 0.04),
-    chance=0.7,
 )
 RECORD = SweepRecord(
     sweep="lora-1",
@@ -38,25 +35,12 @@ RECORD = SweepRecord(
 )
 
 
-def test_the_cost_of_the_rest_and_the_improvement_are_a_sentence_each() -> None:
+def test_the_cost_of_the_rest_is_a_sentence() -> None:
     assert describe_forecast(FORECAST) == [
         "forecast: about 5m 00s to 15m 00s left; 0.2 to 0.5 worker-hours (80% intervals)",
-        (
-            "stopping now would probably give up 0.0125 of eval/loss (0 to 0.04); "
-            "the best becomes better with a probability of 70%"
-        ),
     ]
     priced = replace(FORECAST, gpu_hours=Interval(1, 2, 3), cost=Interval(4, 5, 6))
     assert "1 to 3 GPU-hours; cost 4.00 to 6.00" in describe_forecast(priced)[0]
-
-
-def test_an_improvement_that_is_not_expected_is_said_to_be_nothing() -> None:
-    none = replace(FORECAST, improvement=Interval(0, 0, 0), chance=0.0)
-    assert describe_forecast(none)[1] == "stopping now would probably give up nothing"
-    rare = replace(FORECAST, improvement=Interval(0, 0.002, 0), chance=0.17)
-    assert describe_forecast(rare)[1] == (
-        "stopping now would probably give up nothing; the best becomes better with a probability of 17%"
-    )
 
 
 def test_what_is_missing_is_said() -> None:
@@ -84,9 +68,9 @@ def test_show_the_report_and_json_have_it() -> None:
     made = replace(RECORD, forecast=replace(FORECAST, at=time.time()))
     console = Console(width=200, record=True)
     print_sweep(made, console)
-    assert "stopping now would probably give up 0.0125 of eval/loss" in console.export_text()
-    assert "stopping now would probably give up 0.0125 of eval/loss" in render(ReportData(record=made), [])
-    assert made.as_json()["forecast"]["improvement"] == {"low": 0, "middle": 0.0125, "high": 0.04}
+    assert "0.2 to 0.5 worker-hours (80% intervals)" in console.export_text()
+    assert "0.2 to 0.5 worker-hours (80% intervals)" in render(ReportData(record=made), [])
+    assert made.as_json()["forecast"]["worker_hours"] == {"low": 0.2, "middle": 0.3, "high": 0.5}
 
 
 def test_a_client_of_the_service_reads_the_same_forecast() -> None:

@@ -1,3 +1,3 @@
-"""Forecast of a search that runs: the work that is left, and what stopping now gives up. Begin with
+"""Forecast of a search that runs: the work that is left. Begin with
 ``search_forecast``.
 """

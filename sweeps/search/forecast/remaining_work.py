@@ -38,27 +38,8 @@ class Course:
     """Seconds for which it had held workers at its last report; 0 before its first one."""
     state: str
     """``ended`` or ``running``."""
-    loss: float | None = None
-    """Best value so far, or its negative if a larger one is better; None if it has none, or one that does not count."""
     first: tuple[float, float] | None = None
     """Progress and these seconds at its first report; None before it, or if they are not known."""
-    curve: Sequence[tuple[float, float]] = ()
-    """Progress and value, as a loss, of its reports."""
-
-    def best_until(self, progress: float) -> float | None:
-        """Return the best value that was reported until some progress; None if none was."""
-        return min((value for at, value in self.curve if at <= progress), default=None)
-
-    def drop_after(self, progress: float) -> float:
-        """Return how much better the trial became after some progress; 0 if nothing was reported until then."""
-        before = self.best_until(progress)
-        return 0.0 if before is None or self.loss is None else max(0.0, before - self.loss)
-
-    def slope(self) -> float | None:
-        """Return how much better it became while its progress was multiplied by e; None with fewer than two reports."""
-        if len(self.curve) < 2 or not 0 < self.curve[0][0] < self.progress:
-            return None
-        return self.drop_after(self.curve[0][0]) / math.log(self.progress / self.curve[0][0])
 
 
 @dataclass(frozen=True)
@@ -69,8 +50,6 @@ class RemainingWork:
     """Seconds to the end."""
     held_s: Floats
     """Seconds that trials will hold their workers, summed over trials."""
-    new: npt.NDArray[np.int64]
-    """Number of trials that will still be started."""
 
 
 def remaining_work(
@@ -116,15 +95,15 @@ def remaining_work(
             before = start_s if math.isnan(unit) else 0.0
             left.append(before + own * np.maximum(ends.after(each.progress) - each.progress, 0.0))
     new = ends.new(to_start) * rates[:, :to_start] + start_s
-    free, held, started = _placed(left, new, np.zeros((draws, places)), limit_s)
+    free, held = _placed(left, new, np.zeros((draws, places)), limit_s)
     if repeats[1]:
         free[:] = free.max(axis=1, keepdims=True)  # they begin when the search has ended
         wanted = random.integers(repeats[0], repeats[1] + 1, draws)
         whole = np.stack([ends.longest() for _ in range(repeats[1])], axis=1) * rates[:, to_start:] + start_s
         whole = np.where(np.arange(repeats[1]) < wanted[:, None], whole, 0.0)
-        free, more, _ = _placed([], whole, free, limit_s)
+        free, more = _placed([], whole, free, limit_s)
         held += more
-    return RemainingWork(free.max(axis=1), held, started)
+    return RemainingWork(free.max(axis=1), held)
 
 
 def _start_s(trials: Sequence[Course]) -> float:
@@ -223,9 +202,7 @@ def _choose(weights: Floats, count: int, random: np.random.Generator) -> npt.NDA
     ).clip(max=weights.shape[1] - 1)
 
 
-def _placed(
-    left: Sequence[Floats], trainings: Floats, free: Floats, limit_s: float
-) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+def _placed(left: Sequence[Floats], trainings: Floats, free: Floats, limit_s: float) -> tuple[Floats, Floats]:
     """Give trials to places, each to the one that is free first, until all have ended or the budget has.
 
     Args:
@@ -235,17 +212,14 @@ def _placed(
         limit_s: Time at which the budget ends.
 
     Returns:
-        ``free``, the seconds for which places were held, and the number of further trials that were started.
+        ``free``, and the seconds for which places were held.
     """
-    held, started, rows = np.zeros(len(free)), np.zeros(len(free), dtype=np.int64), np.arange(len(free))
+    held, rows = np.zeros(len(free)), np.arange(len(free))
     for index in range(len(left) + trainings.shape[1]):
-        is_new = index >= len(left)
-        length = trainings[:, index - len(left)] if is_new else left[index]
+        length = trainings[:, index - len(left)] if index >= len(left) else left[index]
         place = free.argmin(axis=1)
         begin = free[rows, place]
         trains = np.clip(limit_s - begin, 0.0, length)
         held += trains
         free[rows, place] = begin + trains
-        if is_new:
-            started += trains > 0
-    return free, held, started
+    return free, held

@@ -1,4 +1,4 @@
-"""Forecast of a search from its trials so far: intervals of the rest's time and work, and of further improvement."""
+"""Forecast of a search from its trials so far: intervals of the rest's time and work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from sweeps.search.forecast.further_improvement import FEWEST, further_improvement
 from sweeps.search.forecast.remaining_work import Course, Floats, remaining_work
 from sweeps.texts.wording import counted
 from sweeps.tracking.forecast_record import LEVEL, Forecast, Interval
@@ -18,13 +16,8 @@ from sweeps.tracking.forecast_record import LEVEL, Forecast, Interval
 DRAWS = 400
 WIDER_WORK, SPREAD = 1.35, 0.05
 """Factor and term by which the draws' intervals of time and work are widened in both directions on a logarithmic scale,
-since the next trials differ from those so far in ways that no trial has shown yet."""
-DRAWN_LEVEL = 0.91
-"""Probability of the draws in the interval of the improvement: this many of them held the truth as often as ``LEVEL``
-says, since samplers learn and further trials become better than those so far."""
-CHANCE_ODDS = 2.0
-"""Factor of the odds of an improvement, for the same reason. These four are measured on the problems of ``python
-benchmarks/forecast.py --tuning`` (split-conformal calibration: Vovk et al., 2005), and reported on others."""
+since the next trials differ from those so far in ways that no trial has shown yet. Both are measured on the problems of
+``python benchmarks/forecast.py --tuning`` (split-conformal calibration: Vovk et al., 2005), and reported on others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +30,8 @@ class SearchSoFar:
     """Number of trials that have still to be started."""
     places: int
     """Number of trials at a time."""
-    metric: str
-    """Name of its objective."""
     knows_length: bool = True
     """Whether the progress of trials is a share of their whole training, and not seconds."""
-    judged: bool = True
-    """Whether there is one objective, whose improvement can be told."""
     limit_s: float = math.inf
     """Seconds that are left of its budgets."""
     stage: int | None = None
@@ -60,7 +49,7 @@ class SearchSoFar:
 
 
 def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
-    """Forecast what the rest of a search costs, and what stopping now would give up.
+    """Forecast what the rest of a search costs.
 
     Args:
         search: The search as far as it has got.
@@ -72,8 +61,8 @@ def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
     Example:
         >>> from sweeps.search.forecast.search_forecast import SearchSoFar, forecast
         >>> from sweeps.search.forecast.remaining_work import Course
-        >>> ended = [Course(progress=1.0, held_s=60.0, state="ended", loss=1 / n) for n in range(1, 9)]
-        >>> found = forecast(SearchSoFar(trials=ended, to_start=4, places=2, metric="eval/loss"))
+        >>> ended = [Course(progress=1.0, held_s=60.0, state="ended")] * 8
+        >>> found = forecast(SearchSoFar(trials=ended, to_start=4, places=2))
         >>> [round(each) for each in found.wall_s]
         [114, 120, 126]
     """
@@ -89,42 +78,24 @@ def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
         repeats=search.repeats,
     )
     if left is None:
-        return Forecast(at=time.time(), metric=search.metric, missing=("no trial has ended yet",))
+        return Forecast(at=time.time(), missing=("no trial has ended yet",))
     wall_s, held_s = (_central(draws) for draws in (left.wall_s, left.held_s))
     if math.isfinite(search.limit_s):
         wall_s = Interval(*(min(each, search.limit_s) for each in wall_s))
     hours = held_s.scaled(1 / 3600)
-    improvement, chance, missing = _improvement(search, left.new, random)
+    missing: tuple[str, ...] = ()
+    if search.stage is not None:
+        known = "the time that they take is known when the first of them has ended"
+        missing = (f"{counted(search.to_follow, 'trial')} to follow after stage {search.stage}; {known}",)
     return Forecast(
         at=time.time(),
         wall_s=wall_s,
         worker_hours=hours.scaled(search.workers),
         gpu_hours=hours.scaled(search.gpus) if search.gpus else None,
         cost=hours.scaled(search.hourly_cost) if search.hourly_cost else None,
-        metric=search.metric,
-        improvement=improvement,
-        chance=chance,
         missing=missing,
         stage=search.stage,
     )
-
-
-def _improvement(
-    search: SearchSoFar, new: npt.NDArray[np.int64], random: np.random.Generator
-) -> tuple[Interval | None, float | None, tuple[str, ...]]:
-    """The improvement to come with its probability, or what is missing."""
-    if search.stage is not None:
-        known = "the time that they take is known when the first of them has ended"
-        return None, None, (f"{counted(search.to_follow, 'trial')} to follow after stage {search.stage}; {known}",)
-    if not search.judged:
-        return None, None, ("an improvement of several objectives is not forecast",)
-    gains = further_improvement(search.trials, new, random)
-    if gains is None:
-        return None, None, (f"{FEWEST} ended trials with a value are needed to forecast the improvement",)
-    low, high = _shortest(gains)
-    found = float((gains > 0).mean())
-    chance = CHANCE_ODDS * found / (1 - found + CHANCE_ODDS * found)
-    return Interval(low, float(gains.mean()), high), chance, ()
 
 
 def _central(draws: Floats) -> Interval:
@@ -136,12 +107,3 @@ def _central(draws: Floats) -> Interval:
     return Interval(
         middle * (low / middle) ** WIDER_WORK / spread, middle, middle * (high / middle) ** WIDER_WORK * spread
     )
-
-
-def _shortest(draws: Floats) -> tuple[float, float]:
-    """Shortest interval with the probability ``DRAWN_LEVEL``, since often no improvement is the most probable one."""
-    ordered = np.sort(draws)
-    inside = math.ceil(DRAWN_LEVEL * len(ordered))
-    widths = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
-    begin = int(widths.argmin())
-    return float(ordered[begin]), float(ordered[begin + inside - 1])

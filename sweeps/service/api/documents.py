@@ -141,7 +141,7 @@ class Sweep(Document):
     stages: list[dict[str, Any]] = Field(default_factory=list)
     """Stages of the search with their trials, and how far the order of each agrees with what followed."""
     forecast: dict[str, Any] | None = None
-    """Time, work and improvement that are still to come, of a sweep that has not ended."""
+    """Time and work that are still to come, of a sweep that has not ended."""
 
 
 class Trial(Document):
