@@ -234,26 +234,11 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
     from sweeps.driver.cluster_watch import ClusterWatch
-    from sweeps.driver.confirmer import begin_confirmation, begin_unconfirmed, end_confirmation
-    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
-    from sweeps.driver.repeats import RepeatSearcher
+    from sweeps.driver.confirmer import begin_unconfirmed
     from sweeps.driver.stage_searches import record_stages
-    from sweeps.driver.tuner import build_repeats_tuner
-    from sweeps.runtime.trainable import TrialContext
 
     state, shutdown = session.state, session.state.shutdown
-    # Trials do not use the tracking store, whose address may hold a password.
-    composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
-    context = TrialContext(
-        composition,
-        str(plan.folder),
-        plan.uri,
-        SharedFolder.marked(plan.folder) if plan.uri is None else None,
-        state.fit,
-        session.broker.of_trials,
-        plan.config.cluster.node_timeout_s if state.awaits else 0.0,
-    )
-    signals = ShutdownSignals(state)
+    context, signals = _trial_context(plan, session), ShutdownSignals(state)
     with ClusterWatch(state, signals), _recorded(session):
         while True:
             begin_unconfirmed(plan, session)
@@ -263,16 +248,48 @@ def _search(plan: Plan, session: Session) -> str:
                 extended, ended_because = _train(plan, plan, session, signals, context)
                 record_stages(plan, session)
             if plan.config.search.confirm and extended is plan:
-                confirmer = begin_confirmation(plan, session)
-                if not shutdown.interrupts_trials() and not confirmer.is_over():
-                    limiter = PauseAwareLimiter(RepeatSearcher(session, confirmer), state.concurrent)
-                    tuner = build_repeats_tuner(plan, session, limiter, context)
-                    extended = _tune(plan, session, signals, limiter, tuner)
-                end_confirmation(session, confirmer)
+                extended = _confirm(plan, session, signals, context)
             if shutdown.status is not None or extended is plan:
                 break
             plan = extended
             state.resume_within_budget()  # not before: trials that the budget has stopped must stay unfinished
+    return _status(session, ended_because)
+
+
+def _trial_context(plan: Plan, session: Session) -> TrialContext:
+    from sweeps.runtime.trainable import TrialContext
+
+    # Trials do not use the tracking store, whose address may hold a password.
+    composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
+    return TrialContext(
+        composition,
+        str(plan.folder),
+        plan.uri,
+        SharedFolder.marked(plan.folder) if plan.uri is None else None,
+        session.state.fit,
+        session.broker.of_trials,
+        plan.config.cluster.node_timeout_s if session.state.awaits else 0.0,
+    )
+
+
+def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext) -> Plan:
+    """Train the best trials again, if that is not done; returns the plan, as it was extended meanwhile."""
+    from sweeps.driver.confirmer import begin_confirmation, end_confirmation
+    from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
+    from sweeps.driver.repeats import RepeatSearcher
+    from sweeps.driver.tuner import build_repeats_tuner
+
+    extended, confirmer = plan, begin_confirmation(plan, session)
+    if not session.state.shutdown.interrupts_trials() and not confirmer.is_over():
+        limiter = PauseAwareLimiter(RepeatSearcher(session, confirmer), session.state.concurrent)
+        extended = _tune(plan, session, signals, limiter, build_repeats_tuner(plan, session, limiter, context))
+    end_confirmation(session, confirmer)
+    return extended
+
+
+def _status(session: Session, ended_because: str | None) -> str:
+    """The status of a sweep whose search has ended, for which its trials or a reason to stop are the reason."""
+    state, shutdown = session.state, session.state.shutdown
     if (failure := shutdown.storage_failure or shutdown.cluster_failure) is not None:
         raise failure
     if shutdown.status is not None:
