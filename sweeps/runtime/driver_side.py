@@ -7,12 +7,13 @@ driver attaches; then the trials' Tune actors begin their trials again, from the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sweeps.runtime.answers import Answer
 from sweeps.runtime.attachment import NotAttached, TrialSoFar
 from sweeps.runtime.broker import BrokerActor
 from sweeps.runtime.events import Event
@@ -43,6 +44,8 @@ class DriverSide:
         self._leaving: dict[str, str] = {}
         self._awaited: Any = None
         """The pending ``drain`` or ``attach`` call, whose answer is events; None if it was answered."""
+        self._answered: Any = None
+        """The last call with answers."""
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 
@@ -103,12 +106,6 @@ class DriverSide:
         self._told[matter] = method, arguments
         method.remote(*arguments)
 
-    # --- one trial --------------------------------------------------------------------------------------------
-
-    def discard(self, trial: str) -> None:
-        """Stop a trial without a checkpoint, and drop what its workers post until they notice: it is over for good."""
-        self.actor.stop.remote(trial, discard=True)
-
     # --- events -----------------------------------------------------------------------------------------------
 
     @property
@@ -136,6 +133,16 @@ class DriverSide:
         except (ray.exceptions.ActorUnavailableError, NotAttached):
             return None
         return events
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """Answer reports and ends. An asynchronous actor may reorder calls: each begins when the last one has ended."""
+        if self._answered is not None:
+            ray.wait([self._answered], timeout=LATE_S)
+        self._answered = self.actor.answer.remote(answers)
+
+    def needs_no_answers(self) -> None:
+        """Let trials end without answers; see ``Broker.needs_no_answers``."""
+        self._tell("answers", self.actor.needs_no_answers)
 
     def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
         """Give a restarted broker its predecessor's state, and let the trials begin again.
