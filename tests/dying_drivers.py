@@ -15,11 +15,11 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, LINEAGE, NUMBER, STEP, STOPPED
 from sweeps.driver.pinned_states import PinnedStates
-from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
+from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned
 from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.scheduler import Exploit, Result, Scheduler, Verdict
+from sweeps.search.schedulers.scheduler import Exploit, Scheduler, Verdict
 from sweeps.search.study_search import StudySearch, Suggested
 from sweeps.search.trial_ids import trial_id
 from sweeps.space.distributions import Space
@@ -121,16 +121,23 @@ class SimulatedTrial:
         self.known = 0
         """Last step that the driver has received in this session."""
         self.last: dict[str, Any] = {}
-        self.is_saving = False
 
     @property
     def num_exploits(self) -> int:
         return 0 if self.origin is None else self.origin.num_exploits
 
-    def save(self, result: Result) -> Callable[[], int]:
-        self.is_saving = True
-        step = int(result[STEP])
-        return lambda: step
+
+class States(PinnedStates):
+    """Pinned checkpoints whose pinning is counted as a write."""
+
+    def __init__(self, disk: Disk):
+        super().__init__(disk.folder, LOSS)
+        self._disk = disk
+
+    def keep(self, trial: str, num_exploits: int, step: int) -> bool:
+        if not is_pinned(self._disk.folder, Origin(trial, step, num_exploits)):
+            self._disk.point()
+        return super().keep(trial, num_exploits, step)
 
 
 class Driver:
@@ -160,7 +167,7 @@ class Driver:
             points=points,
         )
         self.search.prune_unfinished(was_stopped)
-        self.scheduler = build(DecisionLog(self.search.study), PinnedStates(disk.folder, LOSS))
+        self.scheduler = build(DecisionLog(self.search.study), States(disk))
         self._pauses = isinstance(self.scheduler, PausingScheduler)
         self._places = Places(places)
         self._trials: dict[str, SimulatedTrial] = {}
@@ -258,10 +265,6 @@ class Driver:
             trial.status, trial.worker, trial.known = "paused", None, 0  # what was saved is of another trial
             trial.parameters, trial.origin = dict(decided.parameters), decided.origin
             self.search.exploited(decided)
-        if trial.is_saving:
-            trial.is_saving = False
-            self.disk.point()
-            pin(self.disk.folder, trial.id, worker.num_exploits, worker.step)
         if decided is Verdict.STOP:
             self._end(trial)
         elif decided is Verdict.PAUSE:

@@ -28,9 +28,6 @@ class CurveTrial:
     def __repr__(self) -> str:
         return self.id
 
-    def save(self, result: object) -> None:
-        """Save nothing."""
-
 
 class Controller:
     """Runs trials as a scheduler decides."""

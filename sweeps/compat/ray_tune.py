@@ -74,32 +74,6 @@ def keep_idle_actors(controller: Any, trial: Trial, count: int) -> None:
     controller._actor_cache.increase_max(trial.placement_group_factory, count)
 
 
-def request_checkpoint(controller: Any, trial: Trial, result: Mapping[str, Any]) -> Any | None:
-    """Ask a running trial for a checkpoint, without waiting for it.
-
-    Returns:
-        What ``checkpoint_metrics`` waits for, or None if the trial is already ending.
-    """
-    return controller._schedule_trial_save(trial, result=result)
-
-
-def checkpoint_metrics(requested: Any) -> Mapping[str, Any] | None:
-    """Wait for a requested checkpoint.
-
-    Returns:
-        The trial's last result at that checkpoint, or None if the trial saved nothing.
-    """
-    saved = requested.resolve()
-    metrics: Mapping[str, Any] | None = None if saved is None else saved.metrics
-    return metrics
-
-
-def forget_checkpoint(trial: Trial) -> None:
-    """Make Tune start a trial without the checkpoint that it knows of the trial."""
-    checkpoints: Any = trial.run_metadata.checkpoint_manager
-    checkpoints._latest_checkpoint_result = None
-
-
 def explore_by_pb2(
     observed: pd.DataFrame,
     bounds: Mapping[str, tuple[float, float]],

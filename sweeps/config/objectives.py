@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from sweeps.config.search import Limit, Mode, Search
+from sweeps_train.config.better import as_loss as as_loss  # noqa: PLC0414 - for others, too
 
 Key = TypeVar("Key", bound=Hashable)
 Values = tuple[float, ...]
@@ -50,7 +51,11 @@ class Objectives:
         the last report counts."""
         if old is None or self.last_counts:
             return True
-        return new[0] < old[0] if self.modes[0] == "min" else new[0] > old[0]
+        return self.loss(new[0]) < self.loss(old[0])
+
+    def loss(self, value: float) -> float:
+        """A value of the first objective as a loss, which is smaller for a better one."""
+        return as_loss(value, self.modes[0])
 
     def violation(self, metrics: Mapping[str, float]) -> str | None:
         """Describe the first limit that a report violates; None if it violates none."""
@@ -102,7 +107,7 @@ class Objectives:
         return one != other and _at_least_as_good(self._losses(one), self._losses(other))
 
     def _losses(self, values: Values) -> Values:
-        return tuple(value if mode == "min" else -value for value, mode in zip(values, self.modes, strict=True))
+        return tuple(as_loss(value, mode) for value, mode in zip(values, self.modes, strict=True))
 
 
 def _at_least_as_good(one: Sequence[float], other: Sequence[float]) -> bool:

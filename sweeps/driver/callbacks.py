@@ -14,7 +14,6 @@ from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_searcher import SweepSearcher
-from sweeps.search.advisors.memory import import_early
 
 
 class LifecycleCallback(NotPickled, tune.Callback):
@@ -50,11 +49,6 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._searcher.tune_trials[trial.trial_id] = trial
         retry_only_what_may_pass(trial, self._searcher.alike)
         self._session.lifecycle.started(trial.config, trial.num_failures + 1)
-
-    def on_trial_result(
-        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
-    ) -> None:
-        import_early()  # not before: the first workers need the processors to start
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._session.lifecycle.ended(trial.config, trial.last_result)

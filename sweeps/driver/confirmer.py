@@ -145,9 +145,8 @@ class Confirmer:
 
 def best_trials(state: SweepState, number: int) -> list[TrialStatus]:
     """The best trials of a search, with different parameters, the best one first."""
-    sign = 1 if state.objectives.modes[0] == "min" else -1
     distinct: dict[str, TrialStatus] = {}
-    for status in sorted(state.candidates(), key=lambda each: (sign * (each.value or 0.0), each.trial)):
+    for status in state.ranked(None):
         distinct.setdefault(json.dumps(status.parameters, sort_keys=True, default=str), status)
     return [*distinct.values()][:number]
 

@@ -163,10 +163,9 @@ def shown_trials(state: SweepState) -> list[TrialStatus]:
     best first, as in ``show``."""
     shown = [*state.trials_of(state.stage), *state.repeats]
     front = {status.trial for status in state.front()}
-    sign = 1 if state.objectives.modes[0] == "min" else -1
 
     def rank(status: TrialStatus) -> tuple[bool, bool, float, str]:
-        return status.value is None, status.trial not in front, sign * (status.value or 0.0), status.trial
+        return status.value is None, status.trial not in front, state.objectives.loss(status.value or 0.0), status.trial
 
     ranked = sorted((each for each in shown if each.state != "waiting"), key=rank)
     running = [each for each in ranked if each.state == "running"]

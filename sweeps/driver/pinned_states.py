@@ -24,12 +24,14 @@ class PinnedStates(SavedStates):
         """
         self._trials, self._metric, self._mode = trials, objectives.metrics[0], objectives.modes[0]
 
-    def keep(self, trial: str, num_exploits: int, step: int) -> None:
+    def keep(self, trial: str, num_exploits: int, step: int) -> bool:
         try:
-            if not is_pinned(self._trials, Origin(trial, step, num_exploits)):
-                pin(self._trials, trial, num_exploits, step)
+            return is_pinned(self._trials, Origin(trial, step, num_exploits)) or pin(
+                self._trials, trial, num_exploits, step
+            )
         except OSError as error:
             logger.warning("no trial can go on from trial %s's step %s: %s", trial, step, error)
+            return False
 
     def take_over(self, trial: str, origin: Origin) -> bool:
         try:

@@ -26,7 +26,8 @@ class RepeatSearcher(NotPickled, Searcher):
         self._session, self._confirmer = session, confirmer
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id."""
-        self.alike = AlikeFailures(lambda: True)  # the trials that are repeated have made reports
+        # The trials that are repeated have made reports.
+        self.alike = AlikeFailures(lambda: True, session.decisions.has_reported)
         self.ended_because: str | None = None
         """Reason to start no further repeat; None while there may be one."""
         self._suggested: set[str] = set()

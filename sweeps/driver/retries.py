@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import STEP
+from sweeps.constants import TRIAL
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.errors import TrialFailed
 from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
@@ -68,7 +68,8 @@ class RetriedTrial(TuneTrial):
         failed = cause if isinstance(cause, TrialFailed) else None
         error = failed.error if failed is not None and isinstance(failed.error, WorkerError) else None
         text = str(failed) if failed is not None else ""
-        is_mistake = recurs(text, error, reported=STEP in (self.last_result or {}))
+        reported = self.alike is not None and self.alike.has_reported(self.config[TRIAL])
+        is_mistake = recurs(text, error, reported=reported)
         self.mistake = (repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)) if is_mistake else None
         self.passes = False
         if self.mistake is not None and self.alike is not None:
@@ -89,11 +90,13 @@ def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
 class AlikeFailures(NotPickled):
     """Counts trials that failed at their first step, by their error."""
 
-    def __init__(self, has_reports: Callable[[], bool]) -> None:
+    def __init__(self, has_reports: Callable[[], bool], has_reported: Callable[[str], bool]) -> None:
         """
         Args:
             has_reports: Returns whether a trial of the sweep has made a report.
+            has_reported: Returns whether a given trial has made one in this session.
         """
+        self.has_reported = has_reported
         self._counts: Counter[str] = Counter()
         self._has_reports = has_reports
         self._seen: set[str] = set()

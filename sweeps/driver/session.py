@@ -15,8 +15,9 @@ from sweeps.driver.node_watch import NodeWatch
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_lifecycle import Change, TrialLifecycle
 from sweeps.driver.worker_events import WorkerEvents
-from sweeps.errors import ClusterLost, StorageFailed
+from sweeps.errors import ClusterLost, StorageFailed, is_storage_failure
 from sweeps.runtime.attachment import BROKER_DIED
+from sweeps.tracking.client import first_cause
 
 if TYPE_CHECKING:
     from sweeps.runtime.driver_side import DriverSide
@@ -35,9 +36,12 @@ class Session:
     """One driver's work on a sweep: its state, and the thread that keeps it up to date."""
 
     def __init__(self, state: SweepState, recorder: Recorder, broker: DriverSide):
+        from sweeps.driver.decisions import Decisions
+
         self.state, self.recorder, self.broker = state, recorder, broker
-        self.worker_events = WorkerEvents(state, recorder)
-        self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, broker)
+        self.decisions = Decisions(state.objectives, broker)
+        self.worker_events = WorkerEvents(state, recorder, self.decisions)
+        self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, self.decisions, broker)
         self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None
         self.looks: list[Callable[[], None]] = [Forecaster(state, recorder).look]
         """Called by the event loop again and again; each decides itself whether there is something to do."""
@@ -84,6 +88,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - raised by `close`: a sweep that records nothing must not go on
             self._error = error
             self.state.shutdown.begin("interrupted")
+            self.broker.needs_no_answers()
 
     def _take_events(self) -> None:
         import ray
@@ -146,8 +151,13 @@ class Session:
     def _ended_by_failed_storage(self) -> Iterator[None]:
         try:
             yield
-        except StorageFailed as error:
+        except Exception as error:
+            if not is_storage_failure(error):
+                raise
+            if not isinstance(error, StorageFailed):  # Optuna's, of a report
+                error = StorageFailed(self.state.folder, first_cause(error))
             self.state.shutdown.storage_has_failed(error)
+            self.broker.needs_no_answers()
 
     def _publish(self) -> None:
         """Count what was used, and update the sweep's record and the view. The time that this takes grows with the

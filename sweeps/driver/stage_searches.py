@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -77,16 +76,9 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
     return None
 
 
-def ranked(state: SweepState, stage: PlannedStage | None) -> list[TrialStatus]:
-    """The trials of a stage that have a value and are eligible as best, best first."""
-    sign = 1 if state.objectives.modes[0] == "min" else -1
-    trials = [each for each in state.candidates_of(stage) if each.value is not None and math.isfinite(each.value)]
-    return sorted(trials, key=lambda each: (sign * (each.value or 0.0), each.trial))
-
-
 def results_of(state: SweepState, space: Space, stage: PlannedStage) -> EarlierSweep:
     """Points and values of a stage's trials, from which the sampler learns; the best first."""
-    trials = ranked(state, stage)
+    trials = state.ranked(stage)
     return EarlierSweep(
         name=f"stage {stage.number}",
         points=[_point(each, space) for each in trials],
@@ -105,7 +97,7 @@ def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
     for stage, next_stage in zip(plan.stages, (*plan.stages[1:], None), strict=True):
         own = _ended(state, plan.space, stage, stage.factors)
         following = _ended(state, plan.space, next_stage)
-        best = next(iter(ranked(state, stage)), None)
+        best = next(iter(state.ranked(stage)), None)
         results.append(
             StageResult(
                 stage=stage.number,
@@ -127,7 +119,7 @@ def _ended(
     """The best ended trial with a value at each point, best first. Points are rescaled by the factors, to those of the
     next stage."""
     trials: dict[str, TrialStatus] = {}
-    for each in ranked(state, stage):
+    for each in state.ranked(stage):
         if each.has_ended:
             point = rescaled(_point(each, space), factors, space)
             trials.setdefault(json.dumps(point, sort_keys=True, default=str), each)

@@ -28,7 +28,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         self._session, self._stage = session, stage
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
-        self.alike = AlikeFailures(self._has_reports)
+        self.alike = AlikeFailures(self._has_reports, session.decisions.has_reported)
         self._held: list[Suggested] = []
         """Trials that wait until a pool that suits them has room; at most one for each pool."""
 

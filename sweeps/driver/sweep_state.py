@@ -132,6 +132,11 @@ class SweepState:
         """The trials that repeat the best ones with other seeds."""
         return [each for each in self.all_trials if each.repeat_of is not None]
 
+    def eval_every(self, status: TrialStatus) -> int:
+        """Steps between two evaluations of a trial; 1 of a user's own training, which counts its reports."""
+        loop = self.composition.trial(status.parameters).loop
+        return 1 if loop is None else loop.eval_every
+
     # --- trials that change their state -----------------------------------------------------------------------
 
     def reopen(self, trial: str) -> None:
@@ -212,6 +217,10 @@ class SweepState:
         """The trials of a stage, or of the search after its stages, that are eligible as the best."""
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
+    def ranked(self, stage: PlannedStage | None) -> list[TrialStatus]:
+        """The trials of ``candidates_of``, best first."""
+        return sorted(self.candidates_of(stage), key=lambda each: (self.objectives.loss(each.value or 0.0), each.trial))
+
     def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
         if status.values is None or status.state == "failed" or status.violation is not None:
             return False
@@ -284,6 +293,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,
         values=trial.all_values() or None,
+        has_reported=trial.value is not None,
         saved=_saved_values(trial),
         violation=trial.violation,
         error=trial.error,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import INTERRUPTED
 
 if TYPE_CHECKING:
+    from sweeps.driver.decisions import Decisions
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.tracking.recorder import Recorder
 
@@ -60,8 +60,16 @@ class TrialLifecycle:
     the event loop processes them after those events.
     """
 
-    def __init__(self, state: SweepState, recorder: Recorder, worker_events: WorkerEvents, broker: DriverSide):
-        self._state, self._recorder, self._worker_events, self._broker = state, recorder, worker_events, broker
+    def __init__(
+        self,
+        state: SweepState,
+        recorder: Recorder,
+        worker_events: WorkerEvents,
+        decisions: Decisions,
+        broker: DriverSide,
+    ):
+        self._state, self._recorder, self._worker_events = state, recorder, worker_events
+        self._decisions, self._broker = decisions, broker
         self._queue: list[Change] = []
 
     # --- called by Tune's callbacks ---------------------------------------------------------------------------
@@ -96,9 +104,9 @@ class TrialLifecycle:
             self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool, repeat_of, stage)
             self._worker_events.take_early(trial)
         if state.earlier is not None and status.attempt == 1:
-            # Workers post again the reports that Tune has not received: the trial may be stopped before the later ones.
-            up_to = config.get(LAST_DELIVERED) if self._is_judged(repeat_of) else None
-            self._worker_events.take_report_log(trial, up_to)
+            # Where a scheduler may stop it, workers post again the reports on which it has not decided.
+            is_judged = repeat_of is None and state.composition.config.search.judges_trials
+            self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if is_judged else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         where = f" in pool {pool}" if pool is not None else ""
         memory = state.memory.describe(parameters) if state.memory is not None and stage is None else ""
@@ -117,9 +125,8 @@ class TrialLifecycle:
                     self.catch_up(trial, status.parameters, state, None, None, status.stage)
                 return
             status.ending = True
-        if state == "pruned":
-            self._discard(trial)
-        last_step = result.get(STEP, 0) if state == "pruned" or self._is_judged(status.repeat_of) else None
+            self._decisions.done(trial)
+        last_step = result.get(STEP, 0) if state == "pruned" else None
         for_good = state == "stopped" and not self._state.shutdown.interrupts_trials()
         self.queue(Finished(trial, state, error, last_step, for_good))
 
@@ -139,11 +146,6 @@ class TrialLifecycle:
                 if status.state == "running" and not status.ending:
                     self.ended({TRIAL: status.trial}, {})
 
-    def _is_judged(self, repeat_of: str | None) -> bool:
-        """Whether the scheduler may stop a trial at a report while its workers train on; later reports are then
-        discarded."""
-        return repeat_of is None and self._state.composition.config.search.judges_trials
-
     def _end_state(self, result: dict[str, Any], error: str | None) -> State:
         if error is not None:
             return "failed"
@@ -152,17 +154,6 @@ class TrialLifecycle:
         if result.get(STOPPED) or self._state.shutdown.interrupts_trials():
             return "stopped"
         return "pruned"
-
-    def _discard(self, trial: str) -> None:
-        """Stop the workers of a trial that the scheduler has stopped, and drop what they measure until they stop.
-
-        Scheduler and sampler have not learned from that. Tune's thread does not wait for the broker: `ReportGate` and
-        `WorkerEvents` drop what comes before the broker has taken this.
-        """
-        import ray
-
-        with contextlib.suppress(ray.exceptions.RayError):
-            self._broker.discard(trial)
 
     # --- called on other threads ------------------------------------------------------------------------------
 

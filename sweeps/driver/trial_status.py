@@ -35,6 +35,15 @@ class TrialStatus:
     """Step of its newest checkpoint; None if it has saved none."""
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Step and value of the first objective in the reports of this session, thinned to at most ``MOST_POINTS``."""
+    eval_every: int = 0
+    """Steps between two evaluations; 0 before its first report."""
+    has_reported: bool = False
+    """Whether it has made a report that counts."""
+    lineage: int = 0
+    """Number of times that it had taken over another trial's state when its workers began."""
+    is_pruned: bool = False
+    """Whether the scheduler has stopped it at its last report; what its workers measure until they notice is no part of
+    it."""
     violation: str | None = None
     """The limit on a metric that the trial broke; it cannot be the best then."""
     first_reported: tuple[float, float] | None = None

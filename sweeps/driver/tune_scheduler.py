@@ -1,8 +1,9 @@
-"""Tune's scheduler of a sweep: does in Tune what a scheduler of the search decides."""
+"""Tune's scheduler of a sweep: does in Tune what a scheduler of the search has decided."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from ray.tune.experiment import Trial
@@ -13,7 +14,7 @@ from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, ORIGIN, PARAM
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.schedulers.pausing import PausingScheduler
-from sweeps.search.schedulers.scheduler import Exploit, Result, Scheduler, Verdict
+from sweeps.search.schedulers.scheduler import Exploit, Scheduler, Verdict
 
 STATUSES: dict[str, Literal["waiting", "running", "paused", "ended"]] = {
     Trial.PENDING: "waiting",
@@ -34,9 +35,11 @@ TUNES = {
 class TuneTrial:
     """A trial of Tune, as schedulers of the search see it."""
 
-    def __init__(self, trial: Trial, controller: Any):
-        self.trial, self._controller = trial, controller
+    def __init__(self, trial: Trial):
+        self.trial = trial
         self.id = str(trial.config[TRIAL])
+        self.decided: Verdict | Exploit = Verdict.CONTINUE
+        """Decision that Tune has still to carry out."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -49,19 +52,14 @@ class TuneTrial:
 
     @property
     def status(self) -> Literal["waiting", "running", "paused", "ended"]:
-        return STATUSES[self.trial.status]
-
-    def save(self, result: Result) -> Callable[[], int | None] | None:
-        requested = ray_tune.request_checkpoint(self._controller, self.trial, result)
-        return None if requested is None else lambda: _step(ray_tune.checkpoint_metrics(requested))
-
-
-def _step(metrics: Result | None) -> int | None:
-    return None if metrics is None else metrics[STEP]
+        if self.decided is Verdict.CONTINUE:
+            return STATUSES[self.trial.status]
+        return "ended" if self.decided is Verdict.STOP else "paused"
 
 
 class TuneScheduler(NotPickled, FIFOScheduler):
-    """Asks a scheduler of the search, and lets Tune do what it decides.
+    """Asks a scheduler of the search when a report is recorded, and lets Tune do what it has decided when the trial's
+    actor returns.
 
     When the search was interrupted to be resumed later, a scheduler that pauses trials decides nothing any more: its
     trials stay as they are until then.
@@ -73,49 +71,75 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         limiter: PauseAwareLimiter,
         *,
         exploited: Callable[[Exploit], None],
+        done: Callable[[str], None],
         interrupted: Callable[[], bool],
+        lock: AbstractContextManager[Any],
     ):
         """
         Args:
             scheduler: Decides.
             limiter: Gives Tune new trials.
             exploited: Called with every trial that continues from another trial's state.
+            done: Called with a trial when Tune does what was decided about it.
             interrupted: Whether the search was interrupted, to be resumed later.
+            lock: Held in each call of the scheduler: the driver's threads make them.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._scheduler, self._limiter, self._places = scheduler, limiter, limiter.places
-        self._exploited, self._interrupted = exploited, interrupted
+        self._exploited, self._done, self._interrupted, self._lock = exploited, done, interrupted, lock
         self._trials: dict[str, TuneTrial] = {}
+
+    def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
+        """Decide about a trial that has reported. The report is in the study before, and so is what is decided when
+        this returns.
+
+        Raises:
+            TrialFailed: The scheduler cannot go on with the trial.
+        """
+        with self._lock:
+            trial = self._trials.get(number)
+            if trial is None:  # of an earlier search in this session, which has ended
+                return Verdict.CONTINUE
+            self._limiter.on_trial_result(trial.trial.trial_id, dict(result))
+            if self._leaves_all_as_it_is():
+                return Verdict.CONTINUE
+            trial.decided = self._scheduler.report(trial, result, self._places)
+            if isinstance(trial.decided, Exploit):
+                self._exploited(trial.decided)
+            return trial.decided
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         self._set_may_pause(trial)
-        if self._scheduler.add(self._seen(trial, tune_controller), self._places):
+        with self._lock:
+            is_paused = self._scheduler.add(self._seen(trial), self._places)
+        if is_paused:
             # Tune has not started the trial. Should it be stopped before that, Tune needs its folder and a result.
             trial.set_status(Trial.PAUSED)  # type: ignore[no-untyped-call]
             trial.init_local_path()  # type: ignore[no-untyped-call]
             trial.update_last_result({STEP: trial.config.get(LAST_DELIVERED, 0)})  # type: ignore[no-untyped-call]
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        self._limiter.on_trial_result(trial.trial_id, result)  # it is in the study before anything is decided on it
-        if self._leaves_all_as_it_is():
-            return TrialScheduler.CONTINUE
-        decided = self._scheduler.report(self._seen(trial, tune_controller), result, self._places)
+        """Do what was decided at the report with which the trial's actor has returned."""
+        with self._lock:
+            seen = self._seen(trial)
+            decided, seen.decided = seen.decided, Verdict.CONTINUE
+            self._done(seen.id)
         if isinstance(decided, Verdict):
             return TUNES[decided]
         tune_controller.pause_trial(trial, should_checkpoint=False)
         config = {TRIAL: decided.trial, PARAMETERS: dict(decided.parameters), ORIGIN: decided.origin}
         trial.set_config(config)  # type: ignore[no-untyped-call]
-        ray_tune.forget_checkpoint(trial)  # the trial's folder holds the checkpoint that it continues from
-        self._exploited(decided)
         return TrialScheduler.NOOP
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         if result.get(COMPLETED) or not self._leaves_all_as_it_is():
-            self._scheduler.complete(self._seen(trial, tune_controller), result, self._places)
+            with self._lock:
+                self._scheduler.complete(self._seen(trial), result, self._places)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         if not self._leaves_all_as_it_is():
-            self._scheduler.leave(self._seen(trial, tune_controller), self._places)
+            with self._lock:
+                self._scheduler.leave(self._seen(trial), self._places)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Remove a failed trial; Tune adds it again at once if it is started again."""
@@ -130,13 +154,16 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         if trials and self._limiter.stay_open():
             # Tune keeps one idle actor. Here as many trials as run at once may be paused together and resumed at once.
             ray_tune.keep_idle_actors(tune_controller, trials[0], self._places.max_concurrent)
-        live = [self._seen(trial, tune_controller) for trial in tune_controller.get_live_trials()]
+        live = [self._seen(trial) for trial in tune_controller.get_live_trials()]
         if self._interrupted():  # paused trials stay paused until the sweep is resumed
             for paused in live:
-                if paused.status == "paused":
+                if paused.trial.status == Trial.PAUSED:
                     tune_controller.stop_trial(paused.trial)
             return None
-        turn = self._scheduler.next(live, self._places, is_over=self._limiter.is_over)
+        with self._lock:
+            if any(each.decided is not Verdict.CONTINUE for each in live):
+                return None  # Tune asks again when it has done that
+            turn = self._scheduler.next(live, self._places, is_over=self._limiter.is_over)
         for stopped in turn.stopped:
             tune_controller.stop_trial(self._trials[stopped.id].trial)
         if turn.resumed is None:
@@ -148,12 +175,9 @@ class TuneScheduler(NotPickled, FIFOScheduler):
     def debug_string(self) -> str:
         return type(self._scheduler).__name__
 
-    def _seen(self, trial: Trial, tune_controller: Any) -> TuneTrial:
+    def _seen(self, trial: Trial) -> TuneTrial:
         """A trial of Tune as the scheduler sees it."""
-        number = trial.config[TRIAL]
-        if number not in self._trials:
-            self._trials[number] = TuneTrial(trial, tune_controller)
-        return self._trials[number]
+        return self._trials.setdefault(trial.config[TRIAL], TuneTrial(trial))
 
     def _set_may_pause(self, trial: Trial) -> None:
         if self._scheduler.may_pause is not None:

@@ -55,14 +55,18 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
         scheduler,
         limiter,
         exploited=searcher.exploited,
+        done=session.decisions.done,
         interrupted=session.state.shutdown.interrupts_trials,
+        lock=session.state.lock,
     )
+    session.decisions.begin(in_tune.decide)
     return _tuner(plan, session, limiter, context, in_tune, LifecycleCallback(session, searcher))
 
 
 def build_repeats_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
     """Build the tuner that confirms a search: it trains the best trials again, to their end."""
     context = replace(context, composition=context.composition.with_scheduler(NoScheduler(kind="none")))
+    session.decisions.begin(None)
     callback = LifecycleCallback(session, cast("RepeatSearcher", limiter.searcher))
     return _tuner(plan, session, limiter, context, None, callback)
 

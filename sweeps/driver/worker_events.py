@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sweeps.config.objectives import Values
+    from sweeps.driver.decisions import Decisions
     from sweeps.search.schedulers.scheduler import Exploit
     from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.recorder import Recorder
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
 
 
 class WorkerEvents:
-    """Applies the events of all trials' workers, in order."""
+    """Applies the events of all trials' workers, in order, and lets reports be decided on when they are recorded."""
 
-    def __init__(self, state: SweepState, recorder: Recorder):
-        self._state, self._recorder = state, recorder
+    def __init__(self, state: SweepState, recorder: Recorder, decisions: Decisions):
+        self._state, self._recorder, self._decisions = state, recorder, decisions
         self._early: dict[str, list[Event]] = {}
         """Events of trials that Tune has not announced yet."""
         self._exploits: dict[tuple[str, int], Exploit] = {}
@@ -51,28 +52,41 @@ class WorkerEvents:
             StorageFailed: The events cannot be recorded.
         """
         with self._state.lock:
-            for event in events:
-                status = self._state.trials.get(event.trial)
-                if status is None:
-                    self._early.setdefault(event.trial, []).append(event)
-                elif isinstance(event, Ended):
-                    self._take_end(status, event)
-                elif isinstance(event, Note):
-                    status.notes.append(TimedNote(at=time.time(), text=event.text))
-                    self._recorder.trials.record_notes(event.trial, status.notes)
-                    self._state.announce(f"trial {event.trial}: {event.text}")
-                elif isinstance(event, Waiting):
-                    status.holds = {}  # until they start
-                    self._state.ledger.of(event.trial).wait(time.time())
-                    if self._state.awaits is None:  # else `NodeWatch` says which nodes it waits for
-                        text = "waits: others use the resources that its workers need"
-                        self._state.announce(f"trial {event.trial} {text}")
-                elif isinstance(event, Started):
-                    self._take_start(status, event)
-                elif isinstance(event, Saved):
-                    self._record_checkpoint(status, event, event.checkpoint, event.held)
-                else:
-                    self._take_metrics(status, event)
+            try:
+                for event in events:
+                    if (status := self._state.trials.get(event.trial)) is None:
+                        self._early.setdefault(event.trial, []).append(event)
+                    else:
+                        self._take(status, event)
+            finally:
+                self._decisions.send()
+
+    def _take(self, status: TrialStatus, event: Event) -> None:
+        match event:
+            case Ended():
+                self._take_end(status, event)
+                self._decisions.ended(event)
+            case Note():
+                status.notes.append(TimedNote(at=time.time(), text=event.text))
+                self._recorder.trials.record_notes(event.trial, status.notes)
+                self._state.announce(f"trial {event.trial}: {event.text}")
+            case Waiting():
+                status.holds = {}  # until they start
+                self._state.ledger.of(event.trial).wait(time.time())
+                if self._state.awaits is None:  # else `NodeWatch` says which nodes it waits for
+                    text = "waits: others use the resources that its workers need"
+                    self._state.announce(f"trial {event.trial} {text}")
+            case Started():
+                self._take_start(status, event)
+                self._decisions.started(event)
+            case Saved():
+                self._record_checkpoint(status, event, event.checkpoint, event.held)
+            case Report():
+                self._take_metrics(status, event)
+                status.eval_every = status.eval_every or self._state.eval_every(status)
+                self._decisions.report(status, event)
+            case _:
+                self._take_metrics(status, event)
 
     def take_early(self, trial: str) -> None:
         """Apply the events that came before Tune announced the trial's start."""
@@ -109,11 +123,11 @@ class WorkerEvents:
             self._mend_report_log(folder)
             with self._state.lock:
                 self._record_exploit(trial, num_exploits)
-            self.take(
-                event
-                for event in read_report_log(str(folder), up_to)
-                if event.step > after or (event.step == after and isinstance(event, Saved))
-            )
+                for event in read_report_log(str(folder), up_to):
+                    if isinstance(event, Saved) and event.step >= after:
+                        self._record_checkpoint(self._state.trials[trial], event, event.checkpoint, event.held)
+                    elif event.step > after:
+                        self._take_metrics(self._state.trials[trial], event)
 
     def record_again(self) -> None:
         """Record reports of ended trials again, from their report logs, after the journal was damaged."""
@@ -151,9 +165,9 @@ class WorkerEvents:
         held = event.assigned_ms or event.timestamp_ms
         status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
         self._recorder.trials.record_spans(status.trial, status.spans)
-        exploits = event.origin.num_exploits if event.origin is not None else 0
-        self._state.ledger.of(event.trial).start(status.spans[-1], exploits)
-        self._record_exploit(event.trial, exploits)
+        status.lineage = event.origin.num_exploits if event.origin is not None else 0
+        self._state.ledger.of(event.trial).start(status.spans[-1], status.lineage)
+        self._record_exploit(event.trial, status.lineage)
 
     def _take_workers(self, status: TrialStatus, number: int) -> None:
         """Apply the number of workers with which an attempt at an elastic trial begins."""
@@ -219,7 +233,7 @@ class WorkerEvents:
         self._recorder.trials.attach(trial, f"{LOGS}/{name}", text)
 
     def _take_metrics(self, status: TrialStatus, event: Log) -> None:
-        if status.state == "pruned":  # measured before its workers heard that the scheduler had stopped it
+        if status.is_pruned or status.state == "pruned":  # measured before its workers heard of it
             if isinstance(event, Report) and event.checkpoint is not None:  # earlier ones may be gone for it
                 self._record_checkpoint(status, event, event.checkpoint, event.held)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from sweeps.config.objectives import as_loss
 from sweeps.constants import TAG_HEARTBEAT
 from sweeps.retention.policy import Policy
 from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -84,11 +85,10 @@ def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
 
 def _by_goodness(record: SweepRecord) -> list[TrialRecord]:
     """Return the trials without a value first, then the others from worst to best."""
-    sign = -1 if record.mode == "min" else 1
 
     def goodness(trial: TrialRecord) -> tuple[bool, float]:
         value = finite(trial.value)
-        return value is not None, sign * (value or 0.0)
+        return value is not None, -as_loss(value or 0.0, record.mode)
 
     return sorted(record.trials, key=goodness)
 

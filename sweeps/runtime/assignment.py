@@ -35,7 +35,7 @@ class Assignment:
     """Whether workers wait after each report until the scheduler has decided on it, so that a trial is paused or copied
     in the state that was judged."""
     last_delivered: int | None
-    """Step of the last report of earlier attempts that Tune and the driver have received. What was measured from there
+    """Step of the last report of earlier attempts that the driver has received. What was measured from there
     on is posted again, since the newest checkpoint may be later. None: nothing is posted again."""
     broker: Any
     """A ``WorkersSide``."""

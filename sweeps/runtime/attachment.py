@@ -43,7 +43,7 @@ class Begun(NamedTuple):
     attempt: int
     """Its number, from 1."""
     delivered: int | None
-    """Step of the last report that Tune has received from the attempts before; None: none."""
+    """Step of the last report that the attempts before have made; None: none."""
     lost_after: int | None = None
     """Step after which events of earlier attempts may have been lost with a process of the broker; None: none have."""
 

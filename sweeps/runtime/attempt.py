@@ -12,14 +12,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum, IntEnum
+from typing import Any
 
-from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting, now_ms
+from sweeps.runtime.answers import Answer, Outcome
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, Waiting, now_ms
 from sweeps.runtime.hang import Silence
 from sweeps.runtime.native_stacks import explained
-from sweeps.runtime.report_gate import ReportGate
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, root_cause
 
 START_WITHIN_S = 600.0
@@ -46,7 +48,7 @@ class StopRequest(IntEnum):
     SAVE = 2
     """Save a checkpoint at the next report and return."""
     DISCARD = 3
-    """Return at once; events posted until then are dropped."""
+    """Return at once: the trial is over, or another attempt takes its place."""
 
 
 class Attempt:
@@ -59,8 +61,7 @@ class Attempt:
         publish: Callable[[Event], None],
         *,
         failures: int = 0,
-        withholds: bool = False,
-        last_delivered: int | None = None,
+        delivered: int | None = None,
         saves_when_asked: bool = True,
     ) -> None:
         """
@@ -69,14 +70,14 @@ class Attempt:
             number: Number of the attempt, from 1.
             publish: Passes an event on to the driver.
             failures: Number of the trial's earlier attempts that have failed.
-            withholds: See ``ReportGate``.
-            last_delivered: See ``ReportGate``.
+            delivered: Step of the last report of earlier attempts; None: there was none.
             saves_when_asked: Whether its training saves a checkpoint when it is asked to stop; a user's function saves
                 only those that it saves anyway.
         """
         self.trial, self.number, self._earlier_failures = trial, number, failures
         self.phase, self.stop = Phase.STARTING, StopRequest.NONE
-        self.reports = ReportGate(publish, withholds=withholds, last_delivered=last_delivered)
+        self.delivered = delivered
+        """Step of the last report of this attempt and earlier ones; None if there was none."""
         self.slot = self.log_folder = ""
         self.end: Ended | None = None
         self.errors: dict[tuple[int, bool], WorkerError] = {}
@@ -97,8 +98,14 @@ class Attempt:
         self._saves_when_asked, self._has_checkpoint = saves_when_asked, False
         self._first_log: Log | None = None
         self._last_log: Log | None = None
-        self._is_over = False
-        """Whether the trial has ended where the scheduler stopped it."""
+        self._result: Mapping[str, Any] = {}
+        """See ``Answer``."""
+        self._unanswered = 0
+        """Number of reports that the driver has not answered, and the end if it has not."""
+        self._needs_answers = True
+        self._returns: deque[Answer] = deque()
+        """Answers of which the trial's actor has not heard."""
+        self._answered, self._decided = asyncio.Event(), asyncio.Event()
 
     # --- transitions ------------------------------------------------------------------------------------------
 
@@ -110,18 +117,16 @@ class Attempt:
         """Process an event of a worker: STARTING -> TRAINING.
 
         Args:
-            event: Dropped if the attempt's events are discarded, except for the checkpoint of a report before, and of
-                a trial that is over.
+            event: What a worker has posted.
             locations: ``host`` or ``host/gpu`` of each worker, by rank.
         """
-        belongs = isinstance(event, Saved) and event.step <= self.reports.published_step
-        if self.stop is StopRequest.DISCARD and not belongs:
-            if self._is_over:
-                self.reports.drop(event)
-            return
         self._silence.end(counts=self.phase is Phase.TRAINING)
         if isinstance(event, Report):
             self._has_checkpoint = self._has_checkpoint or event.checkpoint is not None
+            self.delivered = max(event.step, self.delivered or 0)  # earlier ones may be posted again
+            self._unanswered += self._needs_answers
+            if self._needs_answers and self.stop < StopRequest.SAVE:
+                self._decided.clear()
             if event.done:
                 self._moves = None
         if self.phase is Phase.STARTING:
@@ -130,7 +135,27 @@ class Attempt:
             self._first_log, self._last_log = self._first_log or event, event
         if isinstance(event, Started):
             event = replace(event, assigned_ms=self._assigned_ms, workers=locations)
-        self.reports.post(event, stopping=self.stop >= StopRequest.SAVE)
+        self._publish(event)
+
+    def answer(self, answer: Answer) -> None:
+        """Apply the driver's answer to a report, or to the end."""
+        self._unanswered = max(0, self._unanswered - 1)
+        self._result = answer.result or self._result
+        if answer.stops:
+            self.request_stop(StopRequest.DISCARD)
+        if answer.returns:
+            self._returns.append(answer)
+        elif not self._unanswered:
+            if not self._decided.is_set():
+                self._silence.end(counts=False)  # the workers may have been silent because they waited for this
+            self._decided.set()
+        self._answered.set()
+
+    def needs_no_answers(self) -> None:
+        """Wait for no answer any more: the driver records nothing further."""
+        self._needs_answers, self._unanswered = False, 0
+        self._decided.set()
+        self._answered.set()
 
     def alive(self) -> None:
         """Record a sign of life of a worker that prepares data and model."""
@@ -171,9 +196,10 @@ class Attempt:
         if self.end is None:
             self.phase = Phase.ENDED
             self.end = replace(event, moved=self.reason_to_move(event), timestamp_ms=now_ms())
-            self.reports.end(self.end)
+            self._unanswered += self._needs_answers
             self.request_stop(StopRequest.SAVE)
             self._has_ended.set()
+            self._answered.set()
             self._publish(self.end)
         return self.end
 
@@ -225,18 +251,11 @@ class Attempt:
     def request_stop(self, request: StopRequest) -> None:
         """Ask the workers to stop, for good or until the next attempt."""
         self.stop, self._moves = max(self.stop, request), None
-        if request is StopRequest.DISCARD:
-            self.reports.drop_withheld(announces=self._is_over)
         for each in StopRequest:
             if each <= self.stop:
                 self._stop_requested[each].set()
         if self.stop >= StopRequest.SAVE:
-            self.reports.open()
-
-    def discard(self) -> None:
-        """Stop the workers without a checkpoint, and drop what they post until then: the trial is over."""
-        self._is_over = True
-        self.request_stop(StopRequest.DISCARD)
+            self._decided.set()
 
     def pace(self) -> tuple[int, float] | None:
         """Return the newest step, and the seconds that a step takes in this attempt; None before two logs."""
@@ -253,15 +272,32 @@ class Attempt:
 
     # --- waiting ----------------------------------------------------------------------------------------------
 
-    def request_report(self) -> None:
-        """Register that Tune asks for the next report."""
-        if self.reports.request():
-            self._silence.end(counts=False)  # the workers were silent because they waited for this
+    async def next_outcome(self, timeout_s: float) -> Outcome:
+        """Wait until the trial's actor has something to tell Tune: a decision of the driver, or the attempt's end. The
+        driver has recorded all that was before.
+
+        Raises:
+            TimeoutError: There was nothing in time.
+        """
+        async with asyncio.timeout(timeout_s):
+            while True:
+                if self._returns:
+                    answer = self._returns.popleft()
+                    return Outcome(answer.result, error=answer.error)
+                if self.end is not None and not self._unanswered:
+                    return Outcome(self._result, self.end)
+                self._answered.clear()
+                await self._answered.wait()
+
+    async def wait_for_decision(self) -> None:
+        """Return when the driver has decided that the trial goes on after its last report, or the attempt is asked to
+        stop."""
+        await self._decided.wait()
 
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
-        """Seconds since the workers' last event, and the maximum in this phase; no limit while an event
-        waits for Tune."""
-        if not self.reports.is_empty or self.phase is Phase.ENDED:
+        """Seconds since the workers' last event, and the maximum in this phase; no limit while a report waits for the
+        driver."""
+        if self._unanswered or self._returns or self.phase is Phase.ENDED:
             return 0.0, math.inf
         is_starting = self.phase is Phase.STARTING
         if is_starting and start_timeout_s:  # to wait for room counts, too

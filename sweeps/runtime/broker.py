@@ -1,9 +1,9 @@
 """The broker: the one channel between the workers of all slots, the trials' Tune actors, and the sweep's driver.
 
-A trial's actor gives its slot an assignment and waits for the next report; workers wait for assignments and post
-events, without waiting for an answer unless the scheduler may pause them at a report; the driver drains all events into
-tracking and the live view; requests to stop travel the other way. It is an asynchronous Ray actor, so that many calls
-can wait at once without polling. The state of each trial is in ``attempt``.
+A trial's actor gives its slot an assignment and waits for the outcome; workers wait for assignments and post events,
+without waiting for an answer unless the scheduler may pause them at a report; the driver drains all events, records
+them, and answers reports by its decisions; requests to stop travel the other way. It is an asynchronous Ray actor, so
+that many calls can wait at once without polling. The state of each trial is in ``attempt``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.attachment import Begun, NotAttached, Told, TrialSoFar
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.elastic import ElasticWorkers
@@ -48,6 +49,8 @@ class Broker(SharedSlots):
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
+        self._is_answered = True
+        """Whether the driver answers reports and ends."""
         self._stopped_by_user: set[str] = set()
         self._avoided: Mapping[str | None, tuple[str, ...]] = {}
         self._leaving: dict[str, str] = {}
@@ -62,29 +65,26 @@ class Broker(SharedSlots):
     async def begin(
         self,
         trial: str,
-        judged: bool = False,
         saves_when_asked: bool = True,
-        delivered: int | None = None,
         lost: Ended | None = None,
     ) -> Begun:
         """Begin a new attempt at a trial.
 
         Args:
             trial: Its number.
-            judged: Whether the scheduler may stop it at a report while it trains on.
             saves_when_asked: See ``Attempt``.
-            delivered: Step of the last report that its actor has received.
             lost: End of the attempt before, if an earlier process of the broker has died during it.
         """
         await self._attached.wait()
         earlier = self._before.get(trial, TrialSoFar() if lost is not None else None)
         number, failures = (earlier.attempt, earlier.failures) if earlier is not None else (0, 0)
+        delivered = None
         if lost is not None:
             number = max(number, lost.attempt)
             self._publish(lost)
         before = self._attempts.get(trial)
         if before is not None:
-            number, failures, delivered = before.number, before.failures, before.reports.last_delivered
+            number, failures, delivered = before.number, before.failures, before.delivered
             # Its workers must not save into the folder from which this attempt starts.
             before.request_stop(StopRequest.DISCARD)
         attempt = Attempt(
@@ -92,14 +92,15 @@ class Broker(SharedSlots):
             number + 1,
             self._publish,
             failures=failures,
-            withholds=judged,
-            last_delivered=delivered,
+            delivered=delivered,
             saves_when_asked=saves_when_asked,
         )
         self._attempts[trial] = attempt
         self._elastic.began(trial)
         if self._stops_all or trial in self._stopped_by_user:
             attempt.request_stop(StopRequest.SAVE)
+        if not self._is_answered:
+            attempt.needs_no_answers()
         return Begun(attempt.number, delivered, None if earlier is None else earlier.step)
 
     async def claim_workers(
@@ -112,12 +113,10 @@ class Broker(SharedSlots):
         """Free the workers of an elastic trial for others."""
         self._elastic.release(trial)
 
-    async def next_report(
-        self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0
-    ) -> Report | Ended | None:
-        """Wait for the trial's next report, or for its end. Workers that post nothing for ``hang_timeout_s`` count as
-        hanging; those that have not begun are given longer, since a machine may be busy, and at least
-        ``start_timeout_s``.
+    async def next_outcome(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Outcome | None:
+        """Wait for what the trial's actor is to tell Tune; see ``Attempt.next_outcome``. Workers that post nothing for
+        ``hang_timeout_s`` count as hanging; those that have not begun are given longer, since a machine may be busy,
+        and at least ``start_timeout_s``.
 
         Returns:
             None if the attempt began with another process of the broker, which has died.
@@ -125,7 +124,6 @@ class Broker(SharedSlots):
         attempt = self._attempts.get(trial)
         if attempt is None:
             return None
-        attempt.request_report()
         while True:
             silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
             if silent >= allowed and self._waits_for_lane(attempt):
@@ -141,7 +139,7 @@ class Broker(SharedSlots):
                     self._publish(Note(trial, attempt.number, text))
                 continue
             try:
-                return await attempt.reports.next(min(allowed - silent, hang_timeout_s))
+                return await attempt.next_outcome(min(allowed - silent, hang_timeout_s))
             except TimeoutError:
                 continue  # logs may have been posted meanwhile
 
@@ -264,13 +262,13 @@ class Broker(SharedSlots):
             await self.post(event)
 
     async def post_and_wait(self, events: list[Log]) -> None:
-        """Take several events of which the last one is a report, and return when Tune has decided whether the trial
+        """Take several events of which the last one is a report, and return when the driver has decided that the trial
         continues."""
         await self.post_all(events)
         report = cast("Report", events[-1])
         attempt = self._current(report.trial, report.attempt)
         if attempt is not None and not report.done:
-            await attempt.reports.wait_for_decision()
+            await attempt.wait_for_decision()
 
     async def alive(self, trial: str, attempt: int) -> None:
         """Note that a worker is alive and prepares a trial."""
@@ -325,17 +323,28 @@ class Broker(SharedSlots):
         self._attached.set()
         return await self.drain(0)
 
-    async def stop(self, trial: str, attempt: int | None = None, discard: bool = False) -> None:
+    async def answer(self, answers: Sequence[Answer]) -> None:
+        """Apply the driver's answers to reports and ends, in the order of these."""
+        for each in answers:
+            if (attempt := self._current(each.trial, each.attempt)) is not None:
+                attempt.answer(each)
+
+    async def needs_no_answers(self) -> None:
+        """Let trials end without answers: the driver records nothing further."""
+        self._is_answered = False
+        for attempt in self._attempts.values():
+            attempt.needs_no_answers()
+
+    async def stop(self, trial: str, attempt: int | None = None) -> None:
         """Ask a trial to stop at its next report.
 
         Args:
             trial: Its number.
             attempt: Number of the only attempt to stop; default: whichever is current.
-            discard: Stop without a checkpoint and drop what is posted until then, since the trial is over for good.
         """
         current = self._attempts.get(trial)
         if current is not None and attempt in (None, current.number):
-            current.discard() if discard else current.request_stop(StopRequest.SAVE)
+            current.request_stop(StopRequest.SAVE)
 
     async def stop_for_good(self, trial: str) -> None:
         """Ask a trial to stop after a checkpoint in this attempt and in later ones: it may be paused."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import ray
 
+from sweeps.runtime.answers import Outcome
 from sweeps.runtime.attachment import Begun, ended_with_broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
 
@@ -54,11 +55,9 @@ class TrialSide:
 
     # --- attempts ---------------------------------------------------------------------------------------------
 
-    def begin(
-        self, trial: str, *, judged: bool, saves_when_asked: bool, delivered: int | None, lost: Ended | None
-    ) -> Begun:
+    def begin(self, trial: str, *, saves_when_asked: bool, lost: Ended | None) -> Begun:
         """See ``Broker.begin``."""
-        return ask(self._broker.begin, trial, judged, saves_when_asked, delivered, lost)
+        return ask(self._broker.begin, trial, saves_when_asked, lost)
 
     def claim_workers(self, trial: str, numbers: Sequence[int], total_steps: int | None, previous: str | None) -> int:
         """See ``ElasticWorkers.claim``."""
@@ -68,12 +67,12 @@ class TrialSide:
         """Free the workers of an elastic trial for others."""
         call(self._broker.release_workers, trial)
 
-    def next_report(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Report | Ended:
-        """See ``Broker.next_report``. The death of the broker's process ends the attempt, which then moves."""
-        event: Report | Ended | None = None
+    def next_outcome(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Outcome:
+        """See ``Broker.next_outcome``. The death of the broker's process ends the attempt, which then moves."""
+        outcome: Outcome | None = None
         with contextlib.suppress(ray.exceptions.ActorUnavailableError):
-            event = ask(self._broker.next_report, trial, hang_timeout_s, start_timeout_s)
-        return ended_with_broker(trial, attempt) if event is None else event
+            outcome = ask(self._broker.next_outcome, trial, hang_timeout_s, start_timeout_s)
+        return Outcome({}, ended_with_broker(trial, attempt)) if outcome is None else outcome
 
     def stop(self, trial: str, attempt: int) -> None:
         """Ask an attempt to stop at its next report."""

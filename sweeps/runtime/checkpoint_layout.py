@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, overload
 
+from sweeps.errors import TrialFailed
 from sweeps.files.whole_files import replacing
 from sweeps.storage import committed_folder
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.checkpoint_metrics import EVALUATION_FILE, METRICS_FILE, OF_ANOTHER_TRAINING, read_metrics
 from sweeps_train.checkpoints.integrity import SEAL_FILE, replace_sealed
+from sweeps_train.config.better import as_loss
 from sweeps_train.config.command import PROGRAM_FOLDER
 
 Folder: TypeAlias = Path | ObjectStore
@@ -101,6 +103,14 @@ def pin(trials: Folder, trial: str, num_exploits: int, step: int) -> bool:
     return True
 
 
+def no_checkpoint(step: int) -> TrialFailed:
+    """The failure of a trial that others cannot continue from."""
+    return TrialFailed(
+        f"the report of step {step} came without a checkpoint, from which other trials could continue; with this "
+        "search.scheduler.kind every report needs one"
+    )
+
+
 def is_pinned(trials: Folder, origin: Origin) -> bool:
     """Whether a trial can continue from an origin."""
     return _exists(_checkpoint(trials / origin.trial / PINNED, origin.step))
@@ -174,7 +184,7 @@ def _remove(folder: Folder) -> None:
 
 
 def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
-    """The metric at a checkpoint, negated if larger is better; None if it has none, or that is no number or damaged."""
+    """The metric at a checkpoint as a loss; None if it has none, or that is no number or damaged."""
     metrics: dict[str, float] | None = None
     if isinstance(checkpoint, Path):
         metrics = read_metrics(checkpoint)
@@ -182,7 +192,7 @@ def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
         with contextlib.suppress(ValueError):
             metrics = json.loads(checkpoint.read(METRICS_FILE) or b"null")
     value = (metrics or {}).get(metric, math.nan)
-    return None if math.isnan(value) else value if mode == "min" else -value
+    return None if math.isnan(value) else as_loss(value, mode)
 
 
 def _copy(source: Folder, target: Folder, *, metrics: bytes | None = None) -> None:

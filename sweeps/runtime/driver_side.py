@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sweeps.runtime.answers import Answer
 from sweeps.runtime.attachment import NotAttached, Told, TrialSoFar
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_actor import BrokerActor
@@ -44,6 +45,8 @@ class DriverSide:
         self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
         """The pending ``drain`` or ``attach`` call, whose answer is events; None if it was answered."""
+        self._answered: ray.ObjectRef[None] | None = None
+        """The last call with answers."""
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 
@@ -84,6 +87,10 @@ class DriverSide:
         """Name the nodes of attempts that may have failed because of them."""
         self._tell("check", Broker.check_nodes)
 
+    def needs_no_answers(self) -> None:
+        """Let trials end without answers; see ``Broker.needs_no_answers``."""
+        self._tell("answers", Broker.needs_no_answers)
+
     def _tell(
         self,
         matter: str,
@@ -108,10 +115,6 @@ class DriverSide:
         """End all worker groups with lanes, which belong to no trial's actor."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(call(self._broker.end_groups), timeout=GROUPS_END_WITHIN_S)
-
-    def discard(self, trial: str) -> None:
-        """Stop a trial without a checkpoint, and drop what its workers post until they notice: it is over for good."""
-        call(self._broker.stop, trial, discard=True)
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -139,6 +142,12 @@ class DriverSide:
             return ray.get(drained)
         except (ray.exceptions.ActorUnavailableError, NotAttached):
             return None
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """Answer reports and ends. An asynchronous actor may reorder calls: each begins when the last one has ended."""
+        if self._answered is not None:
+            ray.wait([self._answered], timeout=LATE_S)
+        self._answered = call(self._broker.answer, answers)
 
     def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
         """Give a restarted broker its predecessor's state, and let the trials begin again.

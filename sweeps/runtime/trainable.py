@@ -1,10 +1,9 @@
-"""The Tune trainable: gives a sampled config to a worker group, and returns the workers' reports to Tune."""
+"""The Tune trainable: gives a sampled config to a worker group, and tells Tune what becomes of the trial."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,33 +11,30 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.result import AUTO_RESULT_KEYS
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.constants import (
     COMPLETED,
     COST,
-    EVALUATIONS,
     GPU_HOURS,
     LAST_DELIVERED,
-    LINEAGE,
     MAY_PAUSE,
     ORIGIN,
     PARAMETERS,
     POOL,
-    SAVED,
     STEP,
     STOPPED,
     TRIAL,
 )
 from sweeps.errors import TrialFailed
 from sweeps.folders.trial_files import logs_location
+from sweeps.runtime.answers import Outcome
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import BROKER_DIED, Begun
 from sweeps.runtime.broker_sides import TrialSide
-from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
-from sweeps.runtime.events import Ended, Report
+from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, no_checkpoint, pin
+from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_holder import LaneHolder
 from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.placement import Fit, Workers
@@ -50,8 +46,6 @@ from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.config.process import process_environment
 
-OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED, LINEAGE)
-"""Keys of a result that are no metrics."""
 HEAD = "node:__internal_head__"
 """Resource that every Ray cluster has on its head node and workers never need."""
 
@@ -106,7 +100,8 @@ class TrialContext:
 
 
 class Trial(tune.Trainable):
-    """Training of one point of the space. ``step()`` waits for the workers' next report.
+    """Training of one point of the space. ``step()`` waits until the trial has ended, or is to end or pause: the driver
+    decides that at the workers' reports, of which Tune gets only the one before.
 
     It reserves no resources in Tune: its workers' placement group does, and the sweep limits how many trials run at
     once, so that no two half-placed trials can wait for each other.
@@ -129,8 +124,7 @@ class Trial(tune.Trainable):
         origin: Origin | None = config.get(ORIGIN)
         self._num_exploits = origin.num_exploits if origin is not None else 0
         self._largest_micro_batch: int | None = None
-        self._last: dict[str, Any] = {}
-        self._returned_step = 0
+        self._last: Mapping[str, Any] = {}
 
     def _begin_or_fail(self) -> None:
         """Begin the trial, and keep an error for ``step()``: Tune retries a trial that fails there, and none that fails
@@ -166,10 +160,6 @@ class Trial(tune.Trainable):
         if self._is_elastic:
             sweep = self._with_workers(sweep, self._previous)
         scaling, fit = sweep.scaling.placed, context.fit.of(pool)
-        self._metric = sweep.search.metrics[0]
-        self._needed = {name: f"search.limits={name}" for name in sweep.search.limits}
-        self._needed |= {name: f"search.metric={name}" for name in sweep.search.metrics}
-        self._eval_every = sweep.loop.eval_every if sweep.loop is not None else 1  # users' own training counts reports
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._previous = self._trial
         self._is_copied = sweep.search.copies_trials
@@ -199,15 +189,8 @@ class Trial(tune.Trainable):
             else Lanes(fit.lanes, fit.finds_lanes, context.group_logs, context.shared, share),
         )
         self._slot.release(spec, reuse=sweep.warm)
-        begun = context.broker.begin(
-            self._trial,
-            judged=sweep.search.judges_trials and not sweep.search.pauses_trials,
-            saves_when_asked=sweep.loop is not None,
-            delivered=self._returned_step or None,
-            lost=lost,
-        )
+        begun = context.broker.begin(self._trial, saves_when_asked=sweep.loop is not None, lost=lost)
         self._attempt = begun.attempt
-        self._has_reported = bool(begun.delivered or config.get(LAST_DELIVERED))
         self._slot.assign(
             Assignment(
                 trial=self._trial,
@@ -267,64 +250,28 @@ class Trial(tune.Trainable):
             self._begin_or_fail()
         if self._failure is not None:
             raise TrialFailed(self._failure)
-        event = self._next_report()
-        while self._is_no_news(event) or self._begins_again(event):
-            event = self._next_report()
-        if isinstance(event, Ended):
-            if event.error is not None:
-                raise TrialFailed(event.error, event.failure)
-            return {**self._last, STOPPED: True, COMPLETED: False, "done": True}
-        self._check_metrics(event)
-        self._last = {
-            **{name: value for name, value in event.metrics.items() if name not in AUTO_RESULT_KEYS},
-            STEP: event.step,
-            EVALUATIONS: math.ceil(event.step / self._eval_every),
-            **event.progress,
-            SAVED: event.saved,
-            LINEAGE: self._num_exploits,
-            COMPLETED: event.done,
-            "done": event.done,
-        }
-        return dict(self._last)
+        outcome = self._next_outcome()
+        while outcome.end is not None and self._begins_again(outcome.end):
+            outcome = self._next_outcome()
+        if outcome.error is not None:
+            raise TrialFailed(outcome.error)
+        if (end := outcome.end) is None:
+            return dict(self._last)
+        if end.error is not None:
+            raise TrialFailed(end.error, end.failure)
+        return {**self._last, STOPPED: True, COMPLETED: False, "done": True}
 
-    def _check_metrics(self, report: Report) -> None:
-        """
-        Raises:
-            TrialFailed: The objective that schedulers judge is missing; or in the trial's first report, one that the
-                search reads.
-        """
-        if report.done and self._num_exploits and self._metric not in report.metrics:
-            return  # it has taken over the state of another trial at its end, and measured nothing itself
-        is_first = not (self._last or self._has_reported)
-        needed = self._needed if is_first else {self._metric: self._needed[self._metric]}
-        if missing := [key for name, key in needed.items() if name not in report.metrics]:
-            reported = ", ".join(sorted(report.metrics))
-            raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")
-        if taken := {*AUTO_RESULT_KEYS, *OWN_KEYS, *report.progress}.intersection(needed):
-            raise TrialFailed(
-                f"{needed[min(taken)]} is a name that Sweeps or Ray Tune has for something else; report it under "
-                "another name"
-            )
-
-    def _is_no_news(self, event: Report | Ended) -> bool:
-        """Whether to hide a report from Tune: Tune has it already, since the trial was paused at it or resumed from
-        before it; or the report does not compete."""
-        if not isinstance(event, Report) or event.done:
-            return False
-        return event.step <= self._returned_step or not event.competes
-
-    def _begins_again(self, event: Report | Ended) -> bool:
+    def _begins_again(self, end: Ended) -> bool:
         """Restart from the last checkpoint after an end that is no failure; return whether it did.
 
         Either the workers' nodes or processes are about to end, or the trial is to have another number of workers, or
         the broker's process has died, or a device ran out of memory while workers wait for each other: then with half
         the micro batch, which changes no result.
         """
-        if not isinstance(event, Ended) or not (self._halves(event) or event.moved is not None):
+        if not (self._halves(end) or end.moved is not None):
             return False
-        self._returned_step = max(self._returned_step, self._last.get(STEP, 0))
         self._slot.close()
-        self._begin(event if event.moved == BROKER_DIED else None)
+        self._begin(end if end.moved == BROKER_DIED else None)
         return True
 
     def _halves(self, end: Ended) -> bool:
@@ -335,28 +282,24 @@ class Trial(tune.Trainable):
         self._largest_micro_batch = half
         return True
 
-    def _next_report(self) -> Report | Ended:
+    def _next_outcome(self) -> Outcome:
         timeouts = self._hang_timeout_s, self._context.start_timeout_s
-        return self._context.broker.next_report(self._trial, self._attempt, *timeouts)
+        outcome = self._context.broker.next_outcome(self._trial, self._attempt, *timeouts)
+        self._last = outcome.result or self._last
+        return outcome
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the last step that Tune knows, as Tune's own checkpoint; the workers have saved theirs at their last
         report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for that."""
         step = self._last.get(STEP, 0)
         if self._is_copied and not pin(self._context.trials, self._trial, self._num_exploits, step):
-            raise TrialFailed(
-                f"the report of step {step} came without a checkpoint, from which other trials could continue; with "
-                "this search.scheduler.kind every report needs one"
-            )
+            raise no_checkpoint(step)
         if self._context.fit.lanes > 1:  # Tune pauses the trial, for which the others in its group would wait
             self._slot.close()
-        return {TRIAL: self._trial, ORIGIN: self._num_exploits, STEP: step}
+        return {STEP: step}
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        """Restore the last step that Tune knows. Training continues from the newest checkpoint in the trial's folder
-        and repeats that report, which Tune must not receive again. A checkpoint of another trial does not count."""
-        if checkpoint and (checkpoint[TRIAL], checkpoint[ORIGIN]) == (self._trial, self._num_exploits):
-            self._returned_step = checkpoint[STEP]
+        """Do nothing: training continues from the newest checkpoint in the trial's folder."""
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Switch this actor to the next trial. It begins before Tune tells of its start: the workers have left the
@@ -381,9 +324,9 @@ def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> in
         pauses: Whether the scheduler pauses trials, at reports that a trial repeats when it goes on.
     """
     known = [step for step in (begun.delivered, config.get(LAST_DELIVERED)) if step is not None]
-    if begun.lost_after is None:
-        return None if pauses else max(known, default=None)
-    return begun.lost_after if pauses else min(begun.lost_after, max(known, default=0))
+    if begun.lost_after is not None:
+        return begun.lost_after
+    return None if pauses else max(known, default=None)
 
 
 def _hourly(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float) -> dict[str, float]:

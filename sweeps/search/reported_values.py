@@ -43,7 +43,7 @@ class ReportedValues:
         """Add a report. It counts if it has all objectives, all finite; a step that is reported again after a retry
         keeps its first values."""
         values = self._objectives.values(result)
-        step = int(result.get(STEP, result["training_iteration"]))
+        step = int(result[STEP] if STEP in result else result["training_iteration"])
         if values is not None:
             self._add_first(step, values)
             if lineage := result.get(LINEAGE, 0):

@@ -62,9 +62,6 @@ class SimulatedTrial:
         """Number of reports made."""
         self.last_result: Result = {}
 
-    def save(self, result: Result) -> None:
-        """Save nothing: no state is simulated."""
-
     def step_s(self) -> float:
         """Seconds from its last report to its next one."""
         before = self.curve[self.position - 1].elapsed_s if self.position else 0.0

@@ -7,13 +7,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from ray.train._internal import session
 from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
@@ -44,34 +42,6 @@ def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial)
     before = controller._actor_cache.total_max_objects
     ray_tune.keep_idle_actors(controller, trial, 5)
     assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
-
-
-def test_the_controller_can_ask_a_trial_for_a_checkpoint(
-    controller: Any, trial: Trial, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert ray_tune.request_checkpoint(controller, trial, RESULT) is None, "a trial without an actor saves nothing"
-    controller._trial_to_actor[trial] = object()
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(TuneController, "_schedule_trial_task", lambda self, **named: asked.append(named))
-    requested = ray_tune.request_checkpoint(controller, trial, RESULT)
-    assert asked[0]["method_name"] == "save", "TuneController._schedule_trial_save"
-    assert isinstance(requested, session._FutureTrainingResult), "what _schedule_trial_save returns"
-
-
-@pytest.mark.parametrize("saved", [session._TrainingResult(None, RESULT), None])
-def test_a_requested_checkpoint_resolves_to_the_trials_metrics(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    requested = session._FutureTrainingResult(None)  # type: ignore[arg-type]
-    monkeypatch.setattr(session, "ray", SimpleNamespace(get=lambda future, timeout: saved))
-    found = ray_tune.checkpoint_metrics(requested)
-    assert found == (None if saved is None else RESULT), "_FutureTrainingResult.resolve, _TrainingResult.metrics"
-
-
-def test_a_trial_can_be_made_to_forget_its_checkpoint(trial: Trial) -> None:
-    checkpoints: Any = trial.run_metadata.checkpoint_manager
-    checkpoints._latest_checkpoint_result = session._TrainingResult("checkpoint", RESULT)  # type: ignore[arg-type]
-    assert trial.checkpoint == "checkpoint", "_CheckpointManager._latest_checkpoint_result"
-    ray_tune.forget_checkpoint(trial)
-    assert trial.checkpoint is None, "_CheckpointManager._latest_checkpoint_result"
 
 
 @pytest.mark.filterwarnings("ignore")  # of a fit to few rows

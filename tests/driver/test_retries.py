@@ -12,6 +12,7 @@ import torch
 from ray.tune.experiment import Trial as TuneTrial
 from running import run
 
+from sweeps.constants import TRIAL
 from sweeps.driver.retries import AlikeFailures, recurs, retry_only_what_may_pass
 from sweeps.errors import TrialFailed
 from sweeps.worker_error import describe_exception
@@ -78,7 +79,7 @@ def test_what_no_worker_has_told_is_judged_by_its_words(text: str, again: bool) 
 
 def failing(alike: AlikeFailures, *exceptions: BaseException) -> list[bool]:
     """Whether a trial is tried again after each of its attempts."""
-    trial = TuneTrial("users", stub=True, max_failures=3)
+    trial = TuneTrial("users", config={TRIAL: "0000"}, stub=True, max_failures=3)
     trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # type: ignore[assignment]
     again = []
     for exception in exceptions:
@@ -90,12 +91,12 @@ def failing(alike: AlikeFailures, *exceptions: BaseException) -> list[bool]:
 
 
 def test_in_a_sweep_that_works_an_error_at_the_first_step_is_tried_again_until_it_is_seen_twice() -> None:
-    alike = AlikeFailures(has_reports=lambda: True)
+    alike = AlikeFailures(has_reports=lambda: True, has_reported=lambda trial: False)
     half_written = ValueError("Expecting value: line 1 column 1 (char 0)")
     assert failing(alike, half_written, RuntimeError("size 7"), RuntimeError("size 8")) == [True, True, False]
     assert failing(alike, half_written, RuntimeError("another")) == [False, True]
     assert failing(alike, ValueError("train.lr=-1: must be greater than 0")) == [False]
-    assert failing(AlikeFailures(has_reports=lambda: False), half_written) == [False]
+    assert failing(AlikeFailures(has_reports=lambda: False, has_reported=lambda trial: False), half_written) == [False]
     pickle.loads(pickle.dumps(alike))  # as Tune does with its trials
 
 

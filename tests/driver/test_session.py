@@ -23,6 +23,7 @@ from sweeps.runtime.attachment import TrialSoFar
 from sweeps.runtime.checkpoint_layout import checkpoint_folder
 from sweeps.runtime.events import Ended, Log, Report, Saved, Started
 from sweeps.runtime.report_log import ReportLog
+from sweeps.search.schedulers.scheduler import Verdict
 from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.spans import Span
 from sweeps.worker_error import WorkerError
@@ -60,6 +61,7 @@ class _DeadBroker:
 
 def session_of(told: _Told, broker: Any = None) -> Session:
     recorder: Any = told
+    broker = MagicMock() if broker is None else broker
     composition = compose_sweep("digits", [], ConfSearchPath())
     return Session(SweepState("s", composition, recorder, 1, Shutdown(broker)), recorder, broker)
 
@@ -211,14 +213,18 @@ def test_workers_say_at_their_end_what_they_have_saved_also_at_no_evaluation() -
 
 def test_what_a_pruned_trial_measures_before_its_workers_stop_is_not_taken() -> None:
     told = _Told()
-    broker = MagicMock()
-    session = session_of(told, broker)
+    session = session_of(told)
+    session.decisions.begin(lambda trial, result: Verdict.STOP if result[STEP] == 20 else Verdict.CONTINUE)
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take(
+        [
+            Report("0000", 1, 20, {"eval/accuracy": 0.5}, 3),
+            Report("0000", 1, 40, {"eval/accuracy": 0.9}, 4),
+            Log("0000", 1, 60, {"loss": 2.0}, 5),
+        ]
+    )
     session.lifecycle.ended({TRIAL: "0000"}, {"eval/accuracy": 0.5})
-    broker.discard.assert_called_once_with("0000")
-    session.worker_events.take([Report("0000", 1, 20, {"eval/accuracy": 0.5}, 3)])  # Tune decided by this one
     session.lifecycle.process(session.lifecycle.queued())
-    session.worker_events.take([Report("0000", 1, 40, {"eval/accuracy": 0.9}, 4), Log("0000", 1, 60, {"loss": 2.0}, 5)])
     session.worker_events.take([Saved("0000", 1, 20, {"eval/accuracy": 0.5}, 3, checkpoint="a")])
     # Its workers may have removed the checkpoint before for a later one.
     session.worker_events.take([Report("0000", 1, 60, {"eval/accuracy": 0.8}, 6, checkpoint="b")])

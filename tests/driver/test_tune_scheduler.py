@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,14 +83,26 @@ class Scene:
     def __init__(self, decision: Verdict | Exploit = Verdict.CONTINUE, *, interrupted: bool = False) -> None:
         self.order: list[str] = []
         self.exploits: list[Exploit] = []
+        self.done: list[str] = []
         self.trial = Trial("trainable", config={TRIAL: "0000", PARAMETERS: {"lr": 1.0}}, stub=True)
         self.controller = Controller(self.trial)
         limiter = PauseAwareLimiter(Told(self.order), 2)
         self.scheduler = TuneScheduler(
-            Fixed(self.order, decision), limiter, exploited=self.exploits.append, interrupted=lambda: interrupted
+            Fixed(self.order, decision),
+            limiter,
+            exploited=self.exploits.append,
+            done=self.done.append,
+            interrupted=lambda: interrupted,
+            lock=threading.RLock(),
         )
+        self.scheduler.on_trial_add(self.controller, self.trial)
 
-    def report(self) -> str:
+    def decide(self) -> Verdict | Exploit:
+        """Decide on a report, as the driver does when it has recorded it."""
+        return self.scheduler.decide("0000", {STEP: 10, "loss": 0.5})
+
+    def returned(self) -> str:
+        """Let the trial's actor return; this is the answer to Tune."""
         return self.scheduler.on_trial_result(self.controller, self.trial, {STEP: 10, "loss": 0.5})
 
 
@@ -103,14 +116,18 @@ class Scene:
 )
 def test_a_report_is_in_the_study_before_it_is_decided_on(verdict: Verdict, expected: str) -> None:
     scene = Scene(verdict)
-    assert scene.report() is expected  # Tune compares by identity
-    assert scene.order == ["the study has the report", "decided"]
+    assert scene.decide() is verdict
+    assert (scene.order, scene.done) == (["the study has the report", "decided"], [])
+    assert scene.returned() is expected  # Tune compares by identity
+    assert (len(scene.order), scene.done) == (2, ["0000"])
 
 
 def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_to_the_driver() -> None:
     exploit = Exploit("0000", Origin("0001", 20, 1), {"lr": 2.0}, {"lr": 2.0})
     scene = Scene(exploit)
-    assert scene.report() is TrialScheduler.NOOP
+    assert scene.decide() is exploit
+    assert (scene.controller.paused, scene.exploits) == (0, [exploit])
+    assert scene.returned() is TrialScheduler.NOOP
     assert (scene.controller.paused, scene.exploits) == (1, [exploit])
     assert scene.trial.config[PARAMETERS] == {"lr": 2.0}
     assert scene.trial.config[ORIGIN] == exploit.origin
@@ -118,7 +135,7 @@ def test_a_trial_that_takes_over_a_state_is_paused_with_its_new_values_and_told_
 
 def test_after_an_interruption_nothing_is_decided_and_paused_trials_stay_paused() -> None:
     scene = Scene(Verdict.STOP, interrupted=True)
-    assert scene.report() is TrialScheduler.CONTINUE
+    assert scene.decide() is Verdict.CONTINUE
     scene.trial.set_status(Trial.PAUSED)
     assert scene.scheduler.choose_trial_to_run(scene.controller) is None
     assert scene.controller.stopped == 1  # for Tune; the study has it as unfinished
@@ -129,7 +146,10 @@ def test_after_an_interruption_nothing_is_decided_and_paused_trials_stay_paused(
     assert scene.order[-1] == "completed"
 
 
-def test_without_an_interruption_a_paused_trial_goes_on() -> None:
-    scene = Scene()
+def test_without_an_interruption_a_paused_trial_goes_on_once_tune_has_paused_it() -> None:
+    scene = Scene(Verdict.PAUSE)
+    scene.decide()
+    assert scene.scheduler.choose_trial_to_run(scene.controller) is None
+    scene.returned()
     scene.trial.set_status(Trial.PAUSED)
     assert scene.scheduler.choose_trial_to_run(scene.controller) is scene.trial

@@ -27,7 +27,7 @@ def test_trials_begin_once_the_driver_has_attached_and_with_the_next_number() ->
         with pytest.raises(NotAttached):
             await broker.drain(0)
         lost = Ended("0000", 2, BROKER_DIED, moved=BROKER_DIED)
-        begins = asyncio.create_task(broker.begin("0000", delivered=20, lost=lost))
+        begins = asyncio.create_task(broker.begin("0000", lost=lost))
         await asyncio.sleep(0.05)
         assert not begins.done()
         await broker.attach({"0000": TrialSoFar(attempt=1, failures=1, step=15)})
@@ -37,7 +37,7 @@ def test_trials_begin_once_the_driver_has_attached_and_with_the_next_number() ->
         return begun, await broker.begin("0001"), await broker.drain(0.1)
 
     begun, other, events = asyncio.run(story())
-    assert begun == Begun(3, delivered=20, lost_after=15)
+    assert begun == Begun(3, None, lost_after=15)
     assert other == Begun(1, None)
     assert [(type(event), event.attempt) for event in events] == [(Ended, 2), (Log, 3)]
 
@@ -56,10 +56,10 @@ def test_an_attempt_ends_with_the_process_of_the_broker_and_moves(monkeypatch: p
     def unavailable(_: Any) -> None:
         raise ActorUnavailableError("it has died", b"0" * 16)
 
-    handle = SimpleNamespace(next_report=SimpleNamespace(remote=lambda *_: None))
+    handle = SimpleNamespace(next_outcome=SimpleNamespace(remote=lambda *_: None))
     for get in (unavailable, lambda _: None):  # while it answers, or before it was asked
         monkeypatch.setattr(ray, "get", get)
-        ended = TrialSide(handle).next_report("0000", 2, 60.0, 0.0)
+        ended = TrialSide(handle).next_outcome("0000", 2, 60.0, 0.0).end
         assert isinstance(ended, Ended)
         assert (ended.trial, ended.attempt, ended.moved, ended.failure) == ("0000", 2, BROKER_DIED, None)
 
@@ -74,7 +74,7 @@ def test_the_handle_of_the_broker_is_called_in_one_file(checkout: Path) -> None:
 def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_return() -> None:
     async def story() -> tuple[Any, Any]:
         broker = Broker(is_new=False)
-        return await broker.next_report("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)
+        return await broker.next_outcome("0000", 10.0), await broker.next_assignment("slot-0000-1", 1)
 
     assert asyncio.run(story()) == (None, None)
 
@@ -85,13 +85,11 @@ def test_a_process_that_has_not_begun_an_attempt_says_so_and_lets_its_workers_re
         (Begun(1, None), False, None),
         (Begun(2, 20), False, 20),
         (Begun(2, 20), True, None),  # such a trial repeats the report at which it paused
-        (Begun(2, 20, lost_after=15), False, 15),  # the driver has heard less than Tune
-        (Begun(2, 20, lost_after=25), False, 20),  # and more
-        (Begun(2, None, lost_after=5), False, 0),
-        (Begun(2, 20, lost_after=15), True, 15),
+        (Begun(2, None, lost_after=15), False, 15),  # what the broker's process before has not passed on
+        (Begun(2, None, lost_after=15), True, 15),
     ],
 )
-def test_what_tune_or_the_driver_has_not_heard_is_posted_again(
+def test_what_the_driver_has_not_heard_is_posted_again(
     begun: Begun, pauses: bool, posted_again_from: int | None
 ) -> None:
     assert _last_delivered(begun, {}, pauses=pauses) == posted_again_from

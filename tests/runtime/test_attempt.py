@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
+import pytest
+
+from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest
-from sweeps.runtime.events import Ended, Event, Log, Report, Saved, Started
+from sweeps.runtime.events import Ended, Event, Report, Started
 
 
 def attempt(published: list[Event]) -> Attempt:
     made = Attempt("0003", 2, published.append)
     made.assign("slot-0003-2", "logs")
     return made
-
-
-def logged(step: int) -> Log:
-    return Log("0003", 2, step, {"train/loss": 1.0}, 1000)
 
 
 def test_an_attempt_starts_trains_and_ends_when_all_its_workers_have_finished() -> None:
@@ -74,58 +74,71 @@ def test_a_training_that_cannot_save_when_asked_changes_its_workers_at_its_next_
     assert asyncio.run(saves.wait_for_stop()) is StopRequest.SAVE
 
 
-def test_events_of_a_discarded_attempt_are_dropped() -> None:
-    published: list[Event] = []
-    made = attempt(published)
-    made.post(logged(1), ())
-    made.request_stop(StopRequest.DISCARD)
-    made.post(logged(2), ())
-    assert published == [logged(1)]
+def reported(step: int) -> Report:
+    return Report("0003", 2, step, {"eval/loss": 1.0}, 1000)
 
 
-def test_the_upload_of_a_checkpoint_belongs_to_its_report_also_after_the_trial_was_stopped_there() -> None:
-    published: list[Event] = []
-    made = Attempt("0003", 2, published.append, withholds=True)
-    reports = [Report("0003", 2, step, {"eval/loss": 1.0}, 1000) for step in (10, 20)]
-    uploads = [Saved("0003", 2, step, {}, 1000, checkpoint=f"s3://bucket/step-{step}") for step in (10, 20)]
-    made.request_report()
-    made.post(reports[0], ())
-    made.post(uploads[0], ())  # the scheduler has not decided on its report
-    made.post(reports[1], ())
-    made.post(uploads[1], ())  # of a report that it may never ask for
-    assert published == [reports[0], uploads[0]]
-    made.request_stop(StopRequest.DISCARD)
-    made.post(uploads[0], ())
-    made.post(uploads[1], ())
-    assert published == [reports[0], uploads[0], uploads[0]]
+async def outcome(made: Attempt) -> Outcome | None:
+    """The next outcome for the trial's actor; None if there is none now."""
+    try:
+        return await made.next_outcome(0.05)
+    except TimeoutError:
+        return None
 
 
-def test_checkpoints_that_are_saved_before_the_workers_hear_of_their_trials_end_are_announced() -> None:
-    published: list[Event] = []
-    made = Attempt("0003", 2, published.append, withholds=True)
-    made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
-    made.post(Saved("0003", 2, 10, {"loss": 1.0}, 1001, checkpoint="step-10"), ())
-    withheld = [Report("0003", 2, 20, {"loss": 0.8}, 1002, checkpoint="step-20", held="held"), logged(25)]
-    for event in withheld:
-        made.post(event, ())
-    assert len(published) == 2
-    made.discard()
-    made.post(Saved("0003", 2, 30, {"loss": 0.5}, 1003, checkpoint="step-30"), ())
-    made.post(logged(31), ())
-    assert [type(event) for event in published] == [Report, Saved, Saved, Saved]
-    saved = [event for event in published if isinstance(event, Saved)]
-    assert [(each.checkpoint, each.held) for each in saved] == [
-        ("step-10", None),
-        ("step-20", "held"),
-        ("step-30", None),
-    ]
+def test_an_actor_hears_of_the_end_when_the_driver_has_recorded_it() -> None:
+    made = attempt([])
+    for step in (10, 20):
+        made.post(reported(step), ())
+    made.finish(Ended("0003", 2))
+
+    async def story() -> list[Outcome | None]:
+        heard = []
+        for step in (10, 20, 20):  # the last answer is to the end
+            heard.append(await outcome(made))
+            made.answer(Answer("0003", 2, {"step": step}))
+        return [*heard, await outcome(made)]
+
+    assert asyncio.run(story()) == [None, None, None, Outcome({"step": 20}, made.end)]
 
 
-def test_an_attempt_that_another_one_follows_announces_no_later_checkpoints() -> None:
-    published: list[Event] = []
-    made = Attempt("0003", 2, published.append, withholds=True)
-    made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
-    made.post(Report("0003", 2, 20, {"loss": 0.8}, 1002, checkpoint="step-20"), ())
-    made.request_stop(StopRequest.DISCARD)
-    made.post(Saved("0003", 2, 30, {"loss": 0.5}, 1003, checkpoint="step-30"), ())
-    assert [event.step for event in published if isinstance(event, Report | Saved)] == [10]
+def test_what_was_decided_at_a_report_is_heard_before_the_end_of_workers_that_fail_after_it() -> None:
+    made = attempt([])
+    made.post(reported(10), ())
+    made.finish(Ended("0003", 2, "a worker was lost"))
+    made.answer(Answer("0003", 2, {"step": 10}, returns=True, stops=True))
+    assert made.stop is StopRequest.DISCARD
+    assert asyncio.run(outcome(made)) == Outcome({"step": 10})
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_workers_wait_until_they_may_go_on(*, paused: bool) -> None:
+    async def story() -> bool:
+        made = attempt([])
+        made.post(reported(10), ())
+        waiting = asyncio.create_task(made.wait_for_decision())
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        assert made.silence(0.001)[1] == math.inf, "they are silent because they wait"
+        made.answer(Answer("0003", 2, {}, returns=paused))
+        await asyncio.sleep(0.02)
+        went_on = waiting.done()
+        made.request_stop(StopRequest.SAVE)
+        await asyncio.wait_for(waiting, 1)
+        return went_on
+
+    assert asyncio.run(story()) is not paused
+
+
+def test_a_driver_that_records_nothing_further_holds_no_trial() -> None:
+    made = attempt([])
+    made.post(reported(10), ())
+    made.needs_no_answers()
+    made.post(reported(20), ())
+    end = made.finish(Ended("0003", 2))
+
+    async def story() -> Outcome | None:
+        await asyncio.wait_for(made.wait_for_decision(), 1)
+        return await outcome(made)
+
+    assert asyncio.run(story()) == Outcome({}, end)

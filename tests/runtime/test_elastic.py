@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sweeps.runtime import elastic
+from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Log, Note, Report, Started
@@ -50,13 +51,21 @@ async def train(broker: Broker, trial: str, *, previous: str | None = None, last
     return attempt, number
 
 
+async def end_of(broker: Broker, trial: str) -> Ended:
+    """The end that a trial's actor learns of, without a driver."""
+    await broker.needs_no_answers()
+    outcome = await broker.next_outcome(trial, 10.0)
+    assert outcome is not None
+    assert outcome.end is not None
+    return outcome.end
+
+
 async def stop(broker: Broker, trial: str, attempt: int) -> Ended:
     """Stop as the workers do that are asked to; returns what their trial's actor learns."""
     assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is StopRequest.SAVE
     for rank in range(2):
         await broker.worker_finished(trial, attempt, rank, 2, 0.0)
-    end = await broker.next_report(trial, 10.0)
-    assert isinstance(end, Ended)
+    end = await end_of(broker, trial)
     await broker.close_slot(f"slot-{trial}-{attempt}")
     await broker.forget_slot(f"slot-{trial}-{attempt}")
     return end
@@ -90,7 +99,7 @@ def test_a_survivor_grows_when_the_slot_of_the_last_other_trial_is_closed() -> N
         await broker.set_room(8, 2)
         survivor, other = await train(broker, "0"), await train(broker, "1")
         assert (survivor[1], other[1]) == (4, 4)
-        await broker.stop("1", discard=True)
+        await stop_at_a_report(broker, "1")
         await broker.set_room(8, 1)
         end = await stop_discarded(broker, "1", other[0])
         assert end.moved is None
@@ -120,7 +129,7 @@ def test_a_trial_trains_on_while_the_processes_of_its_new_workers_start(
         survivor, other = await train(broker, "0"), await train(broker, "1")
         processes = [ProcessOrigin(("node", "{}"), was_spare=False)] * 4
         assert await broker.spares_to_start("slot-0-1", processes, False) == {}
-        await broker.stop("1", discard=True)
+        await stop_at_a_report(broker, "1")
         await broker.set_room(8, 1)
         await stop_discarded(broker, "1", other[0])
         while not started:
@@ -158,7 +167,7 @@ def test_processes_are_started_for_the_next_growth_while_all_trials_train(monkey
             assert await broker.spares_to_start(slot, processes, False) == {}
         await until(lambda: bool(started))
         assert started == [{("node", "{}"): 8}]
-        await broker.stop("1", discard=True)
+        await stop_at_a_report(broker, "1")
         await broker.set_room(8, 1)
         survives = asyncio.create_task(broker.wait_for_stop("0", 1))
         await stop_discarded(broker, "1", other[0])
@@ -174,7 +183,7 @@ def test_the_slot_of_a_trial_that_none_follows_is_closed_at_once() -> None:
         await broker.set_room(8, 2)
         await train(broker, "0")
         attempt, _ = await train(broker, "1")
-        await broker.stop("1", discard=True)
+        await stop_at_a_report(broker, "1")
         for rank in range(2):
             await broker.worker_finished("1", attempt, rank, 2, 0.0)
         next_one = asyncio.create_task(broker.next_assignment("slot-1-1", 1))
@@ -192,12 +201,17 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def stop_at_a_report(broker: Broker, trial: str) -> None:
+    """Stop a trial as the scheduler does."""
+    await broker.answer([Answer(trial, 1, returns=True, stops=True)])
+    assert await broker.next_outcome(trial, 10.0) == Outcome({})
+
+
 async def stop_discarded(broker: Broker, trial: str, attempt: int) -> Ended:
     assert await asyncio.wait_for(broker.wait_for_stop(trial, attempt), 10) is StopRequest.DISCARD
     for rank in range(2):
         await broker.worker_finished(trial, attempt, rank, 2, 0.0)
-    end = await broker.next_report(trial, 10.0)
-    assert isinstance(end, Ended)
+    end = await end_of(broker, trial)
     await broker.close_slot(f"slot-{trial}-{attempt}")
     return end
 
@@ -227,8 +241,6 @@ def test_a_trial_that_is_done_when_it_is_asked_to_change_is_done() -> None:
         waiting = asyncio.create_task(train(broker, "1"))
         await asyncio.wait_for(broker.wait_for_stop("0", attempt), 10)
         await broker.post(Report("0", attempt, 40, {}, 0, done=True))
-        report: Any = await broker.next_report("0", 10.0)
-        assert report.done, "Tune hears that before it hears of the end"
         await broker.release_workers("0")
         assert await waiting == (1, 4)
 
@@ -256,7 +268,7 @@ def test_an_actor_gives_the_workers_of_its_last_trial_to_its_next_one() -> None:
         await broker.set_room(4, 2)
         await train(broker, "0")
         attempt, _ = await train(broker, "1")
-        await broker.stop("1", discard=True)
+        await stop_at_a_report(broker, "1")
         await stop_discarded(broker, "1", attempt)
         assert await train(broker, "2", previous="1") == (1, 2)
 
@@ -272,8 +284,7 @@ def test_the_death_of_a_node_is_no_failure_and_its_trial_waits_until_the_room_is
         death = WorkerError("lost", "ActorDiedError", f"worker 5 on b was lost: {NODE_DIED}", 5, 8, "b", "")
         await broker.worker_failed("0", attempt, death)
         await broker.end(Ended("0", attempt, "a worker was lost"))
-        end = await broker.next_report("0", 10.0)
-        assert isinstance(end, Ended)
+        end = await end_of(broker, "0")
         assert end.moved == "its node b has died"
         again = asyncio.create_task(train(broker, "0", previous="0"))
         await asyncio.sleep(0.05)

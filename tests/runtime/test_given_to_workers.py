@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +11,9 @@ import pytest
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
-from sweeps.errors import TrialFailed
 from sweeps.runtime import worker_group
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import Begun
-from sweeps.runtime.events import Report
 from sweeps.runtime.placement import fit
 from sweeps.runtime.trainable import Trial, TrialContext
 from sweeps.runtime.worker_group import DIAGNOSIS_S, Slot
@@ -87,43 +84,3 @@ def test_operations_among_workers_may_take_a_minute_more_than_a_hang(
     Slot("slot", given[1], answering())
     assert asked["backend_config"].timeout_s == 90 + DIAGNOSIS_S
     assert asked["scaling_config"].resources_per_worker == {"CPU": 2.0, "GPU": 0.5}
-
-
-def test_the_first_report_must_have_every_metric_that_the_search_reads(begun: tuple[Any, list[Any]]) -> None:
-    trial, _ = begun
-    whole = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}
-    given: list[Report] = []
-    trial._next_report = lambda: given.pop(0)
-
-    def step(*reports: Report) -> dict[str, Any]:
-        given[:] = reports
-        found: dict[str, Any] = trial.step()
-        return found
-
-    with pytest.raises(TrialFailed, match=r"search.limits=system/memory_mib is not among .*: eval/accuracy"):
-        step(Report("0000", 1, 10, {"eval/accuracy": 0.5}, 0))
-    first = step(Report("0000", 1, 0, {"eval/accuracy": 0.9}, 0), Report("0000", 1, 10, whole, 0))
-    assert (first["step"], first["eval/accuracy"]) == (10, 0.5), "an evaluation at step 0 is no result"
-    assert step(Report("0000", 1, 20, {"eval/accuracy": 0.6}, 0))["step"] == 20
-    with pytest.raises(TrialFailed, match=r"search.metric=eval/accuracy is not among"):
-        step(Report("0000", 1, 30, {"eval/loss": 0.6}, 0))
-
-
-def test_a_trial_that_goes_on_may_first_report_what_it_does_not_measure_each_time(
-    begun: tuple[Any, list[Any]],
-) -> None:
-    trial, _ = begun
-    trial._context = replace(trial._context, broker=answering(nodes_to_avoid=(), begin=Begun(2, 10)))
-    trial._take({TRIAL: "0000", PARAMETERS: {}})
-    trial._begin()
-    trial._has_begun = True
-    trial._next_report = lambda: Report("0000", 2, 20, {"eval/accuracy": 0.6}, 0)
-    assert trial.step()["step"] == 20
-
-
-def test_a_metric_with_the_name_of_something_else_is_refused(begun: tuple[Any, list[Any]]) -> None:
-    trial, _ = begun
-    trial._metric, trial._needed = "seconds", {"seconds": "search.metric=seconds"}
-    trial._next_report = lambda: Report("0000", 1, 10, {"seconds": 5.0}, 0, progress={"steps": 10, "seconds": 1.0})
-    with pytest.raises(TrialFailed, match=r"search.metric=seconds is a name that Sweeps or Ray Tune has"):
-        trial.step()

@@ -19,10 +19,11 @@ from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name
 from sweeps.runtime import attempt, hang, hang_end, worker_loop
+from sweeps.runtime.answers import Answer
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_sides import WorkersSide
-from sweeps.runtime.events import Ended, Log, Note, Report, Started
+from sweeps.runtime.events import Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.worker_error import WorkerError
@@ -34,9 +35,10 @@ from sweeps_train.frameworks import ray_train
 def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
     async def follow() -> tuple[bool, Any]:
         broker = Broker()
+        await broker.needs_no_answers()
         await broker.begin("0000")
         await broker.post(Started("0000", 1, 0))
-        report = asyncio.create_task(broker.next_report("0000", 0.5))
+        report = asyncio.create_task(broker.next_outcome("0000", 0.5))
         for _ in range(10):
             await asyncio.sleep(0.1)
             await broker.alive("0000", 1)
@@ -46,8 +48,7 @@ def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_si
 
     waited, ended = asyncio.run(follow())
     assert waited
-    assert isinstance(ended, Ended)
-    assert "its workers hang" in str(ended.error)
+    assert "its workers hang" in str(ended.end.error)
 
 
 def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,14 +56,15 @@ def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatc
 
     async def follow() -> tuple[float, Any]:
         broker = Broker()
+        await broker.needs_no_answers()
         await broker.begin("0000")
         began = time.monotonic()
-        ended = await asyncio.wait_for(broker.next_report("0000", 0.1, 1.0), 10)
+        ended = await asyncio.wait_for(broker.next_outcome("0000", 0.1, 1.0), 10)
         return time.monotonic() - began, ended
 
     waited_s, ended = asyncio.run(follow())
     assert waited_s >= 0.9
-    assert "its workers do not start" in ended.error
+    assert "its workers do not start" in ended.end.error
 
 
 class WorkerActor:
@@ -95,14 +97,15 @@ def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypa
 
     async def follow() -> Any:
         broker = Broker()
+        await broker.needs_no_answers()
         await broker.begin("0000")
         workers = [WorkerActor("{}"), WorkerActor(RuntimeError("dead")), WorkerActor(None)]
         await broker.slot_started("slot", {"processes": [("node", 1)] * 3, "locations": ("a",) * 3, "workers": workers})
         broker._attempts["0000"].assign("slot", "logs")
         await broker.post(Started("0000", 1, 0))
-        return await asyncio.wait_for(broker.next_report("0000", 0.2), 10)
+        return await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10)
 
-    ended = asyncio.run(follow())
+    ended = asyncio.run(follow()).end
     assert ended.flight_records == ("{}", None, None)
     assert ended.failure.traceback == "stacks"
     assert "its workers hang" in ended.error
@@ -110,8 +113,8 @@ def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypa
 
 async def diagnosed_while_it_ends(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker], Awaitable[None]]
-) -> tuple[list[Any], list[str]]:
-    """Follow a trial that is silent for too long: the events that Tune hears, and the notes to the driver.
+) -> tuple[Any, list[str]]:
+    """Follow a trial that is silent for too long: the end that its actor hears of, and the notes to the driver.
 
     Args:
         monkeypatch: Of the test.
@@ -124,27 +127,24 @@ async def diagnosed_while_it_ends(
         return WorkerError(kind="hang", type="Hang", message=message, rank=0, num_workers=1, node="a", traceback="")
 
     monkeypatch.setattr(hang_end, "diagnose_hang", diagnosed)
+    await broker.needs_no_answers()
     await broker.begin("0000")
     handles = {"processes": [("node", 1)], "locations": ("a",), "workers": [WorkerActor("{}")]}
     await broker.slot_started("slot", handles)
     broker._attempts["0000"].assign("slot", "logs")
     await broker.post(Started("0000", 1, 0))
-    heard: list[Any] = []
-    while not heard or not isinstance(heard[-1], Ended):
-        heard.append(await asyncio.wait_for(broker.next_report("0000", 0.2), 10))
-    return heard, [event.text for event in await broker.drain(0.1) if isinstance(event, Note)]
+    heard: Any = await asyncio.wait_for(broker.next_outcome("0000", 0.2), 10)
+    return heard.end, [event.text for event in await broker.drain(0.1) if isinstance(event, Note)]
 
 
 def test_a_trial_that_ends_while_its_workers_are_asked_for_their_stacks_has_ended_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def ends(broker: Broker) -> None:
-        await broker.post(Report("0000", 1, 10, {"loss": 0.5}, 0))
-        await broker.post(Report("0000", 1, 20, {"loss": 0.4}, 0, done=True))
+        await broker.post(Log("0000", 1, 20, {"loss": 0.4}, 0))
         await broker.worker_finished("0000", 1, 0, 1, 100.0)
 
-    (first, last, end), notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, ends))
-    assert (first.step, last.step, last.done) == (10, 20, True)
+    end, notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, ends))
     assert end.error is None
     assert ["continued" in note for note in notes] == [True]
 
@@ -158,24 +158,26 @@ def test_a_trial_that_goes_on_while_its_workers_are_asked_for_their_stacks_is_no
         if next(times) == 0:
             await broker.post(Log("0000", 1, 5, {"loss": 0.5}, 0))
 
-    (end,), notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, goes_on_once))
+    end, notes = asyncio.run(diagnosed_while_it_ends(monkeypatch, goes_on_once))
     assert "its workers hang" in end.error
     assert len(notes) == 1
 
 
-def test_reports_that_wait_for_tune_longer_than_a_hang_are_heard_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_waits_for_the_driver_longer_than_a_hang_is_answered_first() -> None:
     async def follow() -> list[Any]:
         broker = Broker()
         await broker.begin("0000")
         for event in (Started("0000", 1, 0), Report("0000", 1, 20, {"loss": 0.4}, 0, done=True)):
             await broker.post(event)
-        await broker.worker_finished("0000", 1, 0, 1, 100.0)
+        first = asyncio.create_task(broker.next_outcome("0000", 0.1))
         await asyncio.sleep(0.3)  # a driver that was stopped, say
-        return [await asyncio.wait_for(broker.next_report("0000", 0.1), 10) for _ in range(2)]
+        await broker.worker_finished("0000", 1, 0, 1, 100.0)
+        await broker.answer([Answer("0000", 1, {"step": 20}, returns=True), Answer("0000", 1, {"step": 20})])
+        return [await asyncio.wait_for(first, 10), await asyncio.wait_for(broker.next_outcome("0000", 0.1), 10)]
 
-    report, end = asyncio.run(follow())
-    assert report.done
-    assert end.error is None
+    done, ended = asyncio.run(follow())
+    assert (done.result, done.end) == ({"step": 20}, None)
+    assert ended.end.error is None
 
 
 @dataclass

@@ -14,6 +14,7 @@ from training_runs import TEXT, configured
 
 from sweeps.runtime import broker_sides, lane_feed
 from sweeps.runtime import trial_reporter as reporter
+from sweeps.runtime.answers import Answer
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Ended
@@ -53,8 +54,8 @@ def feed_of(broker: Any) -> LaneFeed:
 
 
 def end(broker: Any, trial: str) -> Ended:
-    ended = LOCAL_RAY.get(broker.next_report.remote(trial, 60.0))
-    assert isinstance(ended, Ended)
+    LOCAL_RAY.get(broker.needs_no_answers.remote())
+    ended: Ended = LOCAL_RAY.get(broker.next_outcome.remote(trial, 60.0)).end
     return ended
 
 
@@ -92,7 +93,8 @@ def test_each_lane_is_asked_to_stop_for_itself(broker: Any, tmp_path: Path) -> N
     first.reporter.report(Progress(step=4), {"eval/loss": 2.0}, None, True)
     for each in (first, second):
         feed.ended(each, None)
-    assert LOCAL_RAY.get(broker.next_report.remote("0", 60.0)).step == 4
+    LOCAL_RAY.get(broker.answer.remote([Answer("0", 1, {"step": 4}, returns=True)]))
+    assert LOCAL_RAY.get(broker.next_outcome.remote("0", 60.0)).result["step"] == 4
     assert "shares them with other trials" in (tmp_path / "0" / "logs" / "worker-0.log").read_text(encoding="utf-8")
 
 

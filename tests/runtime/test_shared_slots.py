@@ -73,6 +73,7 @@ class Groups:
     async def begin(self, *trials: str) -> None:
         """Give trials to lanes."""
         await self.broker.set_groups(self._most)
+        await self.broker.needs_no_answers()
         for trial in trials:
             begun = await self.broker.begin(trial)
             await self.broker.assign_lane(assignment(trial, begun.attempt), SPEC)
@@ -83,9 +84,10 @@ class Groups:
 
     async def end(self, trial: str) -> Ended:
         """The end that a trial's actor hears."""
-        end = await asyncio.wait_for(self.broker.next_report(trial, 60), 5)
-        assert isinstance(end, Ended)
-        return end
+        outcome = await asyncio.wait_for(self.broker.next_outcome(trial, 60), 5)
+        assert outcome is not None
+        assert outcome.end is not None
+        return outcome.end
 
 
 def assignment(trial: str, attempt: int) -> Assignment:
@@ -206,15 +208,15 @@ def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypa
         await groups.begin("0", "1", "2")
         (slot,) = groups.owners
         await groups.take(slot)
-        report = asyncio.create_task(groups.broker.next_report("2", 0.1))
+        report = asyncio.create_task(groups.broker.next_outcome("2", 0.1))
         await asyncio.sleep(0.5)
         assert not report.done()
         await groups.broker.lane_ended(slot, Ended("0", 1))
         assert await groups.take(slot, 1) == ["2"]
         await groups.broker.lane_ended(slot, Ended("2", 1))
-        ended = await report
-        assert isinstance(ended, Ended)
-        assert ended.error is None
+        outcome = await report
+        assert outcome is not None
+        assert outcome.end == Ended("2", 1, timestamp_ms=outcome.end.timestamp_ms if outcome.end else 0)
 
     run(story())
 
@@ -228,8 +230,6 @@ def test_a_lane_that_does_not_stop_ends_its_group_and_the_others_go_on_without_a
         await groups.broker.post(Report("1", 1, 4, {"eval/loss": 1.0}, 1000))
         await groups.broker.leave_lane("0", 1, 0.01)
         assert groups.owners[slot].is_closed
-        report = await groups.broker.next_report("1", 60)
-        assert isinstance(report, Report)
         end = await groups.end("1")
         assert end.moved is not None
         assert "trial 0" in end.moved

@@ -11,7 +11,7 @@ from running import SHORT, Done, points, run
 
 from sweeps.runtime.attachment import Begun
 from sweeps.runtime.broker import Broker
-from sweeps.runtime.events import Ended, Log, Report, Started
+from sweeps.runtime.events import Report, Started
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -153,14 +153,16 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
 def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
     async def follow() -> None:
         broker = Broker()
+        await broker.needs_no_answers()
         await broker.begin("0000")
-        report = asyncio.create_task(broker.next_report("0000", 0.1))
+        report = asyncio.create_task(broker.next_outcome("0000", 0.1))
         await asyncio.sleep(0.5)
         assert not report.done()
         await broker.post(Started("0000", 1, 0))
-        ended = await asyncio.wait_for(report, 1)
-        assert isinstance(ended, Ended)
-        assert "its workers hang" in str(ended.error)
+        outcome = await asyncio.wait_for(report, 1)
+        assert outcome is not None
+        assert outcome.end is not None
+        assert "its workers hang" in str(outcome.end.error)
 
     asyncio.run(follow())
 
@@ -188,41 +190,12 @@ def test_a_hung_trial_is_ended_and_other_slots_never_notice(tmp_path: Path) -> N
     assert "no report for" in done.err
 
 
-def logged(step: int) -> Log:
-    return Log("0000", 1, step, {"train/loss": 1.0}, 1000)
-
-
-def reported(step: int) -> Report:
-    return Report("0000", 1, step, {"eval/loss": 1.0}, 1000)
-
-
-@pytest.mark.parametrize("stops", [True, False])
-def test_what_a_trial_measures_before_the_scheduler_has_decided_counts_only_if_it_goes_on(*, stops: bool) -> None:
-    async def story() -> list[int]:
-        broker = Broker()
-        assert await broker.begin("0000", judged=True) == Begun(1, None)
-        events = [logged(1), reported(2), logged(3), reported(4), logged(5)]
-        for event in events:
-            await broker.post(event)
-        assert [event.step for event in await broker.drain(1)] == [1, 2]  # what the scheduler is to decide on
-        assert await broker.next_report("0000", 1) == events[1]
-        if stops:
-            await broker.stop("0000", discard=True)
-        else:
-            assert await broker.next_report("0000", 1) == events[3]
-        await broker.post(logged(6))
-        return [event.step for event in await broker.drain(0.1)]
-
-    assert asyncio.run(story()) == ([] if stops else [3, 4])
-
-
-def test_an_attempt_learns_which_report_the_one_before_was_heard_with() -> None:
+def test_an_attempt_learns_of_the_last_report_of_the_one_before() -> None:
     async def story() -> Begun:
         broker = Broker()
         await broker.begin("0000")
         for step in (2, 4):
-            await broker.post(reported(step))
-        await broker.next_report("0000", 1)
+            await broker.post(Report("0000", 1, step, {"eval/loss": 1.0}, 1000))
         return await broker.begin("0000")
 
-    assert asyncio.run(story()) == Begun(2, 2)
+    assert asyncio.run(story()) == Begun(2, 4)

@@ -21,6 +21,7 @@ from sweeps_train.checkpoints.integrity import find_damage, finish, quarantine
 from sweeps_train.checkpoints.training_state import STATE_FILE, TENSORS_FILE, load_state, own_tensors, write_state
 from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
+from sweeps_train.config.better import as_loss
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
 from sweeps_train.files.atomic_write import UNFINISHED, unfinished
 from sweeps_train.files.tensor_file import write
@@ -232,7 +233,7 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
     for path in complete_checkpoints(Path(root)):
         metrics = read_metrics(path)
         if metrics:
-            value = metrics[metric] if mode == "min" else -metrics[metric]
+            value = as_loss(metrics[metric], mode)
             if value < best_value:  # never true of NaN
                 best, best_value = path, value
     return best

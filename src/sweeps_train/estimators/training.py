@@ -14,6 +14,7 @@ from typing import Any
 import ray
 import ray.train
 
+from sweeps_train.config.better import as_loss
 from sweeps_train.config.estimator import EstimatorConfig
 from sweeps_train.estimators.construct import estimator_class, goal_of, is_native, make_estimator
 from sweeps_train.estimators.growth import PIECES, growth_of
@@ -97,7 +98,7 @@ def _note_progress(fitted: Fitted, metrics: dict[str, float], objective: tuple[s
     """Count the reports without a better value, and end the training when they reach the patience."""
     name, mode = objective
     value = metrics.get(name, math.nan)
-    is_better = fitted.best is None or (value < fitted.best if mode == "min" else value > fitted.best)
+    is_better = fitted.best is None or as_loss(value, mode) < as_loss(fitted.best, mode)
     if math.isfinite(value) and is_better:
         fitted.best, fitted.stale = value, 0
     else:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.config.objectives import Objectives
-from sweeps.constants import STEP
-from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.constants import SAVED, STEP
+from sweeps.runtime.checkpoint_layout import Origin, no_checkpoint
 from sweeps.search.schedulers.decisions import DecisionLog, encoded
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pausing import PausingScheduler
@@ -21,14 +21,16 @@ from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, Schedule
 class SavedStates:
     """States that trials have saved for others. Here there are none: a replay copies no trials."""
 
-    def keep(self, trial: str, num_exploits: int, step: int) -> None:
-        """Keep a state that a trial was asked to save; its driver may have died before it was kept.
+    def keep(self, trial: str, num_exploits: int, step: int) -> bool:
+        """Keep the state that a trial has saved with a report, until another one of it is kept; returns whether others
+        can continue from it.
 
         Args:
             trial: Id of the trial.
             num_exploits: Number of times that it had continued from another trial's state.
-            step: Step of the state.
+            step: Step of the report.
         """
+        return False
 
     def take_over(self, trial: str, origin: Origin) -> bool:
         """Give a trial another one's state; returns whether that has succeeded."""
@@ -51,17 +53,6 @@ class Member:
     """Optimizer steps done."""
     is_saved: bool = False
     """Whether others can continue from its state."""
-    saving: Callable[[], int | None] | None = None
-    """Waits for the state that it was asked to save, and returns its step; None once that was done."""
-
-    def wait_for_state(self) -> bool:
-        """Wait until the trial has saved its state; returns whether it has."""
-        if self.saving is not None:
-            step = self.saving()
-            if step is None:
-                return False
-            self.step, self.saving = step, None
-        return True
 
 
 class PopulationBasedTraining(PausingScheduler):
@@ -129,8 +120,7 @@ class PopulationBasedTraining(PausingScheduler):
         if (event := self._compared_earlier.pop(trial.id, None)) is not None:
             member.score, member.reached = float(event["score"]), event["trained"]
             member.step, member.is_saved = event["step"], event["saved"]
-            if member.is_saved:
-                self._states.keep(trial.id, trial.num_exploits, member.step)
+            self._keep(trial)
         return waits
 
     def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict | Exploit:
@@ -142,13 +132,20 @@ class PopulationBasedTraining(PausingScheduler):
         waits = self._is_incomplete() or any(
             each.trial.status in ("waiting", "paused") for each in self._members.values()
         )
-        if (exploit := self._save_or_exploit(trial, result)) is not None:
+        if (exploit := self._choose_or_exploit(trial, result)) is not None:
             self._paused.add(trial.id)
             return exploit
         self._decisions.record(trial.id, self.event(trial, paused=waits))
+        self._keep(trial)
         if waits:
             self._paused.add(trial.id)
         return Verdict.PAUSE if waits else Verdict.CONTINUE
+
+    def _keep(self, trial: ScheduledTrial) -> None:
+        """Keep the state of a trial that was recorded as one of the best: not before, since it replaces an earlier
+        one."""
+        member = self._members[trial.id]
+        member.is_saved = member.is_saved and self._states.keep(trial.id, trial.num_exploits, member.step)
 
     def compare(self, trial: ScheduledTrial, result: Result) -> None:
         """Set a trial's score, by its report."""
@@ -187,21 +184,24 @@ class PopulationBasedTraining(PausingScheduler):
         count = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
         return ranked[:count], ranked[len(ranked) - count :]
 
-    def _save_or_exploit(self, trial: ScheduledTrial, result: Result) -> Exploit | None:
-        """Save one of the best trials, and let one of the worst continue from a saved one."""
+    def _choose_or_exploit(self, trial: ScheduledTrial, result: Result) -> Exploit | None:
+        """Choose one of the best trials to keep its state, and let one of the worst continue from a kept one.
+
+        Raises:
+            TrialFailed: One of the best has saved none.
+        """
         member, (worst, best) = self._members[trial.id], self._quantiles()
-        member.saving = trial.save(result) if member in best else None
-        member.is_saved = member.saving is not None
+        if member in best and not result.get(SAVED, True):
+            raise no_checkpoint(member.step)
+        member.is_saved = member in best
         # A trial that became one of the best after it was last compared has saved nothing.
         donors = sorted((each for each in best if each.is_saved), key=lambda each: each.trial.id)
         if member not in worst or not donors:
             return None
         donor = random.Random(f"{self._seed}/{self.occasion(trial)}/donor").choice(donors)
-        if not donor.wait_for_state():
-            return None
         origin = Origin(donor.trial.id, donor.step, 1 + trial.num_exploits)
-        # The trial's workers wait since their last report, and the donor saves for others only when it is asked to
-        # here. Without success the trial is compared again after the next interval.
+        # The trial's workers wait since their last report. Without success it is compared again after the next
+        # interval.
         return self._exploit(member, donor, origin) if self._states.take_over(trial.id, origin) else None
 
     def _exploit(self, member: Member, donor: Member, origin: Origin) -> Exploit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
@@ -34,14 +34,6 @@ class ScheduledTrial(Protocol):
     @property
     def status(self) -> Literal["waiting", "running", "paused", "ended"]:
         """Its status; it is waiting while its workers start."""
-
-    def save(self, result: Result) -> Callable[[], int | None] | None:
-        """Ask it to save its state after this report.
-
-        Returns:
-            A function that waits until it has, and returns the step of the state, or None if it has saved nothing.
-            None if the trial is already ending.
-        """
 
 
 class Verdict(StrEnum):

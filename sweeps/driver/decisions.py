@@ -1,0 +1,141 @@
+"""Decisions about trials at their reports: made when a report has been recorded, told to the broker, done by Tune."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ray.tune.result import AUTO_RESULT_KEYS
+
+from sweeps.constants import COMPLETED, EVALUATIONS, LINEAGE, SAVED, STEP, STOPPED
+from sweeps.errors import TrialFailed
+from sweeps.runtime.answers import Answer
+from sweeps.search.advisors.memory import import_early
+from sweeps.search.schedulers.scheduler import Exploit, Verdict
+
+if TYPE_CHECKING:
+    from sweeps.config.objectives import Objectives
+    from sweeps.driver.trial_status import TrialStatus
+    from sweeps.runtime.driver_side import DriverSide
+    from sweeps.runtime.events import Ended, Report, Started
+
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED, LINEAGE)
+"""Keys of a result that are no metrics."""
+
+Decide = Callable[[str, Mapping[str, Any]], Verdict | Exploit]
+"""Adds a trial's report to the search, and decides about the trial."""
+
+
+class Decisions:
+    """Answers the reports of all trials and the ends of their attempts, in their order. Each report is decided on once.
+
+    An answer at which a trial's actor returns to Tune is kept until Tune has done what it says: it is given again to
+    the next attempt if the actor or the broker has died meanwhile.
+    """
+
+    def __init__(self, objectives: Objectives, broker: DriverSide):
+        self._objectives, self._broker = objectives, broker
+        self._decide: Decide | None = None
+        self._last: dict[str, Mapping[str, Any]] = {}
+        """The newest report of each trial of this search."""
+        self._undone: dict[str, Answer] = {}
+        """Answers that Tune has not acted on."""
+        self._answers: list[Answer] = []
+        """Answers that were not sent."""
+
+    def begin(self, decide: Decide | None) -> None:
+        """Begin a search whose trials are decided on so; None: all train to their ends."""
+        self._decide = decide
+        self._last.clear()
+        self._undone.clear()
+
+    def has_reported(self, trial: str) -> bool:
+        """Whether a trial has made a report in this search, since it began or was resumed."""
+        return trial in self._last
+
+    def started(self, event: Started) -> None:
+        """Repeat the answer that the trial's attempt before has not acted on, if there is one."""
+        if (undone := self._undone.get(event.trial)) is not None:
+            self._answers.append(replace(undone, attempt=event.attempt))
+
+    def report(self, status: TrialStatus, report: Report) -> None:
+        """Answer a report that was recorded."""
+        import_early()  # not before: the first workers need the processors to start
+        self._answers.append(self._answer(status, report))
+
+    def ended(self, event: Ended) -> None:
+        """Answer the end of an attempt that was recorded."""
+        self._answers.append(Answer(event.trial, event.attempt, self._last.get(event.trial, {})))
+
+    def done(self, trial: str) -> None:
+        """Note that Tune has acted on the last answer about a trial, or has ended it."""
+        self._undone.pop(trial, None)
+
+    def send(self) -> None:
+        """Send the answers that were not sent."""
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._broker.answer(answers)
+
+    def _answer(self, status: TrialStatus, report: Report) -> Answer:
+        trial = report.trial
+        if (undone := self._undone.get(trial)) is not None:
+            return replace(undone, attempt=report.attempt)
+        last = self._last.get(trial)
+        if not report.competes or (not report.done and last is not None and not _is_news(status, report, last)):
+            return Answer(trial, report.attempt)
+        try:
+            check_metrics(report, self._objectives, is_first=not status.has_reported, lineage=status.lineage)
+            status.has_reported = True
+            self._last[trial] = result = result_of(report, status)
+            decided = Verdict.CONTINUE if report.done or self._decide is None else self._decide(trial, result)
+        except TrialFailed as error:
+            return Answer(trial, report.attempt, returns=True, error=str(error))
+        if decided is Verdict.CONTINUE and not report.done:
+            return Answer(trial, report.attempt)
+        status.is_pruned = decided is Verdict.STOP
+        answer = Answer(trial, report.attempt, result, returns=True, stops=status.is_pruned)
+        self._undone[trial] = answer
+        return answer
+
+
+def result_of(report: Report, status: TrialStatus) -> dict[str, Any]:
+    """A report as schedulers and Tune have it."""
+    return {
+        **{name: value for name, value in report.metrics.items() if name not in AUTO_RESULT_KEYS},
+        STEP: report.step,
+        EVALUATIONS: math.ceil(report.step / status.eval_every),
+        **report.progress,
+        SAVED: report.saved,
+        LINEAGE: status.lineage,
+        COMPLETED: report.done,
+        "done": report.done,
+    }
+
+
+def _is_news(status: TrialStatus, report: Report, last: Mapping[str, Any]) -> bool:
+    """Whether no decision was made on a report before; a trial that goes on from a checkpoint repeats some."""
+    return status.lineage != last[LINEAGE] or report.step > int(last[STEP])
+
+
+def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lineage: int) -> None:
+    """
+    Raises:
+        TrialFailed: The objective that schedulers judge is missing; or in the trial's first report, one that the
+            search reads.
+    """
+    metric = objectives.metrics[0]
+    if report.done and lineage and metric not in report.metrics:
+        return  # it has taken over the state of another trial at its end, and measured nothing itself
+    needed = {name: f"search.limits={name}" for name in objectives.limits} if is_first else {}
+    needed |= {name: f"search.metric={name}" for name in (objectives.metrics if is_first else (metric,))}
+    if missing := [key for name, key in needed.items() if name not in report.metrics]:
+        reported = ", ".join(sorted(report.metrics))
+        raise TrialFailed(f"{' and '.join(missing)} is not among the reported metrics: {reported}")
+    if taken := {*AUTO_RESULT_KEYS, *OWN_KEYS, *report.progress}.intersection(needed):
+        raise TrialFailed(
+            f"{needed[min(taken)]} is a name that Sweeps or Ray Tune has for something else; report it under another "
+            "name"
+        )

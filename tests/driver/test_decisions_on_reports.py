@@ -1,0 +1,130 @@
+"""Answers to reports: each report is decided on once, and Tune hears of what ends or pauses its trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from sweeps.config.objectives import Objectives
+from sweeps.config.search import Limit
+from sweeps.constants import COMPLETED, LINEAGE, STEP
+from sweeps.driver.decisions import Decisions
+from sweeps.driver.trial_status import TrialStatus
+from sweeps.errors import TrialFailed
+from sweeps.runtime.answers import Answer
+from sweeps.runtime.events import Ended, Report, Started
+from sweeps.search.schedulers.scheduler import Exploit, Verdict
+
+OBJECTIVES = Objectives(("eval/accuracy",), ("max",), {"system/memory_mib": Limit(max=200.0)})
+WHOLE = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}
+
+
+class Scene:
+    def __init__(self, objectives: Objectives = OBJECTIVES) -> None:
+        self.broker = MagicMock()
+        self.decisions = Decisions(objectives, self.broker)
+        self.status = TrialStatus("0000", {}, eval_every=10)
+        self.decided: list[int] = []
+
+    def decide(self, verdict: Verdict | Exception, at: int) -> None:
+        """Decide so at a step, and let the trial go on before."""
+
+        def decide(trial: str, result: Mapping[str, Any]) -> Verdict | Exploit:
+            self.decided.append(result[STEP])
+            if result[STEP] < at:
+                return Verdict.CONTINUE
+            if isinstance(verdict, Exception):
+                raise verdict
+            return verdict
+
+        self.decisions.begin(decide)
+
+    def answers(self) -> list[Answer]:
+        self.broker.reset_mock()
+        self.decisions.send()
+        return [each for call in self.broker.answer.call_args_list for each in call.args[0]]
+
+    def report(self, step: int, metrics: dict[str, float] = WHOLE, *, attempt: int = 1, done: bool = False) -> Answer:
+        self.decisions.report(self.status, Report("0000", attempt, step, metrics, 0, done=done))
+        (answer,) = self.answers()
+        return answer
+
+
+def test_a_trial_goes_on_until_the_scheduler_stops_it() -> None:
+    scene = Scene()
+    scene.decide(Verdict.STOP, at=20)
+    first, second = scene.report(10), scene.report(20)
+    assert (first.returns, second.returns, second.stops) == (False, True, True)
+    assert (second.result[STEP], second.result["evaluations"], second.result[COMPLETED]) == (20, 2, False)
+    assert scene.status.is_pruned
+
+
+def test_a_report_is_decided_on_once_and_again_after_the_trial_has_taken_over_another_state() -> None:
+    scene = Scene()
+    scene.decide(Verdict.PAUSE, at=100)
+    for step in (10, 20, 20, 10, 30):
+        scene.report(step)
+    scene.status.lineage = 1
+    scene.report(20)
+    assert scene.decided == [10, 20, 30, 20]
+    scene.decisions.ended(Ended("0000", 1))
+    assert [(each.result[STEP], each.result[LINEAGE]) for each in scene.answers()] == [(20, 1)]
+
+
+def test_what_tune_has_not_acted_on_is_told_to_the_next_attempt() -> None:
+    scene = Scene()
+    scene.decide(Verdict.PAUSE, at=10)
+    paused = scene.report(10)
+    scene.decisions.started(Started("0000", 2, 0))
+    (again,) = scene.answers()
+    assert (again.attempt, again.returns, again.result) == (2, True, paused.result)
+    assert scene.report(10, attempt=2).returns, "its workers repeat that report"
+    scene.decisions.done("0000")
+    scene.decisions.started(Started("0000", 3, 0))
+    assert scene.answers() == []
+    assert not scene.report(10, attempt=3).returns
+    assert scene.decided == [10]
+
+
+def test_the_last_report_ends_the_trial_and_is_no_matter_of_the_scheduler() -> None:
+    scene = Scene()
+    scene.decide(Verdict.STOP, at=0)
+    last = scene.report(40, done=True)
+    assert (last.returns, last.stops, last.result[COMPLETED], scene.decided) == (True, False, True, [])
+
+
+def test_a_scheduler_that_cannot_go_on_with_a_trial_fails_it() -> None:
+    scene = Scene()
+    scene.decide(TrialFailed("it came without a checkpoint"), at=10)
+    failed = scene.report(10)
+    assert (failed.returns, failed.error) == (True, "it came without a checkpoint")
+
+
+def test_the_first_report_must_have_every_metric_that_the_search_reads() -> None:
+    scene = Scene()
+    missing = scene.report(10, {"eval/accuracy": 0.5})
+    assert missing.error == "search.limits=system/memory_mib is not among the reported metrics: eval/accuracy"
+    assert not scene.decisions.has_reported("0000")
+    scene.report(0, {"eval/accuracy": 0.9})
+    assert not scene.decisions.has_reported("0000"), "an evaluation at step 0 is no result"
+    assert scene.report(10).error is None
+    assert scene.report(20, {"eval/accuracy": 0.6}).error is None
+    assert "search.metric=eval/accuracy is not among" in str(scene.report(30, {"eval/loss": 0.6}).error)
+
+
+def test_a_trial_that_goes_on_may_first_report_what_it_does_not_measure_each_time() -> None:
+    scene = Scene()
+    scene.status.has_reported = True  # to an earlier driver
+    assert scene.report(20, {"eval/accuracy": 0.6}).error is None
+
+
+@pytest.mark.parametrize("metric", ["seconds", "training_iteration"])
+def test_a_metric_with_the_name_of_something_else_is_refused(metric: str) -> None:
+    scene = Scene(Objectives((metric,), ("min",)))
+    report = Report("0000", 1, 10, {metric: 5.0}, 0, progress={"steps": 10, "seconds": 1.0})
+    scene.decisions.report(scene.status, report)
+    (answer,) = scene.answers()
+    assert f"search.metric={metric} is a name that Sweeps or Ray Tune has" in str(answer.error)
