@@ -40,16 +40,29 @@ def ask(method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **named
     return ray.get(call(method, *arguments, **named))
 
 
-class TrialSide:
-    """The broker, for a trial's Tune actor and for those who own worker groups. It waits for answers, unless the method
-    returns nothing that a trial needs."""
-
+class _Side:
     def __init__(self, actor: Any) -> None:
         """
         Args:
             actor: Handle of the broker.
         """
         self._broker: Broker = actor
+
+    def end(self, event: Ended) -> None:
+        """See ``Broker.end``."""
+        ask(self._broker.end, event)
+
+    def lanes(self) -> tuple[int, str | None]:
+        """See ``SharedSlots.lanes``."""
+        return ask(self._broker.lanes)
+
+
+class TrialSide(_Side):
+    """The broker, for a trial's Tune actor and for those who own worker groups. It waits for answers, unless the method
+    returns nothing that a trial needs."""
+
+    def __init__(self, actor: Any) -> None:
+        super().__init__(actor)
         self.workers = WorkersSide(actor)
         """The broker, for the workers of the trial."""
 
@@ -82,10 +95,6 @@ class TrialSide:
         """See ``Attempt.wait_for_end``; None also if a later attempt has begun."""
         return ask(self._broker.wait_for_end, trial, attempt, timeout_s)
 
-    def end(self, event: Ended) -> None:
-        """End an attempt whose workers are gone."""
-        ask(self._broker.end, event)
-
     # --- slots ------------------------------------------------------------------------------------------------
 
     def assign(self, slot: str, assignment: Assignment) -> None:
@@ -110,10 +119,6 @@ class TrialSide:
 
     # --- lanes ------------------------------------------------------------------------------------------------
 
-    def lanes(self) -> tuple[int, str | None]:
-        """See ``SharedSlots.lanes``."""
-        return ask(self._broker.lanes)
-
     def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
         """See ``SharedSlots.assign_lane``."""
         ask(self._broker.assign_lane, assignment, spec)
@@ -127,16 +132,9 @@ class TrialSide:
         ask(self._broker.slot_ended, slot, error, lost)
 
 
-class WorkersSide:
+class WorkersSide(_Side):
     """The broker, for the workers of a slot and their controller in Ray Train. Methods that return an ``ObjectRef``
     do not wait."""
-
-    def __init__(self, actor: Any) -> None:
-        """
-        Args:
-            actor: Handle of the broker.
-        """
-        self._broker: Broker = actor
 
     # --- the trial of a worker --------------------------------------------------------------------------------
 
@@ -175,10 +173,6 @@ class WorkersSide:
         """Tell a worker's error."""
         ask(self._broker.worker_failed, trial, attempt, error)
 
-    def end(self, event: Ended) -> None:
-        """End an attempt for all of its workers."""
-        ask(self._broker.end, event)
-
     # --- the lanes of a slot ----------------------------------------------------------------------------------
 
     def wait_for_trial(self, slot: str, *, is_idle: bool = False) -> ray.ObjectRef[bool]:
@@ -192,10 +186,6 @@ class WorkersSide:
     def lane_ended(self, slot: str, event: Ended) -> None:
         """End the attempt of a trial that has left its lane."""
         ask(self._broker.lane_ended, slot, event)
-
-    def lanes(self) -> tuple[int, str | None]:
-        """See ``SharedSlots.lanes``."""
-        return ask(self._broker.lanes)
 
     def set_lanes(self, number: int, reason: str | None) -> None:
         """See ``SharedSlots.set_lanes``."""
