@@ -173,15 +173,14 @@ def test_nodes_of_workers_that_were_taken_away_are_not_suspected() -> None:
 def test_ray_train_is_told_which_nodes_to_avoid_when_the_workers_are_placed(
     monkeypatch: pytest.MonkeyPatch, now: tuple[str, ...], expected: str | None
 ) -> None:
-    monkeypatch.setattr(worker_group, "ray", SimpleNamespace(get=lambda answer: answer))
     monkeypatch.setattr(worker_group, "remove_orphaned_groups", lambda: None)  # asks Ray
     asked: list[Any] = []
 
-    def remote(*of: Any) -> tuple[str, ...]:
+    def nodes_to_avoid_now(*of: Any) -> tuple[str, ...]:
         asked.append(of)
         return now
 
-    broker = SimpleNamespace(nodes_to_avoid_now=SimpleNamespace(remote=remote))
+    broker: Any = SimpleNamespace(nodes_to_avoid_now=nodes_to_avoid_now)
     spec = WorkerGroupSpec(
         num_workers=2,
         use_gpu=True,
