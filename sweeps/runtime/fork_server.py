@@ -13,8 +13,10 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,7 +36,7 @@ ADDRESS = "SWEEPS_FORK_SERVER"
 none."""
 MAX_FOLDER = 60
 """Maximum length of the folder for temporary files: a socket's path has 107 bytes at most."""
-MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", NVML_CHECK)
+MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
 """Beginnings of the names of environment variables that no module reads while it is imported here."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop")
 """Modules that all workers import, and those of Ray's dependencies that take long."""
@@ -44,6 +46,13 @@ TASK_MODULES = {
     "table": ("sweeps_train.tasks.table_task",),
 }
 """Modules that workers also import, by the kind of the task."""
+START = """
+import sys
+if not sys.flags.safe_path:
+    del sys.path[0]  # modules of the working folder are not these
+from sweeps.runtime.fork_server import main
+main()
+"""
 SAID_WITHIN_S = 5.0
 """Seconds within which a script that wants a fork says so."""
 
@@ -60,13 +69,13 @@ class ForkServer:
         self._modules, self._environment = modules, environment
 
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="sweeps-forks-")
+        self._folder = tempfile.TemporaryDirectory(prefix="sweeps-forks-", ignore_cleanup_errors=True)
         self.address = str(Path(self._folder.name) / "socket")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(self.address)
             listening.listen()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(listening.fileno()), *self._modules],
+                [sys.executable, "-c", START, str(listening.fileno()), *self._modules],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -93,6 +102,10 @@ class Request:
     environment: dict[str, str]
     folder: str
     """Working folder."""
+    max_files: tuple[int, int]
+    """Soft and hard limit of open files, which Ray raises."""
+    oom_score: str
+    """The kernel's preference to kill the process when memory runs out, which Ray raises, too."""
     files: list[int]
     """Standard input, output and errors."""
 
@@ -104,19 +117,18 @@ class Request:
             ValueError: It says something else.
         """
         _, files, _, _ = socket.recv_fds(connected, 1, 3)
-        with connected.makefile("rb") as lines:
-            command, environment, folder = json.loads(lines.readline())
-        return cls(command, environment, folder, [*files])
+        try:
+            with connected.makefile("rb") as lines:
+                command, environment, folder, max_files, oom_score = json.loads(lines.readline())
+        except (OSError, ValueError, TypeError) as error:
+            _close(files)
+            raise ValueError(f"no request: {error}") from None
+        return cls(command, environment, folder, tuple(max_files), oom_score, [*files])
 
     def has_environment(self, environment: Mapping[str, str]) -> bool:
         """Whether the worker's environment is this one, in which the modules were imported."""
         names = (name for name in {*environment, *self.environment} if not name.startswith(MAY_DIFFER))
         return all(environment.get(name) == self.environment.get(name) for name in names)
-
-    def close(self) -> None:
-        """Close the files, which the fork has, too."""
-        for file in self.files:
-            os.close(file)
 
     def become_worker(self) -> None:
         """Run the worker in this process, a fork."""
@@ -124,7 +136,10 @@ class Request:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, file in enumerate(self.files):
             os.dup2(file, number)
-        self.close()
+        _close(self.files)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.max_files)
+        with contextlib.suppress(OSError):  # to lower it needs rights
+            Path("/proc/self/oom_score_adj").write_text(self.oom_score, encoding="ascii")
         os.environ.clear()
         os.environ.update(self.environment)
         os.chdir(self.folder)
@@ -132,7 +147,8 @@ class Request:
             importlib.import_module("numpy").random.seed()
         script = next(index for index, argument in enumerate(self.command) if argument.endswith(".py"))
         sys.argv = self.command[script:]
-        sys.path[0] = str(Path(sys.argv[0]).parent)
+        if not sys.flags.safe_path:
+            sys.path.insert(0, str(Path(sys.argv[0]).parent))
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 
@@ -143,22 +159,31 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
     asks: list[int] = [listening.fileno(), 0]
     while 0 not in (ready := select.select(asks, [], [], 0 if left else None)[0]):
         if ready:
-            connected, _ = listening.accept()
-            connected.settimeout(SAID_WITHIN_S)
-            with connected, contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connected:
+                connected.settimeout(SAID_WITHIN_S)
                 request = Request.read(connected)
-                if request.has_environment(own) and os.fork() == 0:
+                try:
+                    is_fork = request.has_environment(own) and os.fork() == 0
+                except OSError:  # no memory
+                    is_fork = False
+                if is_fork:
                     listening.close()
                     if not _is_wanted(connected):
                         os._exit(1)
                     return request
-                request.close()
+                _close(request.files)
         elif left:
             _import(left.popleft())
             if not left:
                 gc.collect()
                 gc.freeze()  # a collection in a fork would copy the pages of all that was imported
+    shutil.rmtree(Path(listening.getsockname()).parent, ignore_errors=True)  # the driver may have been killed
     os._exit(0)
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 def _is_wanted(connected: socket.socket) -> bool:
@@ -178,6 +203,7 @@ def _import(name: str) -> None:
         os._exit(1)  # a fork could not use them
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve, and run the worker in each fork."""
     os.environ.setdefault(NVML_CHECK, "1")  # an import that asks for GPUs does not initialise them
     serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).become_worker()

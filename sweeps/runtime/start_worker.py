@@ -43,14 +43,18 @@ def _is_forked(worker: list[str]) -> bool:
     """Whether the fork server of this cluster, if there is one, has made a worker process."""
     if not (address := os.environ.pop("SWEEPS_FORK_SERVER", "")):  # the worker may be a driver itself
         return False
+    import resource
     import socket
 
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
+        with open("/proc/self/oom_score_adj", encoding="ascii") as file:  # noqa: PTH123 - pathlib
+            oom_score = file.read()
         with socket.socket(socket.AF_UNIX) as server:
             server.settimeout(FORKED_WITHIN_S)
             server.connect(address)
             socket.send_fds(server, [b"."], [0, 1, 2])
-            server.sendall(json.dumps([worker, dict(os.environ), os.getcwd()]).encode() + b"\n")  # noqa: PTH109
+            server.sendall(json.dumps([worker, dict(os.environ), os.getcwd(), limits, oom_score]).encode() + b"\n")  # noqa: PTH109
             if server.recv(6) != b"forked":
                 return False
             server.sendall(b".")

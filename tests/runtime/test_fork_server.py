@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +82,56 @@ def test_a_worker_is_a_fork_that_has_the_imports_and_all_that_its_own_python_wou
     }
 
 
+def test_a_fork_has_the_limit_of_files_and_the_score_of_the_kernel_that_ray_has_set(
+    forks: ForkServer, worker: Path
+) -> None:
+    worker.write_text(
+        "import json, resource\n"
+        "score = open('/proc/self/oom_score_adj').read()\n"
+        "print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE), score]))",
+        encoding="utf-8",
+    )
+    limits = "-n 200; echo 700 >/proc/self/oom_score_adj"
+    command = ["sh", "-c", f'ulimit -S {limits}; exec "$@"', "sh", sys.executable, start_worker.__file__, str(worker)]
+    environment = {**ENVIRONMENT, ADDRESS: forks.address}
+    asked = [*command, "--language=PYTHON"]
+    done = subprocess.run(asked, env=environment, stdout=subprocess.PIPE, cwd=worker.parent, check=True)
+    assert json.loads(done.stdout) == [[200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]], "700\n"]
+
+
+def test_the_measurements_of_a_fork_are_its_own(worker: Path) -> None:
+    worker.write_text(
+        "import json, torch\n"
+        "from sweeps_train.devices.system import system_metrics\n"
+        "held = torch.ones(50 * 2**20)\n"
+        "print(json.dumps(system_metrics(torch.device('cpu'))))",
+        encoding="utf-8",
+    )
+    with ForkServer(["sweeps_train.devices.system"], ENVIRONMENT) as forks:
+        wait_until(lambda: "libtorch_python" in Path(f"/proc/{forks.process.pid}/maps").read_text(encoding="utf-8"))
+        measured = told(forks, worker)
+        (memory,) = (each.memory_info().rss for each in [psutil.Process(forks.process.pid)])
+    assert measured["system/memory_mib"] > memory / 2**20 + 100
+    assert measured["system/cpu_percent"] >= 0
+
+
+def test_modules_of_the_working_folder_are_none_of_the_servers(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (worker.parent / "calendar.py").write_text("raise SystemExit(3)", encoding="utf-8")
+    monkeypatch.chdir(worker.parent)
+    with ForkServer(["calendar"], ENVIRONMENT) as forks:
+        assert told(forks, worker)["parent"] == forks.process.pid
+
+
+def test_nonsense_and_scripts_that_end_in_the_middle_leave_nothing_behind(forks: ForkServer, worker: Path) -> None:
+    for message in (b"", b"5\n", b"{\n", b"[1, 2]\n"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(forks.address)
+            socket.send_fds(client, [b"."], [0, 1, 2])
+            client.sendall(message)
+    assert told(forks, worker)["parent"] == forks.process.pid
+    assert psutil.Process(forks.process.pid).num_fds() == 4
+
+
 def test_forks_draw_different_random_numbers(forks: ForkServer, worker: Path) -> None:
     assert told(forks, worker)["draws"] != told(forks, worker)["draws"]
 
@@ -123,14 +175,18 @@ def test_a_script_that_waits_too_long_runs_its_own_python_and_its_fork_ends(
 def test_the_server_ends_with_its_driver(worker: Path) -> None:
     driver = (
         "from sweeps.runtime.fork_server import ForkServer; import os, time\n"
-        "with ForkServer([], dict(os.environ)) as forks: print(forks.process.pid, flush=True); time.sleep(60)"
+        "with ForkServer([], dict(os.environ)) as forks:\n"
+        "    print(forks.process.pid, forks.address, flush=True)\n"
+        "    time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    server = psutil.Process(int(process.stdout.readline()))
+    pid, address = process.stdout.readline().split()
+    server, folder = psutil.Process(int(pid)), Path(address).parent
     process.kill()
     process.communicate()
     wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

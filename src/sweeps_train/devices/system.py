@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 
@@ -16,15 +17,24 @@ from sweeps_train.memory.device_memory import usable_memory
 MIB = 2**20
 
 
-class _ProcessorUse:
-    """Use of the processors by this process. ``psutil`` would read a file for it, which takes a noticeable part of a
-    small model's steps between two logs."""
+class _ThisProcess:
+    """Use of processors and memory by this process. A fork, which may have this module from its parent, begins anew."""
 
     def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._process = psutil.Process()
         self._now, self._used = time.perf_counter(), time.process_time()
 
-    def percent(self) -> float:
-        """Percent of one core since the last call, or since this module was imported."""
+    def memory(self) -> float:
+        """Resident memory in MiB."""
+        return self._process.memory_info().rss / MIB
+
+    def processors(self) -> float:
+        """Percent of one core since the last call, or since the process has this module. ``psutil`` would read a file
+        for it, which takes a noticeable part of a small model's steps between two logs."""
         now, used = time.perf_counter(), time.process_time()
         percent = 100 * (used - self._used) / (now - self._now)
         self._now, self._used = now, used
@@ -38,8 +48,7 @@ class _Measurements(dict[str, Measurement]):
         return self.setdefault(name, Measurement(name))
 
 
-_process = psutil.Process()
-_processors = _ProcessorUse()
+_this_process = _ThisProcess()
 _measurements = _Measurements()
 
 MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
@@ -67,8 +76,8 @@ def system_metrics(device: torch.device) -> dict[str, float]:
         NaN without the extra ``gpu``). NaN for what cannot be measured.
     """
     readings: dict[str, Callable[[], float]] = {
-        "system/cpu_percent": _processors.percent,
-        "system/memory_mib": lambda: _process.memory_info().rss / MIB,
+        "system/cpu_percent": _this_process.processors,
+        "system/memory_mib": _this_process.memory,
     }
     if counts_memory(device):
         readings |= {
