@@ -157,6 +157,11 @@ class Attempt:
         self._decided.set()
         self._answered.set()
 
+    def forget_questions(self) -> None:
+        """Stop waiting for answers that were lost: a trial that has none is ended as hanging, and begins again."""
+        self._unanswered = 0
+        self._answered.set()
+
     def alive(self) -> None:
         """Record a sign of life of a worker that prepares data and model."""
         self._silence.end(counts=False)

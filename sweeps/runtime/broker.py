@@ -319,6 +319,8 @@ class Broker(SharedSlots):
         """
         for method, arguments in told:
             await getattr(self, method)(*arguments)
+        for attempt in self._attempts.values():  # of this process, which only the network had made to look dead
+            attempt.forget_questions()
         self._before = trials
         self._attached.set()
         return await self.drain(0)

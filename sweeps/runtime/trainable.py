@@ -33,7 +33,7 @@ from sweeps.runtime.answers import Outcome
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import BROKER_DIED, Begun
 from sweeps.runtime.broker_sides import TrialSide
-from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, no_checkpoint, pin
+from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, no_checkpoint, pin
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_holder import LaneHolder
 from sweeps.runtime.node_resources import avoiding
@@ -292,7 +292,9 @@ class Trial(tune.Trainable):
         """Return the last step that Tune knows, as Tune's own checkpoint; the workers have saved theirs at their last
         report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for that."""
         step = self._last.get(STEP, 0)
-        if self._is_copied and not pin(self._context.trials, self._trial, self._num_exploits, step):
+        trials, kept = self._context.trials, Origin(self._trial, step, self._num_exploits)
+        # The driver may have pinned it, and another trial may be copying it now.
+        if self._is_copied and not (is_pinned(trials, kept) or pin(trials, self._trial, self._num_exploits, step)):
             raise no_checkpoint(step)
         if self._context.fit.lanes > 1:  # Tune pauses the trial, for which the others in its group would wait
             self._slot.close()
