@@ -42,6 +42,8 @@ class Decisions:
         """The newest report of each trial of this search."""
         self._undone: dict[str, Answer] = {}
         """Answers that Tune has not acted on."""
+        self._over: dict[str, int] = {}
+        """The newest attempt of each trial whose actor has returned: its workers may report until they notice."""
         self._answers: list[Answer] = []
         """Answers that were not sent."""
 
@@ -50,6 +52,7 @@ class Decisions:
         self._decide = decide
         self._last.clear()
         self._undone.clear()
+        self._over.clear()
 
     def has_reported(self, trial: str) -> bool:
         """Whether a trial has made a report in this search, since it began or was resumed."""
@@ -58,16 +61,22 @@ class Decisions:
     def started(self, event: Started) -> None:
         """Repeat the answer that the trial's attempt before has not acted on, if there is one."""
         if (undone := self._undone.get(event.trial)) is not None:
-            self._answers.append(replace(undone, attempt=event.attempt))
+            self._add(replace(undone, attempt=event.attempt))
 
     def report(self, status: TrialStatus, report: Report) -> None:
         """Answer a report that was recorded."""
         import_early()  # not before: the first workers need the processors to start
-        self._answers.append(self._answer(status, report))
+        if (undone := self._undone.get(report.trial)) is not None:
+            self._add(replace(undone, attempt=report.attempt))
+        elif report.attempt <= self._over.get(report.trial, 0):
+            self._add(Answer(report.trial, report.attempt))
+        else:
+            self._add(self._answer(status, report))
 
     def ended(self, event: Ended) -> None:
         """Answer the end of an attempt that was recorded."""
-        self._answers.append(Answer(event.trial, event.attempt, self._last.get(event.trial, {})))
+        self._add(Answer(event.trial, event.attempt, self._last.get(event.trial, {})))
+        self._over[event.trial] = max(event.attempt, self._over.get(event.trial, 0))
 
     def done(self, trial: str) -> None:
         """Note that Tune has acted on the last answer about a trial, or has ended it."""
@@ -79,10 +88,13 @@ class Decisions:
             answers, self._answers = self._answers, []
             self._broker.answer(answers)
 
+    def _add(self, answer: Answer) -> None:
+        if answer.returns:
+            self._over[answer.trial] = answer.attempt
+        self._answers.append(answer)
+
     def _answer(self, status: TrialStatus, report: Report) -> Answer:
         trial = report.trial
-        if (undone := self._undone.get(trial)) is not None:
-            return replace(undone, attempt=report.attempt)
         last = self._last.get(trial)
         if not report.competes or (not report.done and last is not None and not _is_news(status, report, last)):
             return Answer(trial, report.attempt)

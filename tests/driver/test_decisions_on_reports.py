@@ -83,10 +83,28 @@ def test_what_tune_has_not_acted_on_is_told_to_the_next_attempt() -> None:
     assert (again.attempt, again.returns, again.result) == (2, True, paused.result)
     assert scene.report(10, attempt=2).returns, "its workers repeat that report"
     scene.decisions.done("0000")
+    assert not scene.report(20, attempt=2).returns, "its workers have not noticed yet"
     scene.decisions.started(Started("0000", 3, 0))
     assert scene.answers() == []
     assert not scene.report(10, attempt=3).returns
     assert scene.decided == [10]
+
+
+@pytest.mark.parametrize("ends", [Verdict.STOP, TrialFailed("it came without a checkpoint"), None])
+def test_what_workers_report_before_they_notice_that_their_attempt_is_over_is_not_decided_on(
+    ends: Verdict | Exception | None,
+) -> None:
+    scene = Scene()
+    scene.decide(ends or Verdict.CONTINUE, at=10)
+    scene.report(10)
+    if ends is None:
+        scene.decisions.ended(Ended("0000", 1, "its workers hang"))
+        scene.answers()
+    scene.decisions.done("0000")  # Tune has told the study
+    assert scene.report(20) == Answer("0000", 1)
+    assert scene.decided == [10]
+    scene.report(20, attempt=2)
+    assert scene.decided == [10, 20]
 
 
 def test_the_last_report_ends_the_trial_and_is_no_matter_of_the_scheduler() -> None:
@@ -108,11 +126,11 @@ def test_the_first_report_must_have_every_metric_that_the_search_reads() -> None
     missing = scene.report(10, {"eval/accuracy": 0.5})
     assert missing.error == "search.limits=system/memory_mib is not among the reported metrics: eval/accuracy"
     assert not scene.decisions.has_reported("0000")
-    scene.report(0, {"eval/accuracy": 0.9})
+    scene.report(0, {"eval/accuracy": 0.9}, attempt=2)
     assert not scene.decisions.has_reported("0000"), "an evaluation at step 0 is no result"
-    assert scene.report(10).error is None
-    assert scene.report(20, {"eval/accuracy": 0.6}).error is None
-    assert "search.metric=eval/accuracy is not among" in str(scene.report(30, {"eval/loss": 0.6}).error)
+    assert scene.report(10, attempt=2).error is None
+    assert scene.report(20, {"eval/accuracy": 0.6}, attempt=2).error is None
+    assert "search.metric=eval/accuracy is not among" in str(scene.report(30, {"eval/loss": 0.6}, attempt=2).error)
 
 
 def test_a_trial_that_goes_on_may_first_report_what_it_does_not_measure_each_time() -> None:
