@@ -151,28 +151,40 @@ class Trial(tune.Trainable):
 
     def _give_to_slot(self, lost: Ended | None) -> None:
         """Assign the trial to the previous trial's slot if that is warm and fits, otherwise to a new one."""
-        context, config = self._context, self._config
-        pool: str | None = config.get(POOL)
-        sweep = context.composition.trial(config[PARAMETERS]).in_pool(pool)
+        sweep = self._planned()
+        fit = self._context.fit.of(self._config.get(POOL))
+        self._hang_timeout_s, self._is_copied = sweep.scaling.hang_timeout_s, sweep.search.copies_trials
+        self._previous = self._trial
+        spec = self._workers(sweep, fit)
+        if fit.finds_lanes:  # what its part of the workers costs depends on it
+            number, _ = self._context.broker.lanes()
+            sweep = replace(sweep, scaling=replace(sweep.scaling.placed, trials_per_group=number))
+        self._slot.release(spec, reuse=sweep.warm)
+        begun = self._context.broker.begin(self._trial, saves_when_asked=sweep.loop is not None, lost=lost)
+        self._attempt = begun.attempt
+        self._slot.assign(self._assignment(sweep, fit, begun, spec), spec)
+
+    def _planned(self) -> SweepConfig:
+        """The config of the trial; an elastic one waits for its workers."""
+        config = self._config
+        sweep = self._context.composition.trial(config[PARAMETERS]).in_pool(config.get(POOL))
         if config.get(MAY_PAUSE) is False:
             sweep = sweep.without_pauses()
         self._is_elastic = sweep.scaling.is_elastic
-        if self._is_elastic:
-            sweep = self._with_workers(sweep, self._previous)
-        scaling, fit = sweep.scaling.placed, context.fit.of(pool)
-        self._hang_timeout_s = sweep.scaling.hang_timeout_s
-        self._previous = self._trial
-        self._is_copied = sweep.search.copies_trials
-        use_gpu = fit.use_gpu
-        reserved = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
-        if fit.finds_lanes:  # what its part of the workers costs depends on it
-            number, _ = context.broker.lanes()
-            sweep = replace(sweep, scaling=replace(scaling, trials_per_group=number))
+        return self._with_workers(sweep, self._previous) if self._is_elastic else sweep
+
+    def _workers(self, sweep: SweepConfig, fit: Fit) -> WorkerGroupSpec:
+        """The workers that the trial needs."""
+        context, scaling, pool = self._context, sweep.scaling.placed, self._config.get(POOL)
+        reserved = reserved_per_worker(scaling, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         resources = {"CPU": reserved["CPU"], **scaling.resources_per_worker}
-        share = memory_share(resources, fit.workers_per_node, use_gpu=use_gpu)
-        spec = WorkerGroupSpec(
+        lanes: Lanes | None = None
+        if fit.lanes > 1:
+            share = memory_share(resources, fit.workers_per_node, use_gpu=fit.use_gpu)
+            lanes = Lanes(fit.lanes, fit.finds_lanes, context.group_logs, context.shared, share)
+        return WorkerGroupSpec(
             num_workers=scaling.min_workers,
-            use_gpu=use_gpu,
+            use_gpu=fit.use_gpu,
             resources_per_worker=resources,
             placement=scaling.placement,
             accelerator_type=scaling.accelerator_type,
@@ -184,40 +196,36 @@ class Trial(tune.Trainable):
             spare_processes=sweep.spare_processes,
             cluster_grows=sweep.cluster.address != "local",
             storage_path=context.ray_train_folder,
-            lanes=None
-            if fit.lanes == 1
-            else Lanes(fit.lanes, fit.finds_lanes, context.group_logs, context.shared, share),
+            lanes=lanes,
         )
-        self._slot.release(spec, reuse=sweep.warm)
-        begun = context.broker.begin(self._trial, saves_when_asked=sweep.loop is not None, lost=lost)
-        self._attempt = begun.attempt
-        self._slot.assign(
-            Assignment(
-                trial=self._trial,
-                attempt=begun.attempt,
-                training=sweep.training(),
-                metric=sweep.search.metrics[0],
-                mode=sweep.search.modes[0],
-                shared=context.shared,
-                sweep=Path(context.folder).name,
-                checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
-                log_folder=logs_location(context.uri or context.folder, self._trial),
-                hourly=_hourly(sweep, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu),
-                evaluation=self._evaluation_place(sweep),
-                origin=config.get(ORIGIN),
-                largest_micro_batch=self._largest_micro_batch,
-                waits_for_decision=sweep.search.pauses_trials,
-                last_delivered=_last_delivered(begun, config, pauses=sweep.search.pauses_trials),
-                broker=context.broker.workers,
-                hang_timeout_s=sweep.scaling.hang_timeout_s,
-                prepare_timeout_s=sweep.scaling.prepare_timeout_s,
-                ends_within_s=sweep.ends_within_s,
-                memory_share=share,
-                holds_checkpoints=context.uri is None
-                and sweep.tracking.checkpoints == "copy"
-                and bool(sweep.checkpoint.keep),
-            ),
-            spec,
+
+    def _assignment(self, sweep: SweepConfig, fit: Fit, begun: Begun, spec: WorkerGroupSpec) -> Assignment:
+        """The attempt, for its workers."""
+        context, config = self._context, self._config
+        return Assignment(
+            trial=self._trial,
+            attempt=begun.attempt,
+            training=sweep.training(),
+            metric=sweep.search.metrics[0],
+            mode=sweep.search.modes[0],
+            shared=context.shared,
+            sweep=Path(context.folder).name,
+            checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
+            log_folder=logs_location(context.uri or context.folder, self._trial),
+            hourly=_hourly(sweep, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu),
+            evaluation=self._evaluation_place(sweep),
+            origin=config.get(ORIGIN),
+            largest_micro_batch=self._largest_micro_batch,
+            waits_for_decision=sweep.search.pauses_trials,
+            last_delivered=_last_delivered(begun, config, pauses=sweep.search.pauses_trials),
+            broker=context.broker.workers,
+            hang_timeout_s=sweep.scaling.hang_timeout_s,
+            prepare_timeout_s=sweep.scaling.prepare_timeout_s,
+            ends_within_s=sweep.ends_within_s,
+            memory_share=memory_share(spec.resources_per_worker, fit.workers_per_node, use_gpu=fit.use_gpu),
+            holds_checkpoints=context.uri is None
+            and sweep.tracking.checkpoints == "copy"
+            and bool(sweep.checkpoint.keep),
         )
 
     def _with_workers(self, sweep: SweepConfig, previous: str) -> SweepConfig:
