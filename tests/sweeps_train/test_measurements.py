@@ -105,8 +105,8 @@ def test_a_formula_that_fails_in_the_middle_of_a_step_leaves_the_step_as_it_is(m
     [
         (torch.compiler, "set_stance", {"train/flop_utilization"}),
         (group, "peak_of", set()),  # the config gives one
-        (system._process, "memory_info", {"system/memory_mib", "system/total_memory_mib"}),
-        (system._processors, "percent", {"system/cpu_percent"}),
+        (system._this_process, "memory", {"system/memory_mib", "system/total_memory_mib"}),
+        (system._this_process, "processors", {"system/cpu_percent"}),
         (machine_memory.psutil, "virtual_memory", {"system/memory_limit_mib"}),
         (system, "reset_peak_memory", set()),
     ],
