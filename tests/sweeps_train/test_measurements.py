@@ -171,7 +171,7 @@ def scenario() -> dict[str, Recorder]:
     with pytest.MonkeyPatch.context() as patched:
         if torch.distributed.get_rank() == 1:
             patched.setitem(registry, torch.ops.aten.convolution, fail)
-            patched.setattr(system, "_process", fail)
+            patched.setattr(system._this_process, "memory", fail)
         runs["formula, memory and profiler"] = with_one_failing(communication, "profile")
     runs["spans"] = with_one_failing(communication, "profiled_spans")
     runs["peak"] = with_one_failing(group, "peak_of", peak_tflops=None)
