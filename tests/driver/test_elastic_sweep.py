@@ -95,7 +95,8 @@ def workers_of(done: Done, trial: str) -> list[int]:
 def test_survivors_grow_into_the_workers_of_trials_that_asha_has_stopped(
     tmp_path: Path, undisturbed: dict[str, dict[int, float]]
 ) -> None:
-    elastic = ("scaling.num_workers={min: 1, max: 4}", points(GOOD, *BAD), "search.num_trials=4")
+    asha = ("search=optuna_asha", "search.num_trials=4")
+    elastic = ("scaling.num_workers={min: 1, max: 4}", points(GOOD, *BAD), *asha)
     done = run(made(tmp_path), *sleeps(0.1), *elastic, within_s=1500)
     print(done.err)
     survivor = next(trial for trial in done.document["trials"] if trial["params"] == GOOD)
