@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from sweeps.config.search import Limit, Mode, Search
-from sweeps_train.config.better import as_loss as as_loss  # noqa: PLC0414 - for others, too
+from sweeps_train.config.better import as_loss as as_loss  # noqa: PLC0414 - for those who may not import the library
 
 Key = TypeVar("Key", bound=Hashable)
 Values = tuple[float, ...]

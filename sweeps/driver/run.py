@@ -288,7 +288,16 @@ def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: Tr
 
 
 def _status(session: Session, ended_because: str | None) -> str:
-    """The status of a sweep whose search has ended, for which its trials or a reason to stop are the reason."""
+    """Return the status of a sweep whose search has ended.
+
+    Args:
+        session: The sweep.
+        ended_because: Why no further trial was started, if there is a reason.
+
+    Raises:
+        StorageFailed: The sweep's folder cannot be written.
+        ClusterLost: Ray is gone.
+    """
     state, shutdown = session.state, session.state.shutdown
     if (failure := shutdown.storage_failure or shutdown.cluster_failure) is not None:
         raise failure

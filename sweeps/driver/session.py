@@ -36,7 +36,7 @@ class Session:
     """One driver's work on a sweep: its state, and the thread that keeps it up to date."""
 
     def __init__(self, state: SweepState, recorder: Recorder, broker: DriverSide):
-        from sweeps.driver.decisions import Decisions
+        from sweeps.driver.report_decisions import Decisions
 
         self.state, self.recorder, self.broker = state, recorder, broker
         self.decisions = Decisions(state.objectives, broker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass, field
@@ -218,8 +219,9 @@ class SweepState:
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
     def ranked(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """The trials of ``candidates_of``, best first."""
-        return sorted(self.candidates_of(stage), key=lambda each: (self.objectives.loss(each.value or 0.0), each.trial))
+        """The trials of ``candidates_of`` that have a finite value, best first."""
+        valued = [each for each in self.candidates_of(stage) if each.value is not None and math.isfinite(each.value)]
+        return sorted(valued, key=lambda each: (self.objectives.loss(each.value or 0.0), each.trial))
 
     def _may_be_best(self, status: TrialStatus, stage: PlannedStage | None) -> bool:
         if status.values is None or status.state == "failed" or status.violation is not None:

@@ -17,7 +17,7 @@ from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import INTERRUPTED
 
 if TYPE_CHECKING:
-    from sweeps.driver.decisions import Decisions
+    from sweeps.driver.report_decisions import Decisions
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.tracking.recorder import Recorder
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sweeps.config.objectives import Values
-    from sweeps.driver.decisions import Decisions
+    from sweeps.driver.report_decisions import Decisions
     from sweeps.search.schedulers.scheduler import Exploit
     from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.recorder import Recorder

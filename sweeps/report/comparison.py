@@ -12,6 +12,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from sweeps.config.objectives import as_loss
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
@@ -82,8 +83,8 @@ class Compared:
 
     def reached(self, target: float) -> BestSoFar | None:
         """First point at which the best value was at least as good as the target."""
-        sign = 1 if self.record.mode == "min" else -1
-        return next((point for point in self.curve if sign * point.best <= sign * target), None)
+        loss = as_loss(target, self.record.mode)
+        return next((point for point in self.curve if as_loss(point.best, self.record.mode) <= loss), None)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from sweeps.config.objectives import as_loss
 from sweeps.config.space import ConstantDistribution, Distribution
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.tracking.artifacts import read_text
@@ -76,8 +77,7 @@ class ReportData:
     @cached_property
     def ranked(self) -> list[TrialRecord]:
         """Trials with values, from the best to the worst by the first objective."""
-        sign = 1 if self.record.mode == "min" else -1
-        return sorted(self.valued, key=lambda trial: sign * trial.all_values()[0])
+        return sorted(self.valued, key=lambda trial: as_loss(trial.all_values()[0], self.record.mode))
 
     def thinned(self, most: int) -> list[TrialRecord]:
         """Select up to ``most`` trials with values, in their order: a tenth are the best, the others evenly spaced."""

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeps.config.objectives import as_loss
 from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
 from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
@@ -96,10 +97,9 @@ def took(record: SweepRecord, trial: TrialRecord) -> str:
 def by_rank(record: SweepRecord) -> list[TrialRecord]:
     """All trials, the best first."""
     front = {trial.trial for trial in record.front}
-    sign = 1 if record.mode == "min" else -1
 
     def rank(trial: TrialRecord) -> tuple[bool, bool, float, str]:
-        return trial.value is None, trial.trial not in front, sign * (trial.value or 0.0), trial.trial
+        return trial.value is None, trial.trial not in front, as_loss(trial.value or 0.0, record.mode), trial.trial
 
     return sorted(record.trials, key=rank)
 

@@ -53,8 +53,8 @@ def connected(
 
     Args:
         config: Its section ``cluster`` is used.
-        forks: Fork server for the worker processes of a cluster that is started here.
         code: Archive that becomes the working folder of all processes, on a running cluster.
+        forks: Fork server for the worker processes of a cluster that is started here.
 
     Raises:
         UserError: ``cluster.address`` does not answer.

@@ -119,11 +119,11 @@ class Request:
         _, files, _, _ = socket.recv_fds(connected, 1, 3)
         try:
             with connected.makefile("rb") as lines:
-                command, environment, folder, max_files, oom_score = json.loads(lines.readline())
+                command, environment, folder, (soft, hard), oom_score = json.loads(lines.readline())
         except (OSError, ValueError, TypeError) as error:
             _close(files)
             raise ValueError(f"no request: {error}") from None
-        return cls(command, environment, folder, tuple(max_files), oom_score, [*files])
+        return cls(command, environment, folder, (soft, hard), oom_score, [*files])
 
     def has_environment(self, environment: Mapping[str, str]) -> bool:
         """Whether the worker's environment is this one, in which the modules were imported."""

@@ -41,6 +41,8 @@ class Interrupted(Done):
     """Seconds from Ctrl-C to its end."""
     family: list[psutil.Process]
     """The processes that it had started."""
+    forked: list[bool]
+    """Whether each of its workers was a fork of its fork server."""
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +52,16 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
         try:
             wait_until(lambda: trains_the_last(f"sqlite:///{folder}/mlflow.db"), 420, every_s=0.5)
             family = psutil.Process(process.pid).children(recursive=True)
+            forked = [
+                "fork_server" in " ".join(each.parent().cmdline())
+                for each in family
+                if each.cmdline()[:1] and each.cmdline()[0].startswith("ray::RayTrainWorker")
+            ]
             process.send_signal(signal.SIGINT)
             began = time.monotonic()
             out, err = outputs(process, 60)
-            return Interrupted(folder, process.returncode, err, json.loads(out), time.monotonic() - began, family)
+            took_s = time.monotonic() - began
+            return Interrupted(folder, process.returncode, err, json.loads(out), took_s, family, forked)
         finally:
             process.kill()
 
@@ -86,6 +94,11 @@ def test_ctrl_c_stops_cleanly_and_loses_nothing(lora: Interrupted) -> None:
     assert len(steps) >= 2
     checkpoints = sorted((lora.folder / "outputs" / "lora" / "trials" / "0001").glob("step-*"))
     assert int(checkpoints[-1].name.removeprefix("step-")) >= max(steps)
+
+
+def test_the_workers_of_a_sweep_are_forks_that_have_its_imports(lora: Interrupted) -> None:
+    assert lora.forked
+    assert all(lora.forked)
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -19,7 +19,7 @@ from stores import make_store
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
-from sweeps.driver.decisions import Decisions
+from sweeps.driver.report_decisions import Decisions
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.worker_events import WorkerEvents

@@ -142,3 +142,12 @@ def test_a_driver_that_records_nothing_further_holds_no_trial() -> None:
         return await outcome(made)
 
     assert asyncio.run(story()) == Outcome({}, end)
+
+
+def test_answers_that_were_lost_are_not_waited_for_so_that_silence_counts_again() -> None:
+    made = attempt([])
+    made.post(Started("0003", 2, 1000), ())
+    made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
+    assert made.silence(60) == (0.0, math.inf)
+    made.forget_questions()
+    assert made.silence(60)[1] < math.inf

@@ -123,7 +123,7 @@ def test_modules_of_the_working_folder_are_none_of_the_servers(worker: Path, mon
 
 
 def test_nonsense_and_scripts_that_end_in_the_middle_leave_nothing_behind(forks: ForkServer, worker: Path) -> None:
-    for message in (b"", b"5\n", b"{\n", b"[1, 2]\n"):
+    for message in (b"", b"5\n", b"{\n", b"[1, 2]\n", b'[[], {}, "/", 5, "0"]\n'):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(forks.address)
             socket.send_fds(client, [b"."], [0, 1, 2])

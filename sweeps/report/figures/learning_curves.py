@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
+from sweeps.config.objectives import as_loss
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import (
     BEST_COLOUR,
@@ -66,9 +67,8 @@ class LearningCurves:
     def limits(self) -> tuple[float, float] | None:
         """Range of the value axis that shows the best and the chosen trials without their warm-up; None if that would
         leave out almost nothing."""
-        sign = 1 if self.record.mode == "min" else -1
         valued = [trial for trial in self.trials if trial.value is not None and trial.state != "failed"]
-        ranked = sorted(valued, key=lambda trial: sign * (trial.value or 0.0))
+        ranked = sorted(valued, key=lambda trial: as_loss(trial.value or 0.0, self.record.mode))
         good = [trial.trial for trial in ranked[: max(FEWEST_GOOD, round(GOOD_SHARE * len(self.trials)))]]
         curves = [self.histories[trial] for trial in (*good, *self.chosen) if trial in self.histories]
         shown = [point.value for curve in curves for point in curve[int(WARM_UP * len(curve)) :]]

@@ -11,7 +11,7 @@ import pytest
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.constants import COMPLETED, LINEAGE, STEP
-from sweeps.driver.decisions import Decisions
+from sweeps.driver.report_decisions import Decisions
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
