@@ -166,7 +166,15 @@ def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:
     if found is not None:
         return str(found.experiment_id)
     tags = {constants.TAG_DESCRIPTION: EXPERIMENT_DESCRIPTION, EXPERIMENT_KIND_TAG[0]: EXPERIMENT_KIND_TAG[1]}
-    return str(client.create_experiment(experiment, artifact_location(uri, experiment), tags))
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return str(client.create_experiment(experiment, artifact_location(uri, experiment), tags))
+    except MlflowException as error:
+        found = client.get_experiment_by_name(experiment)
+        if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
+            raise
+        return str(found.experiment_id)  # another sweep has made it meanwhile, or a lost answer was that it is made
 
 
 def _one_or_list(names: Sequence[str]) -> str:
