@@ -105,7 +105,7 @@ def _mirrored(plan: Plan, store: ObjectStore) -> Iterator[Callable[[], bool]]:
             ) from error
 
 
-def bring_reports(plan: Plan, earlier: SweepRecord) -> None:
+def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
     """Download what the workers of earlier sessions have reported, if the sweep is in an object store.
 
     Trials that began after its state was last copied, or took over another one's state since, are removed: the search
@@ -118,7 +118,7 @@ def bring_reports(plan: Plan, earlier: SweepRecord) -> None:
     Raises:
         SweepsError: The store does not answer.
     """
-    if plan.store is None:
+    if plan.store is None or earlier is None:
         return
     from sweeps.search.study import exploits_of_trials
 

@@ -43,10 +43,9 @@ from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.texts.redact import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.client import first_cause
-from sweeps.tracking.control_channel import RequestListener, clear_request
+from sweeps.tracking.control_channel import RequestListener
 from sweeps.tracking.journal import Journal
 from sweeps.tracking.parent_run import check_name
-from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.sqlite_file import queryable_file
 
@@ -132,15 +131,13 @@ def resume(plan: Plan, view: View) -> SweepRecord:
             tracking = connect_in_background(config.tracking.uri)
             with joined_cluster(plan, forks) as cluster:
                 tracking.result()
-                clear_request(load_sweep(config.tracking.uri, plan.name))
                 trials = place(plan, view, cluster)
                 adapt_study(plan)
                 save(plan)
                 recorder = open_recorder(plan, cluster.dashboard, copy, resume=True)
-                earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had not delivered
-                bring_reports(plan, earlier)
-                memory = estimate_memory(plan, trials, cluster.nodes, earlier)
-                _search_and_record(plan, recorder, view, trials, memory, earlier=earlier, began=began)
+                bring_reports(plan, recorder.earlier)
+                memory = estimate_memory(plan, trials, cluster.nodes, recorder)
+                _search_and_record(plan, recorder, view, trials, memory, began=began)
         return finish(plan)
 
 
@@ -152,7 +149,6 @@ def _search_and_record(
     memory: MemoryEstimate,
     *,
     began: float,
-    earlier: SweepRecord | None = None,
     provenance: threading.Thread | None = None,
     warnings: Sequence[str] = (),
 ) -> None:
@@ -165,7 +161,7 @@ def _search_and_record(
     """
     status, failed = "interrupted", True
     try:
-        session = _open_session(plan, recorder, view, trials, memory, earlier)
+        session = _open_session(plan, recorder, view, trials, memory)
         _announce_search(plan, session.state, trials, began, warnings)
         status = _search(plan, session)
         failed = False
@@ -188,7 +184,7 @@ def _search_and_record(
 
 
 def _open_session(
-    plan: Plan, recorder: Recorder, view: View, trials: Fit, memory: MemoryEstimate, earlier: SweepRecord | None
+    plan: Plan, recorder: Recorder, view: View, trials: Fit, memory: MemoryEstimate
 ) -> Session:
     from sweeps.runtime.driver_side import DriverSide
 
@@ -203,7 +199,7 @@ def _open_session(
         fit=trials,
         num_trials=plan.num_trials,
         awaits=trials.needs if trials.may_grow else None,
-        earlier=earlier,
+        earlier=recorder.earlier,
         memory=memory,
         excluded_nodes=trials.excluded_nodes,
     )

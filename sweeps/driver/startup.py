@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from sweeps.runtime.dataset_check import DatasetCheck
     from sweeps.search.advisors.memory import MemoryEstimate
-    from sweeps.tracking.record import SweepRecord
     from sweeps.tracking.recorder import Recorder
 
 MAX_NOTES = 4
@@ -197,19 +196,25 @@ def adapt_study(plan: Plan) -> None:
 
 
 def estimate_memory(
-    plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], earlier: SweepRecord | None = None
+    plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], recorder: Recorder | None = None
 ) -> MemoryEstimate:
-    """Estimate of the memory that trials take, from the recorded trials of this sweep and of those it learns from."""
+    """Estimate of the memory that trials take, from the recorded trials of this sweep and of those it learns from.
+
+    Args:
+        plan: The sweep.
+        trials: Their places.
+        nodes: Resources of the cluster's nodes.
+        recorder: The record of a sweep that is resumed.
+    """
     from sweeps.search.advisors.memory import MemoryEstimate
 
     config = plan.config
     memory = MemoryEstimate(plan.space, config.search.limits, {} if trials.pools else memory_per_worker(trials, nodes))
-    known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start if sweep.runs}
-    if earlier is not None:
-        own = [*earlier.trials, *earlier.repeats]  # those of a stage may need less
-        known[plan.name] = [(trial.run_id, trial.params) for trial in own]
-    for sweep, points in known.items():
-        metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep})
-        for run, point in points:
+    for sweep in plan.warm_start:
+        metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep.name}) if sweep.runs else {}
+        for run, point in zip(sweep.runs, sweep.points, strict=True) if sweep.runs else ():
             memory.observe(run, point, metrics.get(run, {}))
+    if recorder is not None and recorder.earlier is not None:
+        for trial in [*recorder.earlier.trials, *recorder.earlier.repeats]:  # those of a stage may need less
+            memory.observe(trial.trial, trial.params, recorder.earlier_metrics.get(trial.trial, {}))
     return memory

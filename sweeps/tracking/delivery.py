@@ -76,18 +76,18 @@ class Delivery:
         """Upload an artifact from an earlier session's journal."""
         self._uploader.submit(artifact)
 
-    def deliver_earlier(self, run_ids: Mapping[str, str]) -> None:
-        """Deliver the entries that earlier sessions left in the journal. Returns when MLflow has all entries.
+    def adopt(self, run_ids: Mapping[str, str]) -> None:
+        """Set MLflow's ids of the runs that exist, by trial."""
+        for trial, run_id in run_ids.items():
+            self._outbox.adopt(trial, run_id)
 
-        Args:
-            run_ids: MLflow's ids of the runs that exist, by trial.
+    def deliver_earlier(self) -> None:
+        """Deliver the entries that earlier sessions left in the journal. Returns when MLflow has all entries.
 
         Raises:
             GaveUp: MLflow has stopped answering.
             Refused: MLflow rejects the record.
         """
-        for trial, run_id in run_ids.items():
-            self._outbox.adopt(trial, run_id)
         logged = monotonic()
         while self._outbox.deliver():
             if monotonic() - logged > LOG_PROGRESS_EVERY_S:

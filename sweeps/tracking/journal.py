@@ -262,10 +262,11 @@ class Journal:
             raise self._converted(error) from None
         return list(_entries(block, start, self._versions)), start + len(block)
 
-    def entries(self, start: int = 0) -> Iterator[Entry]:
-        """Yield all entries from a position on."""
-        while start < self.end:
-            entries, start = self.read(start, 1 << 20)
+    def entries(self, start: int = 0, end: int | None = None) -> Iterator[Entry]:
+        """Yield the entries between two positions; by default all."""
+        end = self.end if end is None else end
+        while start < end:
+            entries, start = self.read(start, min(1 << 20, end - start))
             yield from entries
 
     def sync(self, end: int) -> bool:

@@ -65,6 +65,12 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         UnknownName: There is no such sweep; the message suggests similar names.
         TrackingUnreachable: The server does not answer.
     """
+    parent, trials = fetch_sweep(uri, name, experiment)
+    return record_of(uri, parent, trials)
+
+
+def fetch_sweep(uri: str, name: str, experiment: str | None = None) -> tuple[RawRun, list[RawRun]]:
+    """Return a sweep's own run, and those of its trials. Arguments and errors are those of ``load_sweep``."""
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name}, experiment)
     parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
     if not parents:
@@ -72,22 +78,32 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         where = f"{redact_uri(uri)}, experiment {experiment}" if experiment else redact_uri(uri)
         raise UnknownName(f"there is no sweep {name!r} in {where}{did_you_mean(name, known)}")
     parent = parents[0]
+    trials = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
+    lost = {*_best(parent)} - {run.tags.get(constants.TAG_TRIAL, "") for run in trials}
+    return parent, [*trials, *(_deleted(uri, parent, lost) if lost else ())]
+
+
+def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
+    """Return a sweep's record.
+
+    Args:
+        uri: Tracking URI of its store.
+        parent: Its own run.
+        runs: The runs of its trials.
+    """
     tags, now = parent.tags, time.time()
-    best = [trial for trial in _names(tags.get(constants.TAG_BEST_TRIAL, "")) if trial]
-    of_sweep = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
-    lost = {*best} - {run.tags.get(constants.TAG_TRIAL, "") for run in of_sweep}
-    all_trials = _trials([*of_sweep, *(_deleted(uri, parent, lost) if lost else ())])
+    all_trials = _trials(runs)
     trials = [trial for trial in all_trials if trial.repeat_of is None and trial.stage is None]
     by_id = {trial.trial: trial for trial in trials}
     status = _status(parent, now)
     return SweepRecord(
-        sweep=name,
+        sweep=tags[constants.TAG_SWEEP],
         status=status,
         metrics=_names(tags.get(constants.TAG_METRIC, "")),
         modes=_names(tags.get(constants.TAG_MODE, "")),
         counts={state: sum(trial.state == state for trial in trials) for state in STATES},
-        front=[by_id[trial] for trial in best if trial in by_id],
-        mlflow=MlflowIds(tracking_uri=uri, experiment_id=parent.experiment_id, run_id=parent.run_id),
+        front=[by_id[trial] for trial in _best(parent) if trial in by_id],
+        mlflow=ids_of(uri, parent),
         trials=trials,
         time=_time(parent, now),
         conf=tags.get(constants.TAG_CONF, ""),
@@ -103,6 +119,16 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         confirmation=confirmation.from_text(tags.get(constants.TAG_CONFIRMATION)),
         forecast=None if status in ENDED else forecast.from_text(tags.get(constants.TAG_FORECAST)),
     )
+
+
+def ids_of(uri: str, parent: RawRun) -> MlflowIds:
+    """Return the ids of a sweep, given its own run."""
+    return MlflowIds(tracking_uri=uri, experiment_id=parent.experiment_id, run_id=parent.run_id)
+
+
+def _best(parent: RawRun) -> list[str]:
+    """The trials of a sweep's best result."""
+    return [trial for trial in _names(parent.tags.get(constants.TAG_BEST_TRIAL, "")) if trial]
 
 
 def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,16 +19,29 @@ from sweeps.errors import StorageFailed, TrackingUnreachable, UserError
 from sweeps.provenance.code import git_commit
 from sweeps.texts.redact import redact_uri
 from sweeps.tracking.client import connect
+from sweeps.tracking.control_channel import clear_request
 from sweeps.tracking.delivery import Delivery, Remaining
 from sweeps.tracking.held_checkpoints import release_all
-from sweeps.tracking.journal import JOURNAL_FILE, PARENT, Artifact, GoneBack, Journal, Points, Status, Stored, Tags
+from sweeps.tracking.fold import Fold
+from sweeps.tracking.journal import (
+    JOURNAL_FILE,
+    PARENT,
+    Artifact,
+    Entry,
+    GoneBack,
+    Journal,
+    Points,
+    Status,
+    Stored,
+    Tags,
+)
 from sweeps.tracking.mlflow_texts import note, trials_table
 from sweeps.tracking.parent_run import SweepInfo, create_parent_run, heartbeat
-from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, record_of
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.relocate import Relocation
 from sweeps.tracking.retry import GaveUp, Refused
-from sweeps.tracking.store import fetch_runs
+from sweeps.tracking.store import RawRun
 from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.trial_recorder import TrialRecorder
 from sweeps.tracking.values import now_ms
@@ -63,6 +76,10 @@ class Recorder:
         """Whether a damage has made entries of its journal unreadable."""
         self.ids = ids
         """The sweep's ids in MLflow."""
+        self.earlier: SweepRecord | None = None
+        """The record of earlier drivers."""
+        self.earlier_metrics: Mapping[str, Mapping[str, float]] = {}
+        """The latest value of each metric that they recorded, by trial and name."""
         self.trials = trials
         """Records the sweep's trials."""
 
@@ -76,8 +93,8 @@ class Recorder:
         checkpoints: Literal["copy", "reference", "none"] = "copy",
         resume: bool = False,
     ) -> Recorder:
-        """Create the sweep's parent run; with ``resume``, deliver what an earlier driver left in the journal and
-        continue with the existing runs.
+        """Create the sweep's parent run; with ``resume``, continue with the existing runs in the state that the journal
+        tells, and deliver what earlier drivers left there.
 
         Args:
             uri: Tracking URI.
@@ -100,13 +117,13 @@ class Recorder:
         journal = Journal(sweep.folder, sweep.copy)
         commit = {"mlflow.source.git.commit": found} if (found := git_commit()) else {}
         try:
-            earlier = load_sweep(uri, sweep.name) if resume else None
-            ids = earlier.mlflow if earlier else create_parent_run(client, uri, experiment, sweep, commit)
+            stored = fetch_sweep(uri, sweep.name) if resume else None
+            ids = ids_of(uri, stored[0]) if stored else create_parent_run(client, uri, experiment, sweep, commit)
             delivery = Delivery(client, journal, ids)
             trials = TrialRecorder(delivery, ids, sweep, commit, checkpoints)
             recorder = cls(client, delivery, ids, sweep, trials)
-            if earlier:
-                recorder.restore(earlier)
+            if stored:
+                recorder.restore(*stored)
             # Recorded again when a sweep is resumed, since it may have been extended.
             recorder.record_config(sweep.config_yaml, sweep.planned, sweep.points)
         except GaveUp as error:
@@ -174,14 +191,29 @@ class Recorder:
             release_all(self._sweep.folder / "trials")
         return remaining
 
-    def restore(self, earlier: SweepRecord) -> None:
-        """Continue the record of earlier drivers, after delivering what they left in the journal."""
-        uri, name, location = self.ids.tracking_uri, self._sweep.name, self._sweep.location
-        self._delivery.deliver_earlier({trial.trial: trial.run_id for trial in earlier.all_trials})
-        record = load_sweep(uri, name)
+    def restore(self, parent: RawRun, stored: Sequence[RawRun]) -> None:
+        """Continue the record of earlier drivers.
+
+        Args:
+            parent: The sweep's own run in MLflow.
+            stored: The runs of its trials in MLflow, which may not have all that the journal tells.
+        """
+        fold, uploads = self._replay(parent, stored)
+        self.earlier = record = record_of(self.ids.tracking_uri, fold.parent, fold.trials.values())
+        self.earlier_metrics = fold.metrics
+        clear_request(record)
         self.trials.restore(record.all_trials)
         self._status.restore(record)
-        self._resume_uploads(Relocation(record.tags.get(constants.TAG_FOLDER, location), location))
+        location = self._sweep.location
+        relocation = Relocation(record.tags.get(constants.TAG_FOLDER, location), location)
+        for artifact in uploads:
+            if artifact.folder is not None and relocation:
+                self._delivery.upload(replace(artifact, folder=relocation.path(artifact.folder)))
+            else:
+                self._delivery.resume_upload(artifact)
+        for trial, run in fold.trials.items() if relocation else ():
+            if tags := relocation.changed_tags(run):
+                self._delivery.put(Tags(trial, tags))
         now: dict[str, str | None] = {
             constants.TAG_STATE: "running",
             constants.TAG_HEARTBEAT: heartbeat(),
@@ -190,32 +222,33 @@ class Recorder:
         self._delivery.put(Tags(PARENT, now))
         self._delivery.put(Status(PARENT, "RUNNING"))
 
-    def _resume_uploads(self, relocation: Relocation) -> None:
-        for artifact in self._replay_journal():
-            if artifact.folder is not None and relocation:
-                self._delivery.upload(replace(artifact, folder=relocation.path(artifact.folder)))
-            else:
-                self._delivery.resume_upload(artifact)
-        if relocation:
-            trials = {constants.TAG_SWEEP: self._sweep.name, constants.TAG_KIND: "trial"}
-            for run in fetch_runs(self.ids.tracking_uri, trials):
-                if tags := relocation.changed_tags(run):
-                    self._delivery.put(Tags(run.tags[constants.TAG_TRIAL], tags))
-
-    def _replay_journal(self) -> list[Artifact]:
-        """Find the steps that are recorded already; return the artifacts that were not uploaded."""
+    def _replay(self, parent: RawRun, stored: Sequence[RawRun]) -> tuple[Fold, list[Artifact]]:
+        """Fold the journal, and find the steps that are recorded already; return also the artifacts that were not
+        uploaded."""
+        journal = self._delivery.journal
+        in_store = {each.trial: each.run_id for each in record_of(self.ids.tracking_uri, parent, stored).all_trials}
+        self._delivery.adopt(in_store)
+        fold = Fold(parent, stored if self.lost_entries else ())
         waiting: dict[tuple[str, str], Artifact] = {}
-        for entry in self._delivery.journal.entries():
-            match entry:
-                case Points(key, step, _, metrics) if key == PARENT:
-                    self._status.logged.take(step, metrics)
-                case Points() | GoneBack():
-                    self.trials.replay(entry)
-                case Artifact(key, name):
-                    waiting[key, name] = entry
-                case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
-                    del waiting[key, name]
-        return list(waiting.values())
+        for entry in journal.entries(end=journal.position):
+            self._replay_entry(entry, fold, waiting)
+        fold.delete(fold.trials.keys() - in_store.keys())  # by a person, in MLflow, which had taken them
+        for entry in journal.entries(journal.position):
+            self._replay_entry(entry, fold, waiting)
+        fold.adopt(in_store)
+        return fold, list(waiting.values())
+
+    def _replay_entry(self, entry: Entry, fold: Fold, waiting: dict[tuple[str, str], Artifact]) -> None:
+        fold.take(entry)
+        match entry:
+            case Points(key, step, _, metrics) if key == PARENT:
+                self._status.logged.take(step, metrics)
+            case Points() | GoneBack():
+                self.trials.replay(entry)
+            case Artifact(key, name):
+                waiting[key, name] = entry
+            case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
+                del waiting[key, name]
 
     def _write_summary(self, status: str) -> None:
         """Write the table of trials and the description. The record is complete without: a failure is only logged."""

@@ -105,7 +105,8 @@ def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, p
             if isinstance(entry, Artifact) and entry.text is not None
         }
         delivery = Delivery(client, journal, ids)
-        delivery.deliver_earlier(known)
+        delivery.adopt(known)
+        delivery.deliver_earlier()
         for (key, name), text in texts.items():
             client.log_text(delivery.run_id(key), text, name)
     finally:

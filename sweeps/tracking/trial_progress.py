@@ -11,6 +11,9 @@ from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.record import TrialRecord
 
+CLOSED = ("finished", "pruned")
+"""States of trials that are never resumed."""
+
 
 @dataclass
 class TrialProgress:
@@ -48,8 +51,14 @@ class TrialProgress:
     """Step of the state of another trial from which it has continued last; -1 if it has begun by itself."""
 
     @classmethod
-    def of(cls, trial: TrialRecord) -> TrialProgress:
-        """Return the progress of a trial recorded in MLflow, without its logged steps."""
+    def of(cls, trial: TrialRecord, replayed: TrialProgress | None) -> TrialProgress:
+        """Return the progress of a recorded trial.
+
+        Args:
+            trial: Its record.
+            replayed: What its metrics in the journal tell.
+        """
+        replayed = replayed or cls({})
         return cls(
             params=trial.params,
             state=trial.state,
@@ -62,7 +71,13 @@ class TrialProgress:
             violation=trial.violation,
             checkpoints=dict(trial.checkpoints),
             weights=dict(trial.weights),
-            saved_step=max((each.step for each in trial.weights.values()), default=None),
+            saved_step=replayed.saved_step
+            if replayed.exploits
+            else max((each.step for each in trial.weights.values()), default=None),
+            logged=replayed.logged,
+            measured=replayed.measured if trial.state not in CLOSED else {},
+            exploits=replayed.exploits,
+            continued_at=replayed.continued_at,
         )
 
     def go_back(self, step: int) -> None:

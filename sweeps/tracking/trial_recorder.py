@@ -29,7 +29,7 @@ from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as spans_to_text
 from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.trial_note import trial_note
-from sweeps.tracking.trial_progress import TrialProgress
+from sweeps.tracking.trial_progress import CLOSED, TrialProgress
 from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import now_ms, to_text, written
 
@@ -37,8 +37,6 @@ STEPS_TAG_EVERY_S = 1.0
 """Minimum seconds between two updates of a trial's step tag, whose last value is written when the trial ends."""
 RUN_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 """MLflow's status of a run by the state of its trial: being pruned is no failure."""
-CLOSED = ("finished", "pruned")
-"""States of trials that are never resumed."""
 LONGEST_ERROR = 1000
 OF_ACCOUNT = TimeAccount().metrics().keys()
 """Metrics that nobody measures at their step."""
@@ -68,26 +66,23 @@ class TrialRecorder:
         self._trials: dict[str, TrialProgress] = {}
         self._lock = threading.Lock()
 
-    def restore(self, trials: Sequence[TrialRecord]) -> None:
-        """Continue with trials that are recorded in MLflow; ``replay`` adds their logged steps."""
-        for trial in trials:
-            self._trials[trial.trial] = TrialProgress.of(trial)
-
     def replay(self, entry: Points | GoneBack) -> None:
-        """Mark a journal entry of an earlier session as recorded."""
-        trial = self._trials.get(entry.key)
-        if trial is None:
-            return
+        """Mark a journal entry of an earlier session as recorded; ``restore`` is to follow."""
+        trial = self._trials.setdefault(entry.key, TrialProgress({}))
         if isinstance(entry, Points):
             if any(
                 name not in OF_ACCOUNT and not name.startswith(constants.PARAMETER_PREFIX) for name in entry.metrics
             ):
                 trial.notice_beginning(entry.step)
             trial.logged.take(entry.step, entry.metrics)
-            if trial.state not in CLOSED:
-                trial.take_measured(self._sweep.objectives, entry.step, entry.metrics)
+            trial.take_measured(self._sweep.objectives, entry.step, entry.metrics)
         else:
             trial.go_back(entry.step)
+
+    def restore(self, trials: Sequence[TrialRecord]) -> None:
+        """Continue with the trials that are recorded, whose entries were replayed."""
+        replayed = self._trials
+        self._trials = {each.trial: TrialProgress.of(each, replayed.get(each.trial)) for each in trials}
 
     def start(
         self,

@@ -10,15 +10,17 @@ import random
 import signal
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fork_server import run_forked
-from recording import CONFIG, POINT, artifact_files, history, open_recorder
+from recording import CONFIG, POINT, artifact_files, history, open_recorder, record_small_sweep
 
 from sweeps import constants
 from sweeps.errors import StorageFailed, UserError
+from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     POSITION_FILE,
@@ -172,7 +174,8 @@ def test_what_a_killed_driver_had_not_delivered_comes_to_mlflow_when_the_sweep_g
     killed_driver(uri, blocked)
     assert load_sweep(uri, "digits-1").trials == []
     recorder = open_recorder(uri, resume=True)
-    first, second = load_sweep(uri, "digits-1").trials
+    assert recorder.earlier is not None
+    first, second = recorder.earlier.trials  # MLflow may not have them yet
     assert [first.state, second.state, second.error] == ["finished", "failed", "ValueError: no"]
     for step in range(3):
         recorder.trials.log("1", step, {"eval/loss": 9.0})  # a retry repeats what was measured, and adds to it
@@ -189,6 +192,45 @@ def test_what_a_killed_driver_had_not_delivered_comes_to_mlflow_when_the_sweep_g
     assert told[""]["tags"]["best.train.lr"] == "0.0021"
     assert json.loads(told[""]["tags"][constants.TAG_TIME])["wall_s"] == 77.0
     assert told[""]["artifacts"]["config.yaml"] == CONFIG
+
+
+def test_a_resumed_driver_knows_from_the_journal_what_mlflow_shows(uri: str, tmp_path: Path) -> None:
+    record_small_sweep(uri)
+    weights = tmp_path / "step-3"
+    weights.mkdir()
+    (weights / "model.bin").write_text("weights")
+    recorder = open_recorder(uri, resume=True)
+    longer = POINT | {"model.path@main": "x" * 7000}
+    recorder.trials.start("4", longer | {"seed": 7}, CONFIG, 1, repeat_of="0")
+    recorder.trials.log("4", 3, {"eval/loss": math.nan, "recall@5": 0.5})
+    recorder.trials.record_exploit("4", 1, 2, {"train.lr": 0.5, "train.optimizer": "sgd"})
+    recorder.trials.record_checkpoint("4", str(weights), "best", "last", weights=Weights(3, (0.1,)))
+    recorder.trials.end("4", "stopped", 3, 2, for_good=True)
+    recorder.trials.start("3", POINT, CONFIG, 2)
+    assert not recorder.close("interrupted")
+    shown = load_sweep(uri, "digits-1")
+    recorder = open_recorder(uri, resume=True)
+    told = recorder.earlier
+    assert told is not None and told.status == shown.status == "interrupted"
+    assert [replace(each, run_id="") for each in told.all_trials] == [replace(e, run_id="") for e in shown.all_trials]
+    assert [each.run_id for each in told.all_trials] == [each.run_id for each in shown.all_trials]
+    assert replace(told, tags={}) == replace(shown, tags={})
+    assert recorder.earlier_metrics["0"] == {"eval/loss": 0.2, "train/loss": 1.0, "best/eval/loss": 0.2}
+    recorder.close("interrupted")
+
+
+def test_a_trial_whose_run_was_deleted_in_mlflow_is_not_known_to_a_resumed_driver(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    record_small_sweep(uri)
+    MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").trials[1].run_id)
+    recorder = open_recorder(uri, resume=True)
+    assert recorder.earlier is not None
+    assert [each.trial for each in recorder.earlier.trials] == ["0", "2", "3"]
+    recorder.trials.start("1", POINT, CONFIG, 1)  # the search trains it again, in a run of its own
+    recorder.trials.end("1", "finished", 5, 1)
+    assert not recorder.close("finished")
+    assert [each.state for each in load_sweep(uri, "digits-1").trials] == ["finished", "finished", "failed", "stopped"]
 
 
 def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:

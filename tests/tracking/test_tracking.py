@@ -133,9 +133,30 @@ def test_a_parameter_that_mlflow_refuses_leaves_the_others(uri: str, tmp_path: P
     delivery = Delivery(client, Journal(tmp_path), MlflowIds(tracking_uri=uri, experiment_id=experiment, run_id=run_id))
     delivery.put(NewRun("0", experiment, "0", {}, dict.fromkeys("abcde", "1"), 0, {}))
     delivery.put(Points("0", 1, 0, {"loss": 0.5}))
-    delivery.deliver_earlier({"0": run_id})
+    delivery.adopt({"0": run_id})
+    delivery.deliver_earlier()
     data = client.get_run(run_id).data
     assert (data.params, data.metrics) == ({**dict.fromkeys("abcde", "1"), "b": "another"}, {"loss": 0.5})
+
+
+def test_two_sweeps_that_start_at_the_same_moment_share_a_new_experiment(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    make_store(sqlite_path(uri))
+    look, others = MlflowClient.get_experiment_by_name, []
+
+    def look_first(client: MlflowClient, name: str) -> object:
+        found = look(client, name)
+        if not others:  # the other sweep makes it after this one has looked
+            others.append(client.create_experiment(name))
+        return found
+
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", look_first)
+    recorder = open_recorder(uri, folder=tmp_path)
+    recorder.close("finished")
+    assert [recorder.ids.experiment_id] == others
 
 
 @pytest.mark.parametrize("place", ["file", pytest.param("server", marks=pytest.mark.slow), "removed from the file"])

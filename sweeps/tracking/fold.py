@@ -1,0 +1,72 @@
+"""The runs of a sweep as its journal tells them: a fold over the entries, which gives what MLflow shows when it has taken
+all of them, whether it has or not. A driver that resumes a sweep goes on from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from sweeps.constants import TAG_TRIAL
+
+from sweeps.tracking.journal import PARENT, Entry, NewRun, Points, Status, Tags
+from sweeps.tracking.mlflow_limits import fit_parameters, to_name
+from sweeps.tracking.outbox import PARENT_RUN
+from sweeps.tracking.store import RawRun
+
+
+class Fold:
+    """The runs of a sweep after the entries that it was given so far."""
+
+    def __init__(self, parent: RawRun, trials: Iterable[RawRun] = ()) -> None:
+        """
+        Args:
+            parent: The sweep's own run, as MLflow has it.
+            trials: The runs of its trials there, if the journal has lost entries.
+        """
+        self.parent = replace(parent, tags=dict(parent.tags))
+        """The sweep's own run."""
+        self.trials = {run.tags[TAG_TRIAL]: replace(run, tags=dict(run.tags)) for run in trials}
+        """The runs of its trials."""
+        self.metrics: dict[str, dict[str, float]] = {}
+        """The latest value of each metric, by trial and name."""
+
+    def take(self, entry: Entry) -> None:
+        """Apply the next entry of the journal."""
+        match entry:
+            case NewRun(key):
+                params, whole = fit_parameters(entry.params)
+                self.trials[key] = replace(
+                    self.parent,
+                    run_id="",
+                    status="RUNNING",
+                    started=entry.started_ms,
+                    ended=None,
+                    tags={**entry.tags, **whole, PARENT_RUN: self.parent.run_id},
+                    params=params,
+                )
+                self.metrics.pop(key, None)
+            case Points(key, metrics=metrics) if key != PARENT:
+                self.metrics.setdefault(key, {}).update(metrics)
+            case Tags(key, tags) if (run := self._run(key)) is not None:
+                for name, text in tags.items():
+                    if text is None:
+                        run.tags.pop(to_name(name), None)
+                    else:
+                        run.tags[to_name(name)] = text
+            case Status(key, status, ended) if (run := self.trials.get(key)) is not None:
+                self.trials[key] = replace(run, status=status, ended=run.ended if ended is None else ended)
+
+    def _run(self, key: str) -> RawRun | None:
+        return self.parent if key == PARENT else self.trials.get(key)
+
+    def delete(self, trials: Iterable[str]) -> None:
+        """Forget trials whose runs a person has deleted in MLflow."""
+        for trial in trials:
+            self.trials.pop(trial, None)
+
+    def adopt(self, run_ids: Mapping[str, str]) -> None:
+        """Set MLflow's ids of runs, by trial."""
+        self.trials = {
+            trial: replace(run, run_id=run_ids.get(trial, run.run_id)) for trial, run in self.trials.items()
+        }
