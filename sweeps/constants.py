@@ -4,6 +4,8 @@
 
 STEP = "step"
 """Number of optimizer steps done when a result was reported."""
+FAILED = "sweeps_failed"
+"""Key of a result: the reason for which the trial has failed for good."""
 COMPLETED = "sweeps_completed"
 """True in the last result of a trial that trained to its end, and was not stopped by a scheduler."""
 STOPPED = "sweeps_stopped"

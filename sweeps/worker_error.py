@@ -34,6 +34,8 @@ FROM_OUTSIDE = re.compile(
     re.IGNORECASE,
 )
 """Errors of devices, processors, networks and disks."""
+NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
+"""Beginning of an error of the driver, or of a trial's actor, that recurs in every attempt."""
 _PACKAGES = tuple(
     str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin
 )

@@ -15,15 +15,13 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 
-def let_actors_live(error: type[Exception], *, ends_within_s: float) -> None:
-    """Make Tune retry a trial in the same actor after an error that leaves the actor intact, and let actors end by
-    themselves after the search.
+def let_actors_end(*, ends_within_s: float) -> None:
+    """Make Tune start a trial again whose actor died before it began, and let actors end by themselves after the
+    search.
 
-    By itself, Tune starts another actor, whose process imports for seconds what this one has imported; and it kills the
-    last actors after 10 s, and with them their workers, which may write files as they end.
+    By itself, Tune kills the last actors after 10 s, and with them their workers, which may write files as they end.
 
     Args:
-        error: Raised by trainables that are intact, and whose ``reset_config`` begins the trial again.
         ends_within_s: Maximum seconds for the last actors to end.
     """
 
@@ -31,22 +29,6 @@ def let_actors_live(error: type[Exception], *, ends_within_s: float) -> None:
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             self._actor_force_cleanup_timeout = math.ceil(ends_within_s)
-
-        def _try_recover(self, trial: Any, exc: Any) -> None:
-            actor = self._trial_to_actor.get(trial)
-            if actor not in self._started_actors or not isinstance(getattr(exc, "cause", None), error):
-                super()._try_recover(trial, exc)
-                return
-            self._actor_manager.clear_actor_task_futures(tracked_actor=actor)
-            handle = trial.temporary_state.ray_actor
-            # Taken away while Tune ends the attempt, so that it does not end the actor, too.
-            del self._trial_to_actor[trial], self._actor_to_trial[actor]
-            super()._try_recover(trial, exc)
-            self._staged_trials.add(trial)
-            self._actor_cache.increase_max(trial.placement_group_factory)
-            self._trial_to_actor[trial], self._actor_to_trial[actor] = actor, trial
-            trial.set_ray_actor(handle)
-            self._schedule_trial_reset(trial, trial.config, trial.experiment_tag)
 
         def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
             if trial in self._resetting_trials:  # its actor has died before the next attempt began

@@ -7,10 +7,11 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
+from sweeps.constants import FAILED
 from sweeps.driver.driver_progress import SEARCHES_WITHIN_S, expect_progress
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.repeats import RepeatSearcher
-from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
+from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_searcher import SweepSearcher
@@ -47,11 +48,10 @@ class LifecycleCallback(NotPickled, tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial
-        retry_only_what_may_pass(trial, self._searcher.alike)
         self._session.lifecycle.started(trial.config, trial.num_failures + 1)
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        self._session.lifecycle.ended(trial.config, trial.last_result)
+        self._session.lifecycle.ended(trial.config, trial.last_result, error=trial.last_result.get(FAILED))
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._session.lifecycle.retried(trial.config, failure_reason(trial))

@@ -10,7 +10,7 @@ from ray.tune.search import Searcher
 from sweeps.constants import LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, TRIAL
 from sweeps.driver.confirmer import Confirmer, Repeat, record
 from sweeps.driver.not_pickled import NotPickled
-from sweeps.driver.retries import AlikeFailures, failure_reason
+from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
 from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.tracking.confirmation_record import Confirmation, Contender
@@ -26,8 +26,6 @@ class RepeatSearcher(NotPickled, Searcher):
         self._session, self._confirmer = session, confirmer
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id."""
-        # The trials that are repeated have made reports.
-        self.alike = AlikeFailures(lambda: True, session.decisions.has_reported)
         self.ended_because: str | None = None
         """Reason to start no further repeat; None while there may be one."""
         self._suggested: set[str] = set()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune.result import AUTO_RESULT_KEYS
 
-from sweeps.constants import COMPLETED, EVALUATIONS, LINEAGE, SAVED, STEP, STOPPED
+from sweeps.constants import COMPLETED, EVALUATIONS, FAILED, LINEAGE, SAVED, STEP, STOPPED
 from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
 from sweeps.search.advisors.memory import import_early
@@ -17,11 +17,12 @@ from sweeps.search.schedulers.scheduler import Exploit, Verdict
 
 if TYPE_CHECKING:
     from sweeps.config.objectives import Objectives
+    from sweeps.driver.retries import Retries
     from sweeps.driver.trial_status import TrialStatus
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.runtime.events import Ended, Report, Started
 
-OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, SAVED, LINEAGE)
+OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, FAILED, SAVED, LINEAGE)
 """Keys of a result that are no metrics."""
 
 Decide = Callable[[str, Mapping[str, Any]], Verdict | Exploit]
@@ -35,8 +36,8 @@ class Decisions:
     the next attempt if the actor or the broker has died meanwhile.
     """
 
-    def __init__(self, objectives: Objectives, broker: DriverSide):
-        self._objectives, self._broker = objectives, broker
+    def __init__(self, objectives: Objectives, retries: Retries, broker: DriverSide):
+        self._objectives, self._retries, self._broker = objectives, retries, broker
         self._decide: Decide | None = None
         self._last: dict[str, Mapping[str, Any]] = {}
         """The newest report of each trial of this search."""
@@ -50,33 +51,38 @@ class Decisions:
     def begin(self, decide: Decide | None) -> None:
         """Begin a search whose trials are decided on so; None: all train to their ends."""
         self._decide = decide
+        self._retries.begin()
         self._last.clear()
         self._undone.clear()
         self._over.clear()
-
-    def has_reported(self, trial: str) -> bool:
-        """Whether a trial has made a report in this search, since it began or was resumed."""
-        return trial in self._last
 
     def started(self, event: Started) -> None:
         """Repeat the answer that the trial's attempt before has not acted on, if there is one."""
         if (undone := self._undone.get(event.trial)) is not None:
             self._add(replace(undone, attempt=event.attempt))
 
-    def report(self, status: TrialStatus, report: Report) -> None:
-        """Answer a report that was recorded."""
+    def report(self, status: TrialStatus, report: Report) -> bool:
+        """Answer a report that was recorded; returns whether its attempt fails and another one begins."""
         import_early()  # not before: the first workers need the processors to start
         if (undone := self._undone.get(report.trial)) is not None:
             self._add(replace(undone, attempt=report.attempt))
         elif report.attempt <= self._over.get(report.trial, 0):
             self._add(Answer(report.trial, report.attempt))
         else:
-            self._add(self._answer(status, report))
+            answer = self._answer(status, report)
+            self._add(answer)
+            return bool(answer.tries_again)
+        return False
 
-    def ended(self, event: Ended) -> None:
-        """Answer the end of an attempt that was recorded."""
-        self._add(Answer(event.trial, event.attempt, self._last.get(event.trial, {})))
-        self._over[event.trial] = max(event.attempt, self._over.get(event.trial, 0))
+    def ended(self, status: TrialStatus, event: Ended) -> bool:
+        """Answer the end of an attempt that was recorded; returns whether it has failed and another one begins."""
+        over = self._over.get(event.trial, 0)
+        tries_again = None
+        if event.is_failure and event.attempt > over and not status.ending:
+            tries_again = self._retries.allows(status, event.error or "", event.failure)
+        self._add(Answer(event.trial, event.attempt, self._last.get(event.trial, {}), tries_again=tries_again))
+        self._over[event.trial] = max(event.attempt, over)
+        return bool(tries_again)
 
     def done(self, trial: str) -> None:
         """Note that Tune has acted on the last answer about a trial, or has ended it."""
@@ -104,7 +110,9 @@ class Decisions:
             self._last[trial] = result = result_of(report, status)
             decided = Verdict.CONTINUE if report.done or self._decide is None else self._decide(trial, result)
         except TrialFailed as error:
-            return Answer(trial, report.attempt, returns=True, error=str(error))
+            status.failure = f"trial {trial}: {error}"
+            again = self._retries.allows(status, str(error))
+            return Answer(trial, report.attempt, returns=True, error=str(error), tries_again=again)
         if decided is Verdict.CONTINUE and not report.done:
             return Answer(trial, report.attempt)
         status.is_pruned = decided is Verdict.STOP

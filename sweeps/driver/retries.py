@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
-from ray.tune.experiment import Trial as TuneTrial
-
-from sweeps.constants import TRIAL
-from sweeps.driver.not_pickled import NotPickled
-from sweeps.errors import TrialFailed
 from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
-from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError
+from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, NAMES_A_MISTAKE, WorkerError
+
+if TYPE_CHECKING:
+    from ray.tune.experiment import Trial as TuneTrial
+
+    from sweeps.driver.sweep_state import SweepState
+    from sweeps.driver.trial_status import TrialStatus
 
 ALIKE = 3
 """Number of trials that fail at their first step with the same error after which the sweep ends."""
@@ -28,8 +28,6 @@ WRONG_LABEL = re.compile("device-side assert", re.IGNORECASE)
 """CUDA error caused by the data: an index or a label out of range."""
 WRONG_PATH = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"}
 """Errors of the operating system that recur; others may pass."""
-NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
-"""Beginning of an error of the driver that recurs in every attempt."""
 
 
 def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
@@ -52,64 +50,49 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
     return "OSError" not in error.types or bool(WRONG_PATH & set(error.types))
 
 
-class RetriedTrial(TuneTrial):
-    """Tune's trial, retried only after transient errors. A trial becomes one when it starts."""
+class Retries:
+    """Decides whether the failed attempts of a search are followed by others, and whether all of its trials fail
+    alike."""
 
-    mistake: str | None = None
-    """Key of the last error, equal for two alike ones, if it recurs."""
-    alike: AlikeFailures | None = None
-    """Errors of the whole sweep."""
-    passes = False
-    """Whether the last error may pass, since it is the first of its kind in a sweep whose trials make reports."""
-
-    def handle_error(self, exc: Any = None) -> None:
-        super().handle_error(exc)
-        cause = getattr(exc, "cause", None)
-        failed = cause if isinstance(cause, TrialFailed) else None
-        error = failed.error if failed is not None and isinstance(failed.error, WorkerError) else None
-        text = str(failed) if failed is not None else ""
-        reported = self.alike is not None and self.alike.has_reported(self.config[TRIAL])
-        is_mistake = recurs(text, error, reported=reported)
-        self.mistake = (repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)) if is_mistake else None
-        self.passes = False
-        if self.mistake is not None and self.alike is not None:
-            names_it = error is None or NAMES_A_MISTAKE.match(error.message) is not None
-            self.passes = self.alike.may_pass(self.mistake) and not names_it
-
-    def should_recover(self) -> bool:
-        return (self.mistake is None or self.passes) and bool(super().should_recover())  # type: ignore[no-untyped-call]
-
-
-def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
-    """Make Tune retry a trial only after transient errors."""
-    if type(trial) is TuneTrial:
-        trial.__class__ = RetriedTrial
-        cast("RetriedTrial", trial).alike = alike
-
-
-class AlikeFailures(NotPickled):
-    """Counts trials that failed at their first step, by their error."""
-
-    def __init__(self, has_reports: Callable[[], bool], has_reported: Callable[[str], bool]) -> None:
-        """
-        Args:
-            has_reports: Returns whether a trial of the sweep has made a report.
-            has_reported: Returns whether a given trial has made one in this session.
-        """
-        self.has_reported = has_reported
+    def __init__(self, state: SweepState) -> None:
+        self._state = state
+        self._mistakes: dict[str, str] = {}
+        """Key of the error that ended each failed trial, equal for two alike ones, if it recurs."""
         self._counts: Counter[str] = Counter()
-        self._has_reports = has_reports
         self._seen: set[str] = set()
 
-    def may_pass(self, mistake: str) -> bool:
+    def begin(self) -> None:
+        """Begin another search."""
+        self._mistakes.clear()
+        self._counts.clear()
+        self._seen.clear()
+
+    def allows(self, status: TrialStatus, text: str, error: WorkerError | None = None) -> bool:
+        """Whether a trial whose attempt has failed is tried again.
+
+        Args:
+            status: The trial.
+            text: The failure in a line.
+            error: Error of the worker that caused it, if a worker has reported one.
+        """
+        self._mistakes.pop(status.trial, None)
+        if recurs(text, error, reported=status.has_reported):
+            mistake = repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)
+            self._mistakes[status.trial] = mistake
+            names_it = error is None or NAMES_A_MISTAKE.match(error.message) is not None
+            if not self._may_pass(mistake) or names_it:
+                return False
+        return status.attempt <= self._state.composition.config.search.max_retries
+
+    def _may_pass(self, mistake: str) -> bool:
         """Whether an error may be transient: it is the first of its kind, and trials of the sweep have reported."""
         is_new = mistake not in self._seen
         self._seen.add(mistake)
-        return is_new and self._has_reports()
+        return is_new and any(each.has_reported for each in self._state.all_trials)
 
-    def add(self, trial: TuneTrial | None, reason: str) -> str | None:
+    def failed(self, trial: str, reason: str) -> str | None:
         """Count a failed trial; returns a reason to start no further one, if all fail alike."""
-        mistake = getattr(trial, "mistake", None)
+        mistake = self._mistakes.get(trial)
         if mistake is None:
             return None
         self._counts[mistake] += 1
@@ -119,7 +102,7 @@ class AlikeFailures(NotPickled):
 
 
 def failure_reason(trial: TuneTrial) -> str:
-    """The last line of the error that ended a trial's last attempt."""
+    """The last line of the error with which a trial's actor has ended."""
     file = trial.error_file
     # Tune appends each error to a local file, which it copies to the path that it reads itself some time later.
     text = Path(file).read_text(encoding="utf-8") if file is not None and Path(file).exists() else ""

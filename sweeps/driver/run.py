@@ -183,9 +183,7 @@ def _search_and_record(
             close_record(plan, recorder, status)
 
 
-def _open_session(
-    plan: Plan, recorder: Recorder, view: View, trials: Fit, memory: MemoryEstimate
-) -> Session:
+def _open_session(plan: Plan, recorder: Recorder, view: View, trials: Fit, memory: MemoryEstimate) -> Session:
     from sweeps.runtime.driver_side import DriverSide
 
     broker = DriverSide()  # its process starts while Tune, Optuna and torch are imported

@@ -37,9 +37,11 @@ class Session:
 
     def __init__(self, state: SweepState, recorder: Recorder, broker: DriverSide):
         from sweeps.driver.report_decisions import Decisions
+        from sweeps.driver.retries import Retries
 
         self.state, self.recorder, self.broker = state, recorder, broker
-        self.decisions = Decisions(state.objectives, broker)
+        self.retries = Retries(state)
+        self.decisions = Decisions(state.objectives, self.retries, broker)
         self.worker_events = WorkerEvents(state, recorder, self.decisions)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, self.decisions, broker)
         self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None

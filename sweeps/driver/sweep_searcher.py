@@ -6,11 +6,11 @@ from typing import Any
 
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import LAST_DELIVERED, NUMBER, ORIGIN, PARAMETERS, POOL, STAGE, TRIAL
+from sweeps.constants import FAILED, LAST_DELIVERED, NUMBER, ORIGIN, PARAMETERS, POOL, STAGE, TRIAL
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.optuna_searcher import OptunaSearcher
 from sweeps.driver.pool_choice import PoolChoice
-from sweeps.driver.retries import AlikeFailures, failure_reason
+from sweeps.driver.retries import failure_reason
 from sweeps.driver.session import Session
 from sweeps.errors import StorageFailed, mentions_storage_failure
 from sweeps.plan.stage import PlannedStage
@@ -27,8 +27,9 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         super().__init__(*args, **options)
         self._session, self._stage = session, stage
         self.tune_trials: dict[str, TuneTrial] = {}
-        """Tune's own trials that were started, by Tune's id: they know why they failed."""
-        self.alike = AlikeFailures(self._has_reports, session.decisions.has_reported)
+        """Tune's own trials that were started, by Tune's id: they know why their actors died."""
+        self._reasons: dict[str, str] = {}
+        """Reasons for which trials have failed, by Tune's id."""
         self._held: list[Suggested] = []
         """Trials that wait until a pool that suits them has room; at most one for each pool."""
 
@@ -73,11 +74,15 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         super().exploited(exploit)
 
     def why_failed(self, trial_id: str) -> str:
+        if (reason := self._reasons.get(trial_id)) is not None:
+            return reason
         trial = self.tune_trials.get(trial_id)
         return "it could not be started" if trial is None else failure_reason(trial)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         shutdown, folder = self._session.state.shutdown, self._session.state.folder
+        if result is not None and FAILED in result:
+            self._reasons[trial_id], error = result[FAILED], True
         if error and mentions_storage_failure(reason := self.why_failed(trial_id), folder):
             shutdown.storage_has_failed(StorageFailed(folder, reason))
         if (pools := self._session.state.pools) is not None:
@@ -92,7 +97,9 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         return any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False))
 
     def _end_if_all_fail_alike(self, trial_id: str) -> None:
-        reason = self.alike.add(self.tune_trials.get(trial_id), self.why_failed(trial_id))
+        stage = None if self._stage is None else self._stage.number
+        failed = name_of(self._numbers[trial_id], stage)
+        reason = self._session.retries.failed(failed, self.why_failed(trial_id))
         trials = self.study.get_trials(deepcopy=False)
         left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
         if reason is not None and left and not self._has_reports():

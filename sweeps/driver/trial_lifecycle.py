@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Retried:
-    """A trial that failed, and is started again."""
+    """A trial whose actor has died, and that is started again."""
 
     trial: str
     reason: str
@@ -79,7 +79,7 @@ class TrialLifecycle:
 
         Args:
             config: The trial's config in Tune.
-            attempt: Number of the attempt in this session, from 1.
+            attempt: Number of the trial's actor in this session, from 1.
         """
         trial, parameters, pool = config[TRIAL], config[PARAMETERS], config.get(POOL)
         repeat_of: str | None = config.get(REPEAT_OF)
@@ -87,6 +87,7 @@ class TrialLifecycle:
         state = self._state
         with state.lock:
             status = state.trials.setdefault(trial, TrialStatus(trial, parameters, repeat_of=repeat_of, stage=stage))
+            attempt += status.retries
             after_pause = status.state == "running" and status.attempt == attempt
             status.state, status.attempt, status.ending = "running", attempt, False
             own = state.composition.trial(parameters).in_pool(pool)
@@ -131,7 +132,7 @@ class TrialLifecycle:
         self.queue(Finished(trial, state, error, last_step, for_good))
 
     def retried(self, config: dict[str, Any], reason: str) -> None:
-        """Handle the failure of a trial that is started again.
+        """Handle the failure of a trial that is started again in another actor.
 
         Args:
             config: The trial's config in Tune.
@@ -147,7 +148,7 @@ class TrialLifecycle:
                     self.ended({TRIAL: status.trial}, {})
 
     def _end_state(self, result: dict[str, Any], error: str | None) -> State:
-        if error is not None:
+        if error is not None and not self._state.shutdown.interrupts_trials():
             return "failed"
         if result.get(COMPLETED):
             return "finished"

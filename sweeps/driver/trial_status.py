@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ class TrialStatus:
     parameters: dict[str, Any]
     state: State = "waiting"
     attempt: int = 0
+    retries: int = 0
+    """Attempts of this session that began in the actor of the one before."""
     earlier_attempts: int = 0
     """Attempts in earlier sessions."""
     step: int = 0
@@ -85,6 +88,12 @@ class TrialStatus:
     """Trial that it repeats with another seed, to confirm the winner."""
     stage: int | None = None
     """Number of the stage of the search that it is of; None: the search after its stages."""
+
+    def begin_again(self) -> int:
+        """Begin the next attempt, in the same actor; returns its number."""
+        self.attempt, self.retries = self.attempt + 1, self.retries + 1
+        self.assigned, self.training_since, self.holds = time.time(), None, self.needs
+        return self.attempt + self.earlier_attempts
 
     def resize(self, num_workers: int) -> None:
         """Record a changed number of workers and the resources that they reserve."""

@@ -10,7 +10,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from sweeps.compat import ray_tune
-from sweeps.constants import COMPLETED, LAST_DELIVERED, MAY_PAUSE, ORIGIN, PARAMETERS, STEP, TRIAL
+from sweeps.constants import COMPLETED, FAILED, LAST_DELIVERED, MAY_PAUSE, ORIGIN, PARAMETERS, STEP, TRIAL
 from sweeps.driver.not_pickled import NotPickled
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.search.schedulers.pausing import PausingScheduler
@@ -132,7 +132,9 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         return TrialScheduler.NOOP
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        if result.get(COMPLETED) or not self._leaves_all_as_it_is():
+        if FAILED in result:
+            self.on_trial_remove(tune_controller, trial)
+        elif result.get(COMPLETED) or not self._leaves_all_as_it_is():
             with self._lock:
                 self._scheduler.complete(self._seen(trial), result, self._places)
 
@@ -142,7 +144,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
                 self._scheduler.leave(self._seen(trial), self._places)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Remove a failed trial; Tune adds it again at once if it is started again."""
+        """Remove a trial whose actor has died; Tune adds it again at once if it is started again."""
         self.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:

@@ -11,7 +11,7 @@ import optuna
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
-from sweeps.compat.ray_tune import explore_by_pb2, let_actors_live
+from sweeps.compat.ray_tune import explore_by_pb2, let_actors_end
 from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
@@ -22,7 +22,6 @@ from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.driver.tune_scheduler import TuneScheduler
-from sweeps.errors import TrialFailed
 from sweeps.plan.build_scheduler import build_scheduler
 from sweeps.plan.plan import Plan
 from sweeps.plan.searcher_options import searcher_options, stop_rule
@@ -80,7 +79,7 @@ def _tuner(
     callback: LifecycleCallback,
 ) -> tune.Tuner:
     config = plan.config
-    let_actors_live(TrialFailed, ends_within_s=CLOSED_WITHIN_S + config.ends_within_s)
+    let_actors_end(ends_within_s=CLOSED_WITHIN_S + config.ends_within_s)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),

@@ -65,7 +65,8 @@ class WorkerEvents:
         match event:
             case Ended():
                 self._take_end(status, event)
-                self._decisions.ended(event)
+                if self._decisions.ended(status, event):
+                    self._begin_again(status)
             case Note():
                 status.notes.append(TimedNote(at=time.time(), text=event.text))
                 self._recorder.trials.record_notes(event.trial, status.notes)
@@ -84,7 +85,8 @@ class WorkerEvents:
             case Report():
                 self._take_metrics(status, event)
                 status.eval_every = status.eval_every or self._state.eval_every(status)
-                self._decisions.report(status, event)
+                if self._decisions.report(status, event):
+                    self._begin_again(status)
             case _:
                 self._take_metrics(status, event)
 
@@ -213,6 +215,13 @@ class WorkerEvents:
         status.failure = f"trial {event.trial}: attempt {attempt} failed: {error}"
         if mentions_storage_failure(error, self._state.folder):
             self._state.shutdown.storage_has_failed(StorageFailed(self._state.folder, error))
+
+    def _begin_again(self, status: TrialStatus) -> None:
+        """Record that a trial's next attempt begins, after one that has failed."""
+        self._state.announce(f"{status.failure}; it is tried again, from its newest checkpoint if it has one")
+        status.failure, attempt = None, status.begin_again()
+        self._recorder.trials.record_attempt(status.trial, attempt)
+        self._state.announce(f"trial {status.trial} started, attempt {attempt}: {describe(status.parameters)}")
 
     def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> int:
         """Record that an attempt has failed or moved; returns its number."""

@@ -24,6 +24,8 @@ class Answer:
     """Whether the trial is over for good, so that its workers stop without a checkpoint."""
     error: str | None = None
     """Reason for which the attempt fails."""
+    tries_again: bool | None = None
+    """Whether an attempt that fails is followed by another one; None if it does not fail."""
 
 
 class Outcome(NamedTuple):
@@ -35,3 +37,5 @@ class Outcome(NamedTuple):
     """End of its workers; None if the driver has decided about the trial while they are there."""
     error: str | None = None
     """See ``Answer``."""
+    tries_again: bool | None = None
+    """See ``Answer``; None also if the driver has not answered."""

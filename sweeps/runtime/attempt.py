@@ -100,6 +100,8 @@ class Attempt:
         self._last_log: Log | None = None
         self._result: Mapping[str, Any] = {}
         """See ``Answer``."""
+        self._tries_again: bool | None = None
+        """See ``Answer``."""
         self._unanswered = 0
         """Number of reports that the driver has not answered, and the end if it has not."""
         self._needs_answers = True
@@ -141,6 +143,7 @@ class Attempt:
         """Apply the driver's answer to a report, or to the end."""
         self._unanswered = max(0, self._unanswered - 1)
         self._result = answer.result or self._result
+        self._tries_again = answer.tries_again
         if answer.stops:
             self.request_stop(StopRequest.DISCARD)
         if answer.returns:
@@ -249,9 +252,7 @@ class Attempt:
     @property
     def failures(self) -> int:
         """Number of the trial's attempts that have failed so far."""
-        end = self.end
-        failed = end is not None and end.error is not None and end.moved is None and end.halved_to is None
-        return self._earlier_failures + failed
+        return self._earlier_failures + (self.end is not None and self.end.is_failure)
 
     def request_stop(self, request: StopRequest) -> None:
         """Ask the workers to stop, for good or until the next attempt."""
@@ -288,9 +289,9 @@ class Attempt:
             while True:
                 if self._returns:
                     answer = self._returns.popleft()
-                    return Outcome(answer.result, error=answer.error)
+                    return Outcome(answer.result, error=answer.error, tries_again=answer.tries_again)
                 if self.end is not None and not self._unanswered:
-                    return Outcome(self._result, self.end)
+                    return Outcome(self._result, self.end, tries_again=self._tries_again)
                 self._answered.clear()
                 await self._answered.wait()
 

@@ -82,6 +82,11 @@ class Ended:
     timestamp_ms: int = 0
     """Set by the broker: time at which it received the event."""
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the attempt has failed, and the trial does not continue by itself."""
+        return self.error is not None and self.moved is None and self.halved_to is None
+
 
 @dataclass(frozen=True)
 class Started:

@@ -17,6 +17,7 @@ from sweeps.config import SweepConfig
 from sweeps.constants import (
     COMPLETED,
     COST,
+    FAILED,
     GPU_HOURS,
     LAST_DELIVERED,
     MAY_PAUSE,
@@ -44,6 +45,7 @@ from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.worker_group import SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
+from sweeps.worker_error import NAMES_A_MISTAKE
 from sweeps_train.config.process import process_environment
 
 HEAD = "node:__internal_head__"
@@ -116,7 +118,7 @@ class Trial(tune.Trainable):
     def _take(self, config: dict[str, Any]) -> None:
         """Store the trial's config and identity. In a new actor it begins with its first step: Tune may take it back,
         and give it to an actor that has become idle."""
-        if self._has_failed:  # the next attempt, which gets new workers
+        if self._has_failed:  # the next trial gets new workers
             self._slot.close()
         self._config, self._has_begun, self._has_failed = config, False, False
         self._failure: str | None = None
@@ -127,8 +129,8 @@ class Trial(tune.Trainable):
         self._last: Mapping[str, Any] = {}
 
     def _begin_or_fail(self) -> None:
-        """Begin the trial, and keep an error for ``step()``: Tune retries a trial that fails there, and none that fails
-        before."""
+        """Begin the trial, and keep an error for ``step()``: Tune starts a trial again that fails there, and none that
+        fails before."""
         self._has_begun = True
         try:
             self._begin()
@@ -247,39 +249,43 @@ class Trial(tune.Trainable):
         return EvaluationPlace(resources, placed.labels | avoiding(avoid), hourly)
 
     def step(self) -> dict[str, Any]:
-        try:
-            return self._step()
-        except TrialFailed:
-            self._has_failed = True
-            raise
-
-    def _step(self) -> dict[str, Any]:
         if not self._has_begun:
             self._begin_or_fail()
         if self._failure is not None:
+            if NAMES_A_MISTAKE.match(self._failure):
+                return self._failed(self._failure)
             raise TrialFailed(self._failure)
         outcome = self._next_outcome()
-        while outcome.end is not None and self._begins_again(outcome.end):
+        while self._begins_again(outcome):
             outcome = self._next_outcome()
-        if outcome.error is not None:
-            raise TrialFailed(outcome.error)
-        if (end := outcome.end) is None:
-            return dict(self._last)
-        if end.error is not None:
-            raise TrialFailed(end.error, end.failure)
-        return {**self._last, STOPPED: True, COMPLETED: False, "done": True}
+        error = outcome.error if outcome.end is None else outcome.end.error
+        if error is not None and outcome.tries_again is None:  # the driver cannot decide any more
+            raise TrialFailed(error, None if outcome.end is None else outcome.end.failure)
+        if error is not None:
+            return self._failed(error)
+        return dict(self._last) if outcome.end is None else self._over({STOPPED: True})
 
-    def _begins_again(self, end: Ended) -> bool:
-        """Restart from the last checkpoint after an end that is no failure; return whether it did.
+    def _failed(self, reason: str) -> dict[str, Any]:
+        """The last result of a trial that has failed for good."""
+        self._has_failed = True
+        return self._over({FAILED: reason})
 
-        Either the workers' nodes or processes are about to end, or the trial is to have another number of workers, or
-        the broker's process has died, or a device ran out of memory while workers wait for each other: then with half
-        the micro batch, which changes no result.
+    def _over(self, how: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._last, **how, COMPLETED: False, "done": True}
+
+    def _begins_again(self, outcome: Outcome) -> bool:
+        """Restart from the last checkpoint, with new workers, if the trial goes on; return whether it does.
+
+        The driver has decided that after a failure. After an end that is no failure, either the workers' nodes or
+        processes are about to end, or the trial is to have another number of workers, or the broker's process has died,
+        or a device ran out of memory while workers wait for each other: then with half the micro batch, which changes
+        no result.
         """
-        if not (self._halves(end) or end.moved is not None):
+        end = outcome.end
+        if not outcome.tries_again and (end is None or not (self._halves(end) or end.moved is not None)):
             return False
         self._slot.close()
-        self._begin(end if end.moved == BROKER_DIED else None)
+        self._begin(end if end is not None and end.moved == BROKER_DIED else None)
         return True
 
     def _halves(self, end: Ended) -> bool:

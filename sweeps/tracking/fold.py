@@ -1,5 +1,5 @@
-"""The runs of a sweep as its journal tells them: a fold over the entries, which gives what MLflow shows when it has taken
-all of them, whether it has or not. A driver that resumes a sweep goes on from here.
+"""The runs of a sweep as its journal tells them: what MLflow shows when it has taken all entries. A driver that resumes a
+sweep goes on from here, whether MLflow has taken them or not.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sweeps.constants import TAG_TRIAL
-
 from sweeps.tracking.journal import PARENT, Entry, NewRun, Points, Status, Tags
 from sweeps.tracking.mlflow_limits import fit_parameters, to_name
 from sweeps.tracking.outbox import PARENT_RUN
@@ -67,6 +66,4 @@ class Fold:
 
     def adopt(self, run_ids: Mapping[str, str]) -> None:
         """Set MLflow's ids of runs, by trial."""
-        self.trials = {
-            trial: replace(run, run_id=run_ids.get(trial, run.run_id)) for trial, run in self.trials.items()
-        }
+        self.trials = {trial: replace(run, run_id=run_ids.get(trial, run.run_id)) for trial, run in self.trials.items()}

@@ -21,8 +21,8 @@ from sweeps.texts.redact import redact_uri
 from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import clear_request
 from sweeps.tracking.delivery import Delivery, Remaining
-from sweeps.tracking.held_checkpoints import release_all
 from sweeps.tracking.fold import Fold
+from sweeps.tracking.held_checkpoints import release_all
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     PARENT,

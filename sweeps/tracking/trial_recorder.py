@@ -143,6 +143,17 @@ class TrialRecorder:
             self._delivery.put(new)
             self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
 
+    def record_attempt(self, trial_id: str, attempt: int) -> None:
+        """Record that another attempt at a started trial begins.
+
+        Args:
+            trial_id: Its id.
+            attempt: Number of the attempt, from 1.
+        """
+        with self._lock:
+            self._trials[trial_id].attempts = attempt
+            self._delivery.put(Tags(trial_id, {constants.TAG_ATTEMPT: str(attempt), **self._description(trial_id)}))
+
     def log(
         self,
         trial_id: str,

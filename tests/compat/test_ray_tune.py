@@ -57,35 +57,14 @@ def test_pb2s_process_chooses_values_in_their_range_and_adds_a_row_for_them() ->
     assert (unseen, len(after)) == ({"lr": 0.4, "decay": 0.5}, len(observed)), "ray.tune.schedulers.pb2._explore"
 
 
-RETRIED = """
-import json, os, sys, time
+ENDS = """
+import time
 import ray
 from ray import tune
-from sweeps.compat.ray_tune import let_actors_live
-
-class Known(Exception):
-    pass
+from sweeps.compat.ray_tune import let_actors_end
 
 class Trainable(tune.Trainable):
-    def setup(self, config):
-        self.begin()
-
-    def reset_config(self, config):
-        self.begin()
-        return True
-
-    def begin(self):
-        with open(f"{sys_argv}/processes", "a") as file:
-            file.write(f"{os.getpid()}\\n")
-
     def step(self):
-        began = len(open(f"{sys_argv}/processes").readlines())
-        if began == 1:
-            raise Known("the trainable is intact")
-        if began == 2:
-            raise RuntimeError("of another kind")
-        if began == 3:
-            os._exit(1)
         return {"value": 1, "done": True}
 
     def save_checkpoint(self, folder):
@@ -95,35 +74,25 @@ class Trainable(tune.Trainable):
         pass
 
     def cleanup(self):
-        if len(open(f"{sys_argv}/processes").readlines()) == 4:
-            time.sleep(11)
-            open(f"{sys_argv}/ended", "w").close()
+        time.sleep(11)
+        open("{folder}/ended", "w").close()
 
-let_actors_live(Known, ends_within_s=60)
+let_actors_end(ends_within_s=60)
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-result = tune.Tuner(
+tune.Tuner(
     Trainable,
     tune_config=tune.TuneConfig(reuse_actors=True),
-    run_config=tune.RunConfig(
-        storage_path=f"{sys_argv}/tune", failure_config=tune.FailureConfig(max_failures=5), verbose=0
-    ),
-).fit()[0]
-print(json.dumps(result.metrics["value"]))
+    run_config=tune.RunConfig(storage_path="{folder}/tune", verbose=0),
+).fit()
 """
 
 
 @pytest.mark.slow
-def test_only_the_known_error_is_retried_in_its_actor_and_the_last_actor_ends_by_itself(
-    tmp_path: Path,
-) -> None:
-    script = tmp_path / "retried.py"
-    script.write_text(RETRIED.replace("{sys_argv}", str(tmp_path)), encoding="utf-8")
+def test_the_last_actor_ends_by_itself(tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text(ENDS.replace("{folder}", str(tmp_path)), encoding="utf-8")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == 1
-    first, second, third, fourth = (tmp_path / "processes").read_text().split()
-    assert first == second, "the trainable had raised the known error"
-    assert len({second, third, fourth}) == 3, "it had raised another error, and its process had died"
     assert (tmp_path / "ended").exists(), "_actor_force_cleanup_timeout"
 
 
@@ -131,7 +100,7 @@ DIES = """
 import json, os, time
 import ray
 from ray import tune
-from sweeps.compat.ray_tune import let_actors_live
+from sweeps.compat.ray_tune import let_actors_end
 
 class Trainable(tune.Trainable):
     def setup(self, config):
@@ -154,7 +123,7 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint):
         pass
 
-let_actors_live(ValueError, ends_within_s=60)
+let_actors_end(ends_within_s=60)
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 results = tune.Tuner(
     tune.with_resources(Trainable, {"cpu": 0.5}),

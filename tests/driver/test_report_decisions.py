@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -12,6 +13,7 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.constants import COMPLETED, LINEAGE, STEP
 from sweeps.driver.report_decisions import Decisions
+from sweeps.driver.retries import Retries
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import TrialFailed
 from sweeps.runtime.answers import Answer
@@ -22,11 +24,18 @@ OBJECTIVES = Objectives(("eval/accuracy",), ("max",), {"system/memory_mib": Limi
 WHOLE = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}
 
 
+def state_of(*trials: TrialStatus, max_retries: int = 2) -> Any:
+    """The parts of a sweep's state that decide about retries."""
+    config = SimpleNamespace(search=SimpleNamespace(max_retries=max_retries))
+    return SimpleNamespace(all_trials=trials, composition=SimpleNamespace(config=config))
+
+
 class Scene:
     def __init__(self, objectives: Objectives = OBJECTIVES) -> None:
         self.broker = MagicMock()
-        self.decisions = Decisions(objectives, self.broker)
-        self.status = TrialStatus("0000", {}, eval_every=10)
+        self.status = TrialStatus("0000", {}, attempt=1, eval_every=10)
+        self.retries = Retries(state_of(self.status))
+        self.decisions = Decisions(objectives, self.retries, self.broker)
         self.decided: list[int] = []
 
     def decide(self, verdict: Verdict | Exception, at: int) -> None:
@@ -48,7 +57,7 @@ class Scene:
         return [each for call in self.broker.answer.call_args_list for each in call.args[0]]
 
     def report(self, step: int, metrics: dict[str, float] = WHOLE, *, attempt: int = 1, done: bool = False) -> Answer:
-        self.decisions.report(self.status, Report("0000", attempt, step, metrics, 0, done=done))
+        self.begins_again = self.decisions.report(self.status, Report("0000", attempt, step, metrics, 0, done=done))
         (answer,) = self.answers()
         return answer
 
@@ -70,7 +79,7 @@ def test_a_report_is_decided_on_once_and_again_after_the_trial_has_taken_over_an
     scene.status.lineage = 1
     scene.report(20)
     assert scene.decided == [10, 20, 30, 20]
-    scene.decisions.ended(Ended("0000", 1))
+    assert not scene.decisions.ended(scene.status, Ended("0000", 1))
     assert [(each.result[STEP], each.result[LINEAGE]) for each in scene.answers()] == [(20, 1)]
 
 
@@ -98,13 +107,33 @@ def test_what_workers_report_before_they_notice_that_their_attempt_is_over_is_no
     scene.decide(ends or Verdict.CONTINUE, at=10)
     scene.report(10)
     if ends is None:
-        scene.decisions.ended(Ended("0000", 1, "its workers hang"))
-        scene.answers()
+        assert scene.decisions.ended(scene.status, Ended("0000", 1, "its workers hang"))
+        assert [each.tries_again for each in scene.answers()] == [True]
     scene.decisions.done("0000")  # Tune has told the study
     assert scene.report(20) == Answer("0000", 1)
     assert scene.decided == [10]
     scene.report(20, attempt=2)
     assert scene.decided == [10, 20]
+
+
+def test_an_attempt_that_fails_is_followed_by_others_as_often_as_the_search_allows() -> None:
+    scene = Scene()
+    for attempt in (1, 2, 3):
+        again = scene.decisions.ended(scene.status, Ended("0000", attempt, "its workers hang"))
+        assert again is (attempt < 3), "search.max_retries=2"
+        scene.status.attempt += again
+    ends = [Ended("0000", 4, "a node leaves", moved="a node leaves"), Ended("0000", 5, "no memory", halved_to=4)]
+    assert not any(scene.decisions.ended(scene.status, each) for each in ends), "they go on without the driver"
+    assert [each.tries_again for each in scene.answers()] == [True, True, False, None, None]
+
+
+def test_an_attempt_that_is_over_when_its_workers_fail_is_not_tried_again() -> None:
+    scene = Scene()
+    scene.decide(Verdict.PAUSE, at=10)
+    scene.report(10)
+    assert not scene.decisions.ended(scene.status, Ended("0000", 1, "lost while it saved"))
+    scene.status.ending = True
+    assert not scene.decisions.ended(scene.status, Ended("0000", 2, "lost while Tune stopped it"))
 
 
 def test_the_last_report_ends_the_trial_and_is_no_matter_of_the_scheduler() -> None:
@@ -125,12 +154,14 @@ def test_the_first_report_must_have_every_metric_that_the_search_reads() -> None
     scene = Scene()
     missing = scene.report(10, {"eval/accuracy": 0.5})
     assert missing.error == "search.limits=system/memory_mib is not among the reported metrics: eval/accuracy"
-    assert not scene.decisions.has_reported("0000")
+    assert (missing.tries_again, scene.begins_again) == (False, False), "it comes again"
+    assert not scene.status.has_reported
     scene.report(0, {"eval/accuracy": 0.9}, attempt=2)
-    assert not scene.decisions.has_reported("0000"), "an evaluation at step 0 is no result"
+    assert not scene.status.has_reported, "an evaluation at step 0 is no result"
     assert scene.report(10, attempt=2).error is None
     assert scene.report(20, {"eval/accuracy": 0.6}, attempt=2).error is None
     assert "search.metric=eval/accuracy is not among" in str(scene.report(30, {"eval/loss": 0.6}, attempt=2).error)
+    assert scene.begins_again, "it may pass after a report"
 
 
 def test_a_trial_that_goes_on_may_first_report_what_it_does_not_measure_each_time() -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from ray.tune.experiment import Trial as TuneTrial
 from running import run
+from test_report_decisions import state_of
 
-from sweeps.constants import TRIAL
-from sweeps.driver.retries import AlikeFailures, recurs, retry_only_what_may_pass
-from sweeps.errors import TrialFailed
+from sweeps.driver.retries import Retries, recurs
+from sweeps.driver.trial_status import TrialStatus
 from sweeps.worker_error import describe_exception
 
 
@@ -77,27 +74,38 @@ def test_what_no_worker_has_told_is_judged_by_its_words(text: str, again: bool) 
     assert recurs(text, None, reported=False) is again
 
 
-def failing(alike: AlikeFailures, *exceptions: BaseException) -> list[bool]:
+def failing(retries: Retries, status: TrialStatus, *exceptions: BaseException) -> list[bool]:
     """Whether a trial is tried again after each of its attempts."""
-    trial = TuneTrial("users", config={TRIAL: "0000"}, stub=True, max_failures=3)
-    trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # type: ignore[assignment]
     again = []
     for exception in exceptions:
-        retry_only_what_may_pass(trial, alike)
         error = error_of(exception)
-        trial.handle_error(SimpleNamespace(cause=TrialFailed(error.described, error)))  # type: ignore[arg-type]
-        again.append(trial.should_recover())  # type: ignore[no-untyped-call]
+        again.append(retries.allows(status, error.described, error))
     return again
 
 
 def test_in_a_sweep_that_works_an_error_at_the_first_step_is_tried_again_until_it_is_seen_twice() -> None:
-    alike = AlikeFailures(has_reports=lambda: True, has_reported=lambda trial: False)
+    fails, works = TrialStatus("0000", {}, attempt=1), TrialStatus("0001", {}, has_reported=True)
+    retries = Retries(state_of(fails, works))
     half_written = ValueError("Expecting value: line 1 column 1 (char 0)")
-    assert failing(alike, half_written, RuntimeError("size 7"), RuntimeError("size 8")) == [True, True, False]
-    assert failing(alike, half_written, RuntimeError("another")) == [False, True]
-    assert failing(alike, ValueError("train.lr=-1: must be greater than 0")) == [False]
-    assert failing(AlikeFailures(has_reports=lambda: False, has_reported=lambda trial: False), half_written) == [False]
-    pickle.loads(pickle.dumps(alike))  # as Tune does with its trials
+    assert failing(retries, fails, half_written, RuntimeError("size 7"), RuntimeError("size 8")) == [True, True, False]
+    assert failing(retries, fails, half_written, RuntimeError("another")) == [False, True]
+    assert failing(retries, fails, ValueError("train.lr=-1: must be greater than 0")) == [False]
+    assert failing(Retries(state_of(fails)), fails, half_written) == [False]
+
+
+def test_three_trials_that_fail_alike_at_their_first_step_are_a_reason_to_start_no_other() -> None:
+    trials = [TrialStatus(f"000{number}", {}, attempt=1) for number in range(4)]
+    retries = Retries(state_of(*trials))
+    reasons = []
+    for status in trials[:3]:
+        retries.allows(status, "search.metric=los is not among the reported metrics: loss")
+        reasons.append(retries.failed(status.trial, "no los"))
+    assert reasons == [None, None, "3 trials failed at their first step with the same error: no los"]
+    retries.allows(trials[3], "its workers hang")
+    assert retries.failed("0003", "they hang") is None
+    retries.begin()
+    retries.allows(trials[0], "search.metric=los is not among the reported metrics: loss")
+    assert retries.failed("0000", "no los") is None
 
 
 @pytest.mark.slow

@@ -211,7 +211,8 @@ def test_a_resumed_driver_knows_from_the_journal_what_mlflow_shows(uri: str, tmp
     shown = load_sweep(uri, "digits-1")
     recorder = open_recorder(uri, resume=True)
     told = recorder.earlier
-    assert told is not None and told.status == shown.status == "interrupted"
+    assert told is not None
+    assert told.status == shown.status == "interrupted"
     assert [replace(each, run_id="") for each in told.all_trials] == [replace(e, run_id="") for e in shown.all_trials]
     assert [each.run_id for each in told.all_trials] == [each.run_id for each in shown.all_trials]
     assert replace(told, tags={}) == replace(shown, tags={})
