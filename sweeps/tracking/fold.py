@@ -1,5 +1,6 @@
-"""The runs of a sweep as its journal tells them: what MLflow shows when it has taken all entries. A driver that resumes a
-sweep goes on from here, whether MLflow has taken them or not.
+"""The runs of a sweep as its journal tells them: what MLflow shows when it has taken all entries.
+
+A driver that resumes a sweep goes on from here, whether MLflow has taken them or not.
 """
 
 from __future__ import annotations
