@@ -71,7 +71,7 @@ def parsed(text: bytes) -> dict[str, Any]:
     """
     if (intact := undamaged(text)) is None:
         raise ValueError("its checksum does not match")
-    document = json.loads(intact)
+    document = json.loads(intact.decode())
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004 - callers know one error for what cannot be read
     document.pop(CHECKSUM, None)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 LONGEST_NAME = 250
 LONGEST_PARAMETER = 6000
@@ -24,6 +25,7 @@ _ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")
 _EMPTY = "_"
 
 
+@lru_cache(maxsize=10_000)
 def to_name(name: str) -> str:
     """Return the name in MLflow of a metric, a parameter or a tag.
 
@@ -44,6 +46,7 @@ def to_name(name: str) -> str:
     return found[: LONGEST_NAME - len(checksum)] + checksum
 
 
+@lru_cache(maxsize=10_000)
 def from_name(name: str) -> str:
     """Return the name that was given to ``to_name``; an overlong one stays cut.
 
