@@ -72,7 +72,10 @@ class Soak:
             time.sleep(min(self.chance.uniform(*EVERY_S), max(0.0, until - time.monotonic())))
             deck = deck or self.chance.sample(kinds, len(kinds))
             name, inject = deck.pop()
-            inject()
+            try:
+                inject()
+            except Exception as error:  # noqa: BLE001 - the other faults go on, and this one is told at the end
+                self.wrong.append(f"{name}: {error!r}")
             self.faults[name] += 1
 
     def kinds(self) -> dict[str, Callable[[], None]]:
