@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -25,6 +26,7 @@ from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules.saved import FOLDER as SCHEDULES
 from sweeps.texts.redact import redact_uri
+from sweeps.tracking.journal import POSITION_FILE
 from sweeps.tracking.uris import sqlite_path
 
 FORMAT = 1
@@ -66,7 +68,8 @@ class Contents:
 def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
     """Write a backup while the service runs.
 
-    The database comes first: a sweep that starts meanwhile is then at most a folder that no job knows.
+    The database comes first: a sweep that starts meanwhile is then at most a folder that no job knows. Then MLflow's
+    file: what a sweep has delivered since then is delivered again, when it is resumed from the backup.
 
     Args:
         config: Config of the service.
@@ -93,9 +96,10 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                 _copy_sqlite(Path(str(url.database)), copy)
             else:
                 _run("pg_dump", url, ["--format=custom", "--no-owner", "--no-privileges", f"--file={copy}"])
+            taken = time.time()
             contents = Contents(
                 format=FORMAT,
-                taken=time.time(),
+                taken=taken,
                 database=url.get_backend_name(),
                 jobs=_jobs(config.database),
                 has_store=store is not None and store.is_file(),
@@ -110,7 +114,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                     archive.add(Path(folder) / STORE, STORE)
                     if sweeps:
                         _add_folder(archive, store.absolute().parent / ARTIFACTS, ARTIFACTS)
-                _add_folder(archive, output_dir if sweeps else output_dir / SCHEDULES, OUTPUTS, output_dir)
+                _add_folder(archive, output_dir if sweeps else output_dir / SCHEDULES, OUTPUTS, output_dir, taken)
     except (OSError, sqlite3.Error, tarfile.TarError) as error:
         raise SweepsError(f"{file}: could not be written ({error})") from error
     return contents
@@ -183,14 +187,19 @@ def _add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(info, io.BytesIO(content))
 
 
-def _add_folder(archive: tarfile.TarFile, folder: Path, name: str, root: Path | None = None) -> None:
-    """Add the files of a folder in which others write; the databases and the log of the service are not among them."""
+def _add_folder(
+    archive: tarfile.TarFile, folder: Path, name: str, root: Path | None = None, store_taken: float = math.inf
+) -> None:
+    """Add the files of a folder in which others write; the databases and the log of the service are not among them, nor
+    positions in journals that were saved after MLflow's file was taken."""
     root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)
         if len(place.parts) == 1 and place.name.startswith((SQLITE, "service.log", STORE)):
             continue
         try:
+            if path.name == POSITION_FILE and path.stat().st_mtime >= store_taken:
+                continue
             info = archive.gettarinfo(path, f"{name}/{place}")
             info.type, info.linkname = tarfile.REGTYPE, ""  # a second name of the same file is a file, too
             with path.open("rb") as file:

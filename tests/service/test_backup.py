@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from waiting import wait_until
 from sweeps.cli import run_command
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
+from sweeps.tracking.journal import POSITION_FILE
 
 
 def _rows(engine: Engine) -> dict[str, list[Any]]:
@@ -67,6 +69,11 @@ def test_what_was_backed_up_while_others_write_is_restored_as_it_was_and_belongs
                     connection.execute(insert(tables.firings).values(**values, decided=1.0))
             written.append(1)
 
+    for name, age in (("one", 60), ("two", -60)):  # the second is saved after MLflow's file was taken
+        position = tmp_path / "outputs" / name / POSITION_FILE
+        position.parent.mkdir(exist_ok=True)
+        position.write_text("7")
+        os.utime(position, (time.time() - age,) * 2)
     written: list[int] = []
     writer = threading.Thread(target=write)
     writer.start()
@@ -103,6 +110,7 @@ def test_what_was_backed_up_while_others_write_is_restored_as_it_was_and_belongs
     assert kept["outputs/schedules/nightly.yaml"].read_text() == "schedules/nightly.yaml"
     assert {"outputs/one/trials/0000/model.safetensors", "outputs/one/driver.log", "mlruns/report.html"} <= kept.keys()
     assert "outputs/service.log" not in kept
+    assert [name in kept for name in (f"outputs/one/{POSITION_FILE}", f"outputs/two/{POSITION_FILE}")] == [True, False]
     assert all(path.stat().st_mode & 0o077 == 0 for path in kept.values())
     assert run_command(command)[0] == 2  # nor does this
 
