@@ -294,6 +294,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         attempt=0 if unfinished else trial.attempts,
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,
+        lost_after=trial.steps if unfinished else None,
         values=trial.all_values() or None,
         has_reported=trial.value is not None,
         saved=_saved_values(trial),

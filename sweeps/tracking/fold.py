@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from sweeps.constants import TAG_TRIAL
 from sweeps.tracking.journal import PARENT, Entry, NewRun, Points, Status, Tags
 from sweeps.tracking.mlflow_limits import fit_parameters, to_name
 from sweeps.tracking.outbox import PARENT_RUN
@@ -18,15 +17,15 @@ from sweeps.tracking.store import RawRun
 class Fold:
     """The runs of a sweep after the entries that it was given so far."""
 
-    def __init__(self, parent: RawRun, trials: Iterable[RawRun] = ()) -> None:
+    def __init__(self, parent: RawRun, trials: Mapping[str, RawRun]) -> None:
         """
         Args:
             parent: The sweep's own run, as MLflow has it.
-            trials: The runs of its trials there, if the journal has lost entries.
+            trials: The runs of its trials there. What the journal says of them counts more; it may have lost entries.
         """
         self.parent = replace(parent, tags=dict(parent.tags))
         """The sweep's own run."""
-        self.trials = {run.tags[TAG_TRIAL]: replace(run, tags=dict(run.tags)) for run in trials}
+        self.trials = {trial: replace(run, tags=dict(run.tags)) for trial, run in trials.items()}
         """The runs of its trials."""
         self.metrics: dict[str, dict[str, float]] = {}
         """The latest value of each metric, by trial and name."""
@@ -36,9 +35,10 @@ class Fold:
         match entry:
             case NewRun(key):
                 params, whole = fit_parameters(entry.params)
+                known = self.trials.get(key)
                 self.trials[key] = replace(
                     self.parent,
-                    run_id="",
+                    run_id="" if known is None else known.run_id,
                     status="RUNNING",
                     started=entry.started_ms,
                     ended=None,
@@ -64,7 +64,3 @@ class Fold:
         """Forget trials whose runs a person has deleted in MLflow."""
         for trial in trials:
             self.trials.pop(trial, None)
-
-    def adopt(self, run_ids: Mapping[str, str]) -> None:
-        """Set MLflow's ids of runs, by trial."""
-        self.trials = {trial: replace(run, run_id=run_ids.get(trial, run.run_id)) for trial, run in self.trials.items()}

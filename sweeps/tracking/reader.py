@@ -198,15 +198,25 @@ def _time(parent: RawRun, now: float) -> SweepTime:
     )
 
 
-def _trials(runs: Iterable[RawRun]) -> list[TrialRecord]:
-    by_id: dict[str, TrialRecord] = {}
+def one_each(runs: Iterable[RawRun]) -> dict[str, RawRun]:
+    """Return the run of each trial, by trial.
+
+    A server that died between creating a run and answering may have it twice: the one with content counts.
+    """
+    by_trial: dict[str, RawRun] = {}
     for run in runs:
-        trial = _trial(run)
-        # A server that died between creating a run and answering may have it twice: the one with content counts.
-        other = by_id.get(trial.trial)
-        if other is None or (trial.steps, trial.state != "running") >= (other.steps, other.state != "running"):
-            by_id[trial.trial] = trial
-    return sorted(by_id.values(), key=lambda trial: (len(trial.trial), trial.trial))
+        trial = run.tags.get(constants.TAG_TRIAL, "")
+        if trial not in by_trial or _content(run) >= _content(by_trial[trial]):
+            by_trial[trial] = run
+    return by_trial
+
+
+def _content(run: RawRun) -> tuple[int, bool]:
+    return int(number(run.tags.get(constants.TAG_STEPS)) or 0), run.tags.get(constants.TAG_STATE) != "running"
+
+
+def _trials(runs: Iterable[RawRun]) -> list[TrialRecord]:
+    return sorted(map(_trial, one_each(runs).values()), key=lambda trial: (len(trial.trial), trial.trial))
 
 
 def _trial(run: RawRun) -> TrialRecord:

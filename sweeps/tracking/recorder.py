@@ -37,7 +37,7 @@ from sweeps.tracking.journal import (
 )
 from sweeps.tracking.mlflow_texts import note, trials_table
 from sweeps.tracking.parent_run import SweepInfo, create_parent_run, heartbeat
-from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, record_of
+from sweeps.tracking.reader import fetch_sweep, ids_of, load_sweep, one_each, record_of
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.relocate import Relocation
 from sweeps.tracking.retry import GaveUp, Refused
@@ -226,16 +226,15 @@ class Recorder:
         """Fold the journal, and find the steps that are recorded already; return also the artifacts that were not
         uploaded."""
         journal = self._delivery.journal
-        in_store = {each.trial: each.run_id for each in record_of(self.ids.tracking_uri, parent, stored).all_trials}
-        self._delivery.adopt(in_store)
-        fold = Fold(parent, stored if self.lost_entries else ())
+        in_store = one_each(stored)
+        self._delivery.adopt({trial: run.run_id for trial, run in in_store.items()})
+        fold = Fold(parent, in_store)
         waiting: dict[tuple[str, str], Artifact] = {}
         for entry in journal.entries(end=journal.position):
             self._replay_entry(entry, fold, waiting)
-        fold.delete(fold.trials.keys() - in_store.keys())  # by a person, in MLflow, which had taken them
+        fold.delete(fold.trials.keys() - in_store.keys())  # a person has, in MLflow, which had taken them
         for entry in journal.entries(journal.position):
             self._replay_entry(entry, fold, waiting)
-        fold.adopt(in_store)
         return fold, list(waiting.values())
 
     def _replay_entry(self, entry: Entry, fold: Fold, waiting: dict[tuple[str, str], Artifact]) -> None:
