@@ -67,14 +67,17 @@ class Retries:
         self._counts.clear()
         self._seen.clear()
 
-    def allows(self, status: TrialStatus, text: str, error: WorkerError | None = None) -> bool:
-        """Whether a trial whose attempt has failed is tried again.
+    def allows(self, status: TrialStatus, text: str, error: WorkerError | None = None) -> bool | None:
+        """Whether a trial whose attempt has failed is tried again; None if trials are being stopped, so that ``resume``
+        decides.
 
         Args:
             status: The trial.
             text: The failure in a line.
             error: Error of the worker that caused it, if a worker has reported one.
         """
+        if self._state.shutdown.interrupts_trials():
+            return None
         self._mistakes.pop(status.trial, None)
         if recurs(text, error, reported=status.has_reported):
             mistake = repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)

@@ -144,7 +144,7 @@ class TrialLifecycle:
                     self.ended({TRIAL: status.trial}, {})
 
     def _end_state(self, result: dict[str, Any], error: str | None) -> State:
-        if error is not None and not self._state.shutdown.interrupts_trials():
+        if error is not None:
             return "failed"
         if result.get(COMPLETED):
             return "finished"

@@ -27,15 +27,16 @@ WHOLE = {"eval/accuracy": 0.5, "system/memory_mib": 100.0, "eval/loss": 1.0}
 def state_of(*trials: TrialStatus, max_retries: int = 2) -> Any:
     """The parts of a sweep's state that decide about retries."""
     config = SimpleNamespace(search=SimpleNamespace(max_retries=max_retries))
-    return SimpleNamespace(all_trials=trials, composition=SimpleNamespace(config=config))
+    shutdown = SimpleNamespace(interrupts_trials=lambda: False)
+    return SimpleNamespace(all_trials=trials, composition=SimpleNamespace(config=config), shutdown=shutdown)
 
 
 class Scene:
     def __init__(self, objectives: Objectives = OBJECTIVES) -> None:
         self.broker = MagicMock()
         self.status = TrialStatus("0000", {}, attempt=1, eval_every=10)
-        self.retries = Retries(state_of(self.status))
-        self.decisions = Decisions(objectives, self.retries, self.broker)
+        self.state = state_of(self.status)
+        self.decisions = Decisions(objectives, Retries(self.state), self.broker)
         self.decided: list[int] = []
 
     def decide(self, verdict: Verdict | Exception, at: int) -> None:
@@ -125,6 +126,13 @@ def test_an_attempt_that_fails_is_followed_by_others_as_often_as_the_search_allo
     ends = [Ended("0000", 4, "a node leaves", moved="a node leaves"), Ended("0000", 5, "no memory", halved_to=4)]
     assert not any(scene.decisions.ended(scene.status, each) for each in ends), "they go on without the driver"
     assert [each.tries_again for each in scene.answers()] == [True, True, False, None, None]
+
+
+def test_while_trials_are_stopped_a_failed_attempt_is_left_to_the_driver_that_goes_on() -> None:
+    scene = Scene()
+    scene.state.shutdown.interrupts_trials = lambda: True
+    assert not scene.decisions.ended(scene.status, Ended("0000", 1, "its workers hang"))
+    assert [each.tries_again for each in scene.answers()] == [None]
 
 
 def test_an_attempt_that_is_over_when_its_workers_fail_is_not_tried_again() -> None:
