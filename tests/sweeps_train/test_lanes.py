@@ -41,6 +41,7 @@ TRAININGS = {
         {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 3, "lr": 1e-3}, seed=3
     ),
 }
+UNEVEN = "accumulation, all layers"
 LORA = {"r": 4, "target_modules": "attention"}
 DIVERGES = text(LORA, {"optimizer": "sgd", "lr": 1e30, "max_grad_norm": None}, 4)
 
@@ -158,7 +159,7 @@ def scenario(strategy: DDP | FSDP) -> Results:
     results.beside_nan = {name: Recorder() for name in ("dropout", "diverges", "sgd, two rows, mlp", "short")}
     together(2, {name: (configs[name], each, None) for name, each in results.beside_nan.items()})
 
-    dropout, other = configs["dropout"], configs["accumulation, all layers"]
+    dropout, other = configs["dropout"], configs[UNEVEN]
     run(dropout, Path("begun-alone"), stop_when_asked=4)
     stopped = Recorder(4)
     together(2, {"stops": (dropout, stopped, Path("begun-in-lane")), "neighbour": (other, Recorder(), None)})
@@ -171,8 +172,11 @@ def scenario(strategy: DDP | FSDP) -> Results:
 
 @pytest.fixture(
     scope="module",
-    params=[(1, DDP(kind="ddp")), (2, DDP(kind="ddp")), (2, FSDP(kind="fsdp"))],
-    ids=["1", "2", "2, sharded base"],
+    params=[
+        pytest.param((1, DDP(kind="ddp")), id="1"),
+        pytest.param((2, DDP(kind="ddp")), id="2"),
+        pytest.param((2, FSDP(kind="fsdp")), id="2, sharded base", marks=pytest.mark.slow),
+    ],
 )
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Results:
     num_workers, strategy = request.param
@@ -205,6 +209,21 @@ def test_every_loss_is_that_of_the_training_alone(results: Results) -> None:
             assert [done for *_, done in recorder.reports][-1]
     assert {2, 4} <= results.lanes.keys()
     assert results.ends == [None] * 4 * len(results.lanes)
+
+
+def with_sharded_base() -> tuple[dict[str, Recorder], dict[str, Recorder]]:
+    """Three trainings alone, and in two lanes."""
+    configs = {name: replace(TRAININGS[name], strategy=FSDP(kind="fsdp")) for name in ("dropout", "short", UNEVEN)}
+    recorders = {name: Recorder() for name in configs}
+    together(2, {name: (each, recorders[name], None) for name, each in configs.items()})
+    return recorders, {name: run(each) for name, each in configs.items()}
+
+
+def test_every_loss_is_that_of_the_training_alone_where_the_base_is_sharded(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+    recorders, alone = on_two_workers(with_sharded_base, tmp_path)[0]
+    for name, recorder in recorders.items():
+        assert_same(recorder, alone[name])
 
 
 def test_a_training_that_diverges_ends_alone(results: Results) -> None:
