@@ -16,7 +16,7 @@ RATES_ADVICE = "give --lanes the measured rates, such as --lanes 1=100,2=180,4=2
 
 @dataclass(frozen=True)
 class LaneRates:
-    """How much a worker group trains in a second with one trial, and with several."""
+    """Throughput of a worker group with one trial, and with several."""
 
     rates: Mapping[int, float]
     """Rate by number of trials, ascending; in any unit, such as tokens a second or trials an hour."""

@@ -279,10 +279,15 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
     text = capsys.readouterr().out
     assert "100 configurations, 80 of them trained to the end (step 300); 2 simulated workers" in text
     assert "+-" in text
-    assert typed(monkeypatch, *command, "--json") == 0
+    assert typed(monkeypatch, *command, "--lanes=2=160", "--json") == 2
+    assert (
+        "--lanes=2=160: rates are above 0, and one of them is that of 1 trial; give --lanes" in capsys.readouterr().err
+    )
+    assert typed(monkeypatch, *command, "--lanes=1 trains 100; 2 train 160 tokens a second", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["counts"]["finished"] + document["counts"]["pruned"] == len(document["trials"]) == 6
     (seed,) = document["simulation"]["seeds"]
+    assert document["simulation"]["trials_per_group"] == 1
     assert document["best"]["value"] == seed["value"] == seed["improvements"][-1][1]
     assert seed["normalized_regret"] >= 0
     assert list(working_folder.iterdir()) == []
