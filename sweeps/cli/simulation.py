@@ -15,6 +15,7 @@ from sweeps.cli.source import service_at
 
 if TYPE_CHECKING:
     from sweeps.simulate.inputs import Inputs
+    from sweeps.simulate.lane_rates import LaneRates
     from sweeps.simulate.run import Between
 
 STARTING = ("dry_run", "check_nodes", "detach", "again")
@@ -26,19 +27,33 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def call(
-        *, table: Path | None, workers: int | None, seeds: int | None, between: Between | None, **options: Any
+        *,
+        table: Path | None,
+        workers: int | None,
+        seeds: int | None,
+        between: Between | None,
+        lanes: str | None,
+        **options: Any,
     ) -> None:
         if table is not None:
             service_at(options["server"], simulate=table)
             if any(options[name] for name in STARTING):
-                raise click.UsageError("--simulate starts nothing: give it --workers, --seeds, --between, --json only")
+                raise click.UsageError(
+                    "--simulate starts nothing: give it --workers, --seeds, --between, --lanes, --json only"
+                )
+            rates = None if lanes is None else _rates(lanes)
             inputs = _inputs(table, options["tokens"], options["config_dirs"], options["name"])
-            _simulate(inputs, workers, seeds or 1, between or "forest", as_json=options["as_json"])
-        if workers is not None or seeds is not None or between is not None:
-            raise click.UsageError("--workers, --seeds and --between need --simulate TABLE")
+            _simulate(inputs, workers, seeds or 1, between or "forest", rates, as_json=options["as_json"])
+        if any(each is not None for each in (workers, seeds, between, lanes)):
+            raise click.UsageError("--workers, --seeds, --between and --lanes need --simulate TABLE")
         function(**options)
 
     for option in (
+        click.option(
+            "--lanes",
+            metavar="RATES",
+            help="With --simulate: how much 1, 2, ... trials that share workers train in a second: 1=100,2=180,4=250.",
+        ),
         click.option(
             "--between",
             type=click.Choice(["forest", "nearest"]),
@@ -54,7 +69,8 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             "--workers",
             metavar="N",
             type=click.IntRange(min=1),
-            help="With --simulate: number of trials at once; default: search.max_concurrent, else 4.",
+            help="With --simulate: number of trials at once, with --lanes of worker groups; default: "
+            "search.max_concurrent, else 4.",
         ),
         click.option(
             "--simulate",
@@ -78,13 +94,24 @@ def _inputs(table: Path, tokens: Sequence[str], config_dirs: Sequence[Path], nam
     return read_inputs(make_plan(tokens, config_dirs, name, typed(), where="elsewhere"), table)
 
 
-def _simulate(inputs: Inputs, workers: int | None, seeds: int, between: Between, *, as_json: bool) -> NoReturn:
+def _rates(text: str) -> LaneRates:
+    from sweeps.simulate.lane_rates import RATES_ADVICE, LaneRates
+
+    try:
+        return LaneRates.parsed(text)
+    except ValueError as error:
+        raise click.UsageError(f"--lanes={text}: {error}; {RATES_ADVICE}") from error
+
+
+def _simulate(
+    inputs: Inputs, workers: int | None, seeds: int, between: Between, rates: LaneRates | None, *, as_json: bool
+) -> NoReturn:
     """Simulate a sweep, print its outcome and exit."""
     # These import Ray and Optuna, which takes seconds; mistakes are answered before.
     from sweeps.simulate.run import simulate
     from sweeps.simulate.simulation_summary import print_simulation, simulation_document
 
-    result = simulate(inputs, workers=workers, seeds=seeds, between=between)
+    result = simulate(inputs, workers=workers, seeds=seeds, between=between, rates=rates)
     if as_json:
         print_json(simulation_document(result))
     else:

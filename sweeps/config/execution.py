@@ -83,8 +83,8 @@ class Scaling:
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
     trials_per_group: Annotated[PositiveInt | Literal["auto"], Reach.NOTHING] = 1
     """Number of trials that one group of workers trains at a time on one frozen base model, each with its own adapters:
-    for LoRA of ``task=causal_lm`` with ``strategy=ddp``. It uses processors better that one small batch leaves idle.
-    ``auto``: measured while they train, up to 16; 1 where trials cannot share their workers."""
+    for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. It uses processors better that one small batch
+    leaves idle. ``auto``: measured while they train, up to 16; 1 where trials cannot share their workers."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
     """Whether each node keeps as many idle processes, with torch imported, as a trial has workers there, so that later
     workers train sooner. ``auto``: where every trial has new processes, and otherwise once a trial has lost its

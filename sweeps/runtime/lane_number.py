@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 
 GAIN = 1.05
@@ -45,11 +46,10 @@ class LaneNumber:
         self._measured.append(tokens / seconds)
         if len(self._measured) < MEASURED:
             return False
-        rate = self._rates[lanes] = median(self._measured)
+        self._rates[lanes] = median(self._measured)
         self._measured, self._to_skip = [], SKIPPED
-        before = max((each for each in self._rates if each < lanes), default=None)
-        if before is not None and rate < GAIN * self._rates[before]:
-            self.number, self.is_found = before, True
+        if (found := fastest(self._rates)) < lanes:
+            self.number, self.is_found = found, True
         elif lanes == self._most:
             self.is_found = True
         else:
@@ -65,3 +65,20 @@ class LaneNumber:
         """Measured rates in words: ``1 trains 100; 2 train 180 tokens a second``."""
         parts = [f"{lanes} train{'s'[lanes > 1 :]} {rate:,.0f}" for lanes, rate in self._rates.items()]
         return f"{'; '.join(parts)} tokens a second"
+
+
+def fastest(rates: Mapping[int, float]) -> int:
+    """The number of lanes at which a further one gains less than ``GAIN``.
+
+    >>> fastest({1: 100.0, 2: 180.0, 4: 183.0, 8: 400.0})
+    2
+
+    Args:
+        rates: What a group trains in a second, by number of lanes, ascending.
+    """
+    (number, rate), *others = rates.items()
+    for lanes, other in others:
+        if other < GAIN * rate:
+            return number
+        number, rate = lanes, other
+    return number

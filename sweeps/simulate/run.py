@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +21,7 @@ from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id
 from sweeps.simulate.inputs import Inputs
+from sweeps.simulate.lane_rates import LaneRates
 from sweeps.simulate.recorded_table import CurveTable
 from sweeps.simulate.regret import Improvement, Scale
 from sweeps.simulate.simulation import Outcome, Simulation
@@ -29,7 +31,7 @@ from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepTime, Tr
 Between = Literal["forest", "nearest"]
 """Answer for a point that the table does not have: a forest's prediction, or the nearest configuration's curve."""
 WORKERS = 4
-"""Simulated workers, unless the command or ``search.max_concurrent`` says otherwise."""
+"""Simulated worker groups, unless the command or ``search.max_concurrent`` says otherwise."""
 STATE_OF = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 """State of a trial in the record by that in the study; other trials were stopped by a budget."""
 
@@ -56,6 +58,11 @@ class SimulationResult:
 
     table: CurveTable
     workers: int
+    """Number of worker groups."""
+    lanes: int
+    """Number of trials on each."""
+    is_alone: bool
+    """Whether trials would share their workers, and are simulated without, since their speeds are not known."""
     between: Between
     error: SurrogateError | None
     """Error of predictions between the table's configurations; None if they are those of the nearest one, or if too
@@ -67,33 +74,51 @@ class SimulationResult:
 
 
 def simulate(
-    inputs: Inputs, *, workers: int | None = None, seeds: int = 1, between: Between = "forest"
+    inputs: Inputs,
+    *,
+    workers: int | None = None,
+    seeds: int = 1,
+    between: Between = "forest",
+    rates: LaneRates | None = None,
 ) -> SimulationResult:
     """Replay a sweep's search against recorded learning curves, in simulated time.
 
     Args:
         inputs: The sweep's plan, whose budgets of hours and cost count simulated time, and the table with the curves.
-        workers: Number of trials that run at once; default: ``search.max_concurrent``, else 4.
+        workers: Number of worker groups, each of which runs one trial, or as many as share it; default: enough for
+            ``search.max_concurrent`` trials, else 4.
         seeds: Number of searches: with the config's seed, and those after it.
         between: Answer for a point that the table does not have.
+        rates: Speeds of ``scaling.trials_per_group`` trials that share their workers; None: none shares them.
+
+    Raises:
+        ConfigError: No speed is known of so many trials.
     """
     plan, curves, search = inputs.plan, inputs.table, inputs.plan.config.search
     counted = {getattr(search.scheduler, "resource", "evaluations")} & curves.metric_names()
     predicted = dict.fromkeys([*search.metrics, *search.limits, *counted])
     forest = ForestCurve(curves, plan.space, list(predicted)) if between == "forest" else None
     source = forest or NearestCurve(curves, plan.space)
-    objectives, count = inputs.objectives, workers or search.max_concurrent or WORKERS
+    wanted = plan.config.scaling.trials_per_group
+    lanes = 1 if rates is None else rates.number(wanted)
+    at_once = workers * lanes if workers else search.max_concurrent or WORKERS * lanes
+    groups, objectives = math.ceil(at_once / lanes), inputs.objectives
     simulated = []
     for seed in range(plan.config.seed, plan.config.seed + seeds):
-        seeded = replace(plan, composition=plan.composition.changed({"seed": seed}))
-        searcher, outcome = _search(seeded, source, count)
-        record = _record(seeded, searcher.study, outcome, objectives, count)
+        changes = {"seed": seed, **({"scaling.trials_per_group": lanes} if lanes != wanted else {})}
+        seeded = replace(plan, composition=plan.composition.changed(changes))
+        searcher, outcome = _search(seeded, source, at_once, groups, rates)
+        record = _record(seeded, searcher.study, outcome, objectives, at_once)
         improvements = inputs.scale.improvements(_course(outcome, record, objectives))
         simulated.append(SimulatedSweep(seed, record, improvements, outcome.ended_because))
-    return SimulationResult(curves, count, between, forest.error if forest else None, inputs.scale, simulated)
+    is_alone = rates is None and wanted != 1
+    error = forest.error if forest else None
+    return SimulationResult(curves, groups, lanes, is_alone, between, error, inputs.scale, simulated)
 
 
-def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tuple[StudySearch, Outcome]:
+def _search(
+    plan: Plan, source: ForestCurve | NearestCurve, at_once: int, groups: int, rates: LaneRates | None
+) -> tuple[StudySearch, Outcome]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search, used = plan.config.search, Usage()
     searcher = StudySearch(plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan))
@@ -104,10 +129,12 @@ def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tup
         searcher,
         scheduler,
         source,
-        workers,
+        at_once,
         exhausted=lambda usage: exhausted_budget(search.stop, usage),
         holds=holds,
         usage=used,
+        groups=groups,
+        speed=LaneRates({1: 1.0}).speed if rates is None else rates.speed,
     )
     return searcher, simulation.run()
 

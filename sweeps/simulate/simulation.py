@@ -60,10 +60,19 @@ class SimulatedTrial:
         self.status: Literal["running", "paused", "ended"] = "running"
         self.position = 0
         """Number of reports made."""
+        self.group: list[SimulatedTrial] | None = None
+        """Trials that train on its workers, itself among them; None while it does not train."""
+        self.left_s = self.since = self.shared_s = 0.0
+        """Seconds alone that are left to its next report; the time at which they were; and the seconds by which it has
+        trained longer so far than alone, since others shared its workers."""
+        self.speed = 1.0
+        """Present speed, relative to that alone."""
+        self.due = 0
+        """Number of the event that is its next report."""
         self.last_result: Result = {}
 
     def step_s(self) -> float:
-        """Seconds from its last report to its next one."""
+        """Seconds from its last report to its next one, alone."""
         before = self.curve[self.position - 1].elapsed_s if self.position else 0.0
         return max(self.curve[self.position].elapsed_s - before, 1e-9)
 
@@ -73,7 +82,7 @@ class SimulatedTrial:
         self.last_result = {
             EVALUATIONS: self.position,
             STEPS: made.step,
-            SECONDS: made.elapsed_s,
+            SECONDS: made.elapsed_s + self.shared_s,
             **made.metrics,
             STEP: made.step,
             "training_iteration": self.position,
@@ -84,7 +93,7 @@ class SimulatedTrial:
 
 @dataclass
 class Simulation:
-    """A search on simulated workers; each runs one trial at a time."""
+    """A search on simulated workers, which may share their time among several trials."""
 
     search: StudySearch
     """Suggests the points; a new one."""
@@ -103,15 +112,20 @@ class Simulation:
     """Time and resources used so far."""
     max_train_s: float = math.inf
     """Seconds of training, summed over all trials, after which the search ends."""
+    groups: int | None = None
+    """Number of worker groups over which the trials are spread; None: each has one."""
+    speed: Callable[[int], float] = lambda trials: 1.0
+    """Speed of each of so many trials on one group, relative to a trial alone."""
 
     def __post_init__(self) -> None:
         self.places = Places(self.workers)
+        self._groups: list[list[SimulatedTrial]] = [[] for _ in range(self.groups or self.workers)]
         self.trials: list[SimulatedTrial] = []
         """All trials, in the order in which they began."""
         self._live: dict[str, SimulatedTrial] = {}
         """Trials that have not ended, by id."""
         self._events: list[tuple[float, int, SimulatedTrial]] = []
-        self._order = itertools.count()
+        self._order = itertools.count(1)
         self._now, self._train_s = 0.0, 0.0
         self._reports: list[Reported] = []
 
@@ -120,7 +134,9 @@ class Simulation:
         ended: str | None = None
         self._fill()
         while self._events and ended is None:
-            now, _, trial = heapq.heappop(self._events)
+            now, number, trial = heapq.heappop(self._events)
+            if number != trial.due:
+                continue  # its speed has changed since
             self._use(now)
             ended = self.exhausted(self.usage)
             if ended is None and self._train_s + trial.step_s() > self.max_train_s:
@@ -185,9 +201,44 @@ class Simulation:
         return True
 
     def _continue(self, trial: SimulatedTrial) -> None:
-        heapq.heappush(self._events, (self._now + trial.step_s(), next(self._order), trial))
+        """Train a trial up to its next report, on the emptiest group if it has none."""
+        trial.left_s, trial.since = trial.step_s(), self._now
+        if trial.group is not None:
+            self._schedule(trial)
+            return
+        trial.group = min(self._groups, key=len)
+        self._settle(trial.group)
+        trial.group.append(trial)
+        self._adapt(trial.group)
+
+    def _leave(self, trial: SimulatedTrial) -> None:
+        """Free a trial's part of its workers."""
+        if (group := trial.group) is not None:
+            self._settle(group)
+            group.remove(trial)
+            trial.group = None
+            self._adapt(group)
+
+    def _settle(self, group: list[SimulatedTrial]) -> None:
+        """Count what the trials of a group have done at their speeds so far."""
+        for each in group:
+            passed, each.since = self._now - each.since, self._now
+            each.left_s -= passed * each.speed
+            each.shared_s += passed * (1 - each.speed)
+            self._train_s += passed * (1 - each.speed)
+
+    def _adapt(self, group: list[SimulatedTrial]) -> None:
+        """Let the trials of a group train at the speed of so many from now on."""
+        for each in group:
+            each.speed = self.speed(len(group))
+            self._schedule(each)
+
+    def _schedule(self, trial: SimulatedTrial) -> None:
+        trial.due = next(self._order)
+        heapq.heappush(self._events, (self._now + max(trial.left_s, 0.0) / trial.speed, trial.due, trial))
 
     def _report(self, trial: SimulatedTrial) -> None:
+        self._settle([trial])
         self._train_s += trial.step_s()
         result = trial.report()
         metrics = dict(trial.curve[trial.position - 1].metrics)
@@ -201,6 +252,7 @@ class Simulation:
             self._end(trial)
         elif verdict is Verdict.PAUSE:
             trial.status, trial.ended = "paused", self._now
+            self._leave(trial)
             self.places.pause(trial.id)
         else:
             self._continue(trial)
@@ -213,6 +265,7 @@ class Simulation:
             self.scheduler.complete(trial, trial.last_result, self.places)
             self.search.end(trial.number, trial.last_result)
             trial.ended = self._now
+        self._leave(trial)
         trial.status = "ended"
         self.places.end(trial.id)
         del self._live[trial.id]

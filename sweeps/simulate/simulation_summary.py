@@ -10,6 +10,7 @@ from rich.console import Console
 
 from sweeps.report.formatting import duration
 from sweeps.report.terminal import plain_table
+from sweeps.simulate.lane_rates import RATES_ADVICE
 from sweeps.simulate.run import SimulatedSweep, SimulationResult
 from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_texts import describe
@@ -28,6 +29,7 @@ def simulation_document(result: SimulationResult) -> dict[str, Any]:
             "table": result.table.name,
             "configurations": len(result.table.trials),
             "workers": result.workers,
+            "trials_per_group": result.lanes,
             "between": result.between,
             "error": None
             if error is None
@@ -68,7 +70,10 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
     say(
         f"{table.name}: {len(table.trials)} configurations{omitted}, {len(table.whole)} of them trained to the end "
         f"(step {table.last_step}); {counted(result.workers, 'simulated worker')}"
+        f"{f', {result.lanes} trials on each' if result.lanes > 1 else ''}"
     )
+    if result.is_alone:
+        say(f"trials do not share their workers, since it is not known how fast they are then; {RATES_ADVICE}")
     say(_describe_between(result))
     longest = max(sweep.record.time.wall_s for sweep in result.sweeps)
     rows = plain_table("simulated time", "regret", "normalized", right=("simulated time", "regret", "normalized"))

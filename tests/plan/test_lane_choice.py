@@ -13,7 +13,11 @@ from sweeps.plan.plan import make_plan
     ("conf", "overrides", "reason"),
     [
         ("digits", [], "task.kind=image_classification keeps trials from sharing their workers"),
-        ("llm_lora", ["strategy=fsdp"], "strategy.kind=fsdp keeps trials from sharing their workers; use strategy=ddp"),
+        (
+            "llm_lora",
+            ["strategy=tensor_parallel"],
+            "strategy.kind=tensor_parallel keeps trials from sharing their workers; use strategy=ddp or strategy=fsdp",
+        ),
         ("llm_lora", ["search=pbt"], "search.scheduler.kind=pbt copies trials that train on"),
         ("llm_lora", ["train.precision=choice(bf16, fp32)"], "space.train.precision: trials with different values"),
     ],
@@ -35,6 +39,6 @@ def test_trials_that_can_share_begin_alone_and_are_as_many_as_was_asked_for(
     plan = make_plan([*asked, "scaling.trials_per_group=auto"], [], "auto", "")
     assert plan.local_fit is not None
     assert (plan.local_fit.concurrent, plan.local_fit.lanes, plan.local_fit.groups) == (1, 16, 1)
-    plan = make_plan([*asked, "scaling.trials_per_group=5"], [], "five", "")
+    plan = make_plan([*asked, "scaling.trials_per_group=5", "strategy=fsdp"], [], "five", "")
     assert plan.local_fit is not None
     assert (plan.local_fit.concurrent, plan.local_fit.lanes, plan.local_fit.groups) == (5, 5, 1)

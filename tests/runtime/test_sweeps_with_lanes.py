@@ -74,11 +74,12 @@ def workers() -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_trials_that_share_their_workers_are_pruned_and_measured_as_those_alone(
-    tmp_path: Path, alone: list[dict[int, float]]
+    tmp_path: Path, alone: list[dict[int, float]], strategy: str
 ) -> None:
     asha = ("search/scheduler=asha", "search.scheduler.eta=2")
-    done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, *asha)
+    done = run(tmp_path, *SWEEP, *TRIED, *IN_LANES, *asha, f"strategy={strategy}")
     counts = done.document["counts"]
     assert counts["finished"] + counts["pruned"] == len(POINTS)
     assert counts["pruned"] > 0

@@ -12,15 +12,18 @@ import pandas as pd
 import pytest
 from processes import outputs
 from recording import open_recorder
+from rich.console import Console
 from running import run, start
 
 from sweeps.cli import main
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.simulate.inputs import read_inputs
+from sweeps.simulate.lane_rates import LaneRates
 from sweeps.simulate.recorded_table import CurveTable, read_table
 from sweeps.simulate.run import SimulationResult, simulate
 from sweeps.simulate.simulation import SimulatedTrial, Simulation
+from sweeps.simulate.simulation_summary import print_simulation
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve
 from sweeps.space.suggester import RandomDraws
 
@@ -276,10 +279,15 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
     text = capsys.readouterr().out
     assert "100 configurations, 80 of them trained to the end (step 300); 2 simulated workers" in text
     assert "+-" in text
-    assert typed(monkeypatch, *command, "--json") == 0
+    assert typed(monkeypatch, *command, "--lanes=2=160", "--json") == 2
+    assert (
+        "--lanes=2=160: rates are above 0, and one of them is that of 1 trial; give --lanes" in capsys.readouterr().err
+    )
+    assert typed(monkeypatch, *command, "--lanes=1 trains 100; 2 train 160 tokens a second", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["counts"]["finished"] + document["counts"]["pruned"] == len(document["trials"]) == 6
     (seed,) = document["simulation"]["seeds"]
+    assert document["simulation"]["trials_per_group"] == 1
     assert document["best"]["value"] == seed["value"] == seed["improvements"][-1][1]
     assert seed["normalized_regret"] >= 0
     assert list(working_folder.iterdir()) == []
@@ -367,3 +375,89 @@ def test_a_simulation_of_a_real_sweep_on_its_own_curves_makes_the_same_decisions
     pruned = next(trial["trial"] for trial in real["trials"] if trial["state"] == "pruned")
     shown, _ = outputs(start(tmp_path, "show", "real", f"--trial={pruned}", "--why", "--json"), 120)
     assert json.loads(shown)["why"][-1].startswith("stopped: at the rung of")
+
+
+LANES = "1=100,2=160,4=200"
+
+
+def sharing(folder: Path, *overrides: str, rates: str | None = LANES, workers: int | None = 1) -> SimulationResult:
+    """A search of adapters, whose trainings take 10 s alone, or 20 s with the larger learning rate."""
+    rows = [
+        {"config_id": lr, "step": step, "elapsed_s": lr * 5000 * step, "train.lr": lr, "eval/loss": 1 / step}
+        for lr in (0.001, 0.002)
+        for step in (1, 2)
+    ]
+    pd.DataFrame(rows).to_parquet(folder / "curves.parquet")
+    search = ("search/scheduler=none", "search.default_first=false", "search.duplicates=true")
+    space = ("space=none", "train.lr=choice(0.001, 0.002)", "scaling.num_workers=2")
+    plan = make_plan(["conf=llm_lora", *space, *search, *overrides], [], "sharing", "", where="elsewhere")
+    lanes = None if rates is None else LaneRates.parsed(rates)
+    return simulate(read_inputs(plan, folder / "curves.parquet"), workers=workers, between="nearest", rates=lanes)
+
+
+def tried(*rates: float) -> tuple[str, str]:
+    points = ", ".join(f"{{train.lr: {each}}}" for each in rates)
+    return f"search.points=[{points}]", f"search.num_trials={len(rates)}"
+
+
+SHORT, LONG = 0.001, 0.002
+
+
+@pytest.mark.parametrize(
+    ("together", "trials", "wall_s"),
+    [
+        (1, [SHORT] * 4, 40),
+        (2, [SHORT] * 4, 2 * 10 / 0.8),
+        (4, [SHORT] * 4, 10 / 0.5),
+        ("auto", [SHORT] * 4, 10 / 0.5),
+        # The second pair has a trial that is alone at its end.
+        (2, [SHORT] * 3, 10 / 0.8 + 10),
+        (2, [SHORT, LONG], 10 / 0.8 + 10),
+        # The speed of three is between those of two and of four.
+        (4, [SHORT] * 3, 10 / 0.6),
+    ],
+)
+def test_trials_that_share_workers_train_at_the_measured_speed(
+    together: int | str, trials: list[float], wall_s: float, tmp_path: Path
+) -> None:
+    (sweep,) = sharing(tmp_path, f"scaling.trials_per_group={together}", *tried(*trials)).sweeps
+    assert sweep.record.counts["finished"] == len(trials)
+    assert sweep.record.time.wall_s == pytest.approx(wall_s)
+    assert sweep.record.time.train_s == pytest.approx(sum(each.ended - each.started for each in sweep.record.trials))
+
+
+def test_groups_share_the_trials_evenly(tmp_path: Path) -> None:
+    four = ("scaling.trials_per_group=4", *tried(*[SHORT] * 4))
+    result = sharing(tmp_path, *four, workers=2)
+    assert (result.workers, result.lanes) == (2, 4)
+    assert result.sweeps[0].record.time.wall_s == pytest.approx(10 / 0.8)
+    result = sharing(tmp_path, *four, "search.max_concurrent=3", workers=None)
+    assert (result.workers, result.lanes) == (1, 4)
+    assert result.sweeps[0].record.time.wall_s == pytest.approx(10 / 0.6 + 10)
+
+
+def test_a_trial_costs_its_part_of_the_workers(tmp_path: Path) -> None:
+    budget = "search.stop.cost={limit: 30, per_cpu_hour: 3600}"  # 15 s of two workers
+    for together, finished in ((1, 1), (2, 2)):
+        each = f"scaling.trials_per_group={together}"
+        (sweep,) = sharing(tmp_path, each, budget, *tried(*[SHORT] * 4)).sweeps
+        assert sweep.record.counts["finished"] == finished
+        assert "search.stop.cost.limit=30 is used up" in str(sweep.ended_because)
+
+
+def test_without_measured_speeds_each_trial_has_its_own_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    four = ("scaling.trials_per_group=4", *tried(*[SHORT] * 4))
+    result = sharing(tmp_path, *four, rates=None)
+    assert result.sweeps[0].record.time.wall_s == pytest.approx(40)
+    print_simulation(result, Console(width=200))
+    assert "trials do not share their workers, since it is not known how fast they are then" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"trials_per_group=4: --lanes has no rate above 2; give --lanes"):
+        sharing(tmp_path, *four, rates="1=100,2=160")
+
+
+@pytest.mark.parametrize("rates", ["2=160", "1=0", "1=100,x", "0=5,1=100", "", "1=nan"])
+def test_rates_without_that_of_one_trial_are_refused(rates: str) -> None:
+    with pytest.raises(ValueError, match="rates are"):
+        LaneRates.parsed(rates)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,6 +13,7 @@ import pytest
 from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.config import TrainingConfig
+from sweeps_train.config.strategy import DDP, FSDP
 from sweeps_train.reports.progress import Progress
 from sweeps_train.training_request import TrainingRequest
 
@@ -39,6 +41,7 @@ TRAININGS = {
         {"r": 4, "alpha": 32, "target_modules": ["q_proj"]}, {"optimizer": "adam", "max_steps": 3, "lr": 1e-3}, seed=3
     ),
 }
+UNEVEN = "accumulation, all layers"
 LORA = {"r": 4, "target_modules": "attention"}
 DIVERGES = text(LORA, {"optimizer": "sgd", "lr": 1e30, "max_grad_norm": None}, 4)
 
@@ -92,9 +95,10 @@ class FailingRecorder(Recorder):
 BAD_BATCH, NOT_SHAREABLE = text(LORA, {}, seed=5), text(LORA, {"precision": "fp16"}, seed=6)
 
 
-def with_faults() -> tuple[Recorder, list[Exception | None]]:
+def with_faults(strategy: DDP | FSDP) -> tuple[Recorder, list[Exception | None]]:
     """Train beside a reporter that fails, a batch that cannot be read on one worker, a config that cannot share, and a
-    device that is full with three lanes; returns the recorder, and the ends of all trainings."""
+    device that is full with three lanes where workers do not wait for each other; returns the recorder, and the ends of
+    all trainings."""
     import torch
     from torch import distributed
 
@@ -111,7 +115,7 @@ def with_faults() -> tuple[Recorder, list[Exception | None]]:
         return read(self, position)
 
     def computes_or_fails(self: JointPasses, strategies: Sequence[Any], *batch: Any) -> Any:
-        if len(strategies) > 2:
+        if len(strategies) > 2 and strategy.kind == "ddp":
             raise torch.OutOfMemoryError("full")
         return compute(self, strategies, *batch)
 
@@ -123,10 +127,10 @@ def with_faults() -> tuple[Recorder, list[Exception | None]]:
         feed = together(
             3,
             {
-                "fails": (TRAININGS["short"], FailingRecorder(), None),
-                "reads": (BAD_BATCH, Recorder(), None),
-                "trains": (TRAININGS["dropout"], recorder, None),
-                "cannot share": (NOT_SHAREABLE, Recorder(), None),
+                "fails": (replace(TRAININGS["short"], strategy=strategy), FailingRecorder(), None),
+                "reads": (replace(BAD_BATCH, strategy=strategy), Recorder(), None),
+                "trains": (replace(TRAININGS["dropout"], strategy=strategy), recorder, None),
+                "cannot share": (replace(NOT_SHAREABLE, strategy=strategy), Recorder(), None),
             },
         )
     return recorder, feed.ends
@@ -144,37 +148,45 @@ class Results:
     beside_faults: tuple[Recorder, list[Exception | None]] | None = None
 
 
-def scenario() -> Results:
+def scenario(strategy: DDP | FSDP) -> Results:
     """Run on each worker."""
-    configs = TRAININGS | {"diverges": DIVERGES}
+    configs = {name: replace(each, strategy=strategy) for name, each in (TRAININGS | {"diverges": DIVERGES}).items()}
     results = Results({name: run(config) for name, config in configs.items()}, {}, {}, {}, [])
-    for number in (2, 4):
+    for number in (2, 4) if strategy.kind == "ddp" else (1, 2, 4):
         recorders = results.lanes[number] = {name: Recorder() for name in TRAININGS}
-        feed = together(number, {name: (TRAININGS[name], recorders[name], None) for name in TRAININGS})
+        feed = together(number, {name: (configs[name], recorders[name], None) for name in TRAININGS})
         results.ends += feed.ends
     results.beside_nan = {name: Recorder() for name in ("dropout", "diverges", "sgd, two rows, mlp", "short")}
     together(2, {name: (configs[name], each, None) for name, each in results.beside_nan.items()})
 
-    dropout, other = TRAININGS["dropout"], TRAININGS["accumulation, all layers"]
+    dropout, other = configs["dropout"], configs[UNEVEN]
     run(dropout, Path("begun-alone"), stop_when_asked=4)
     stopped = Recorder(4)
     together(2, {"stops": (dropout, stopped, Path("begun-in-lane")), "neighbour": (other, Recorder(), None)})
     in_lane = Recorder()
     together(2, {"neighbour": (other, Recorder(), None), "goes on": (dropout, in_lane, Path("begun-alone"))})
     results.continued = {"in a lane": in_lane, "alone": run(dropout, Path("begun-in-lane"))}
-    results.beside_faults = with_faults()
+    results.beside_faults = with_faults(strategy)
     return results
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((1, DDP(kind="ddp")), id="1"),
+        pytest.param((2, DDP(kind="ddp")), id="2"),
+        pytest.param((2, FSDP(kind="fsdp")), id="2, sharded base", marks=pytest.mark.slow),
+    ],
+)
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    num_workers, strategy = request.param
     folder = tmp_path_factory.mktemp("lanes")
     write_prompts(folder)
-    if request.param == 2:
-        return on_two_workers(scenario, folder)[0]  # type: ignore[no-any-return]
+    if num_workers == 2:
+        return on_two_workers(functools.partial(scenario, strategy), folder)[0]  # type: ignore[no-any-return]
     with pytest.MonkeyPatch.context() as patches:
         patches.chdir(folder)
-        return scenario()
+        return scenario(strategy)
 
 
 def losses(recorder: Recorder) -> dict[tuple[str, int], float]:
@@ -190,12 +202,28 @@ def assert_same(found: Recorder, expected: Recorder, *, after: int = 0, relative
     assert wanted
 
 
-@pytest.mark.parametrize("num_lanes", [2, 4])
-def test_every_loss_is_that_of_the_training_alone(results: Results, num_lanes: int) -> None:
-    for name, recorder in results.lanes[num_lanes].items():
-        assert_same(recorder, results.alone[name])
-        assert [done for *_, done in recorder.reports][-1]
-    assert results.ends == [None] * 8
+def test_every_loss_is_that_of_the_training_alone(results: Results) -> None:
+    for recorders in results.lanes.values():
+        for name, recorder in recorders.items():
+            assert_same(recorder, results.alone[name])
+            assert [done for *_, done in recorder.reports][-1]
+    assert {2, 4} <= results.lanes.keys()
+    assert results.ends == [None] * 4 * len(results.lanes)
+
+
+def with_sharded_base() -> tuple[dict[str, Recorder], dict[str, Recorder]]:
+    """Three trainings alone, and in two lanes."""
+    configs = {name: replace(TRAININGS[name], strategy=FSDP(kind="fsdp")) for name in ("dropout", "short", UNEVEN)}
+    recorders = {name: Recorder() for name in configs}
+    together(2, {name: (each, recorders[name], None) for name, each in configs.items()})
+    return recorders, {name: run(each) for name, each in configs.items()}
+
+
+def test_every_loss_is_that_of_the_training_alone_where_the_base_is_sharded(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+    recorders, alone = on_two_workers(with_sharded_base, tmp_path)[0]
+    for name, recorder in recorders.items():
+        assert_same(recorder, alone[name])
 
 
 def test_a_training_that_diverges_ends_alone(results: Results) -> None:

@@ -37,6 +37,8 @@ def test_settings_of_the_optimizer_the_adapters_and_the_duration_may_differ(chan
         ("train.precision", {"train": {"precision": "bf16"}}),
         ("train.tf32", {"train": {"tf32": True}}),
         ("train.deterministic", {"train": {"deterministic": True}}),
+        ("strategy", {"strategy": {"kind": "fsdp"}}),
+        ("strategy", {"strategy": {"kind": "fsdp", "activation_checkpointing": True}}),
     ],
 )
 def test_what_all_compute_together_must_be_the_same(key: str, changes: dict[str, Any]) -> None:
@@ -57,8 +59,16 @@ def test_what_all_compute_together_must_be_the_same(key: str, changes: dict[str,
             "model.gradient_checkpointing",
             {"model": {"gradient_checkpointing": True, "lora": {**LORA, "dropout": 0.1}}},
         ),
-        ("strategy.kind", {"strategy": {"kind": "fsdp"}}),
+        ("strategy.kind", {"strategy": {"kind": "tensor_parallel"}}),
         ("strategy.compression", {"strategy": {"compression": "fp16"}}),
+        ("strategy.cpu_offload", {"strategy": {"kind": "fsdp", "cpu_offload": True}}),
+        (
+            "strategy.activation_checkpointing",
+            {
+                "strategy": {"kind": "fsdp", "activation_checkpointing": True},
+                "model": {"lora": {**LORA, "dropout": 0.1}},
+            },
+        ),
         ("train.precision", {"train": {"precision": "fp16"}}),
         ("train.compile", {"train": {"compile": True}}),
         ("train.corruption_check_every", {"train": {"corruption_check_every": 5, "deterministic": True}}),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sweeps_train.config import CausalLM, Lora, TrainingConfig
-from sweeps_train.config.strategy import DDP
+from sweeps_train.config.strategy import DDP, FSDP
 
 _ALLOWED: dict[str, Callable[[TrainingConfig], bool]] = {
     "task.kind": lambda config: config.task.kind == "causal_lm",
@@ -17,12 +17,18 @@ _ALLOWED: dict[str, Callable[[TrainingConfig], bool]] = {
     "model.quantization": lambda config: _model(config).quantization == "none",
     # Code of its own may let the rows of a batch see each other.
     "model.trust_remote_code": lambda config: not _model(config).trust_remote_code,
-    # The second forward pass would draw other random numbers.
+    # The second forward pass would draw other random numbers; so it would below.
     "model.gradient_checkpointing": lambda config: (
         not (_model(config).gradient_checkpointing and _adapters(config).dropout)
     ),
-    "strategy.kind": lambda config: config.strategy.kind == "ddp",
-    "strategy.compression": lambda config: isinstance(config.strategy, DDP) and config.strategy.compression == "none",
+    "strategy.kind": lambda config: isinstance(config.strategy, DDP | FSDP),
+    "strategy.compression": lambda config: (
+        not isinstance(config.strategy, DDP) or config.strategy.compression == "none"
+    ),
+    "strategy.activation_checkpointing": lambda config: (
+        not (_sharding(config).activation_checkpointing and _adapters(config).dropout)
+    ),
+    "strategy.cpu_offload": lambda config: not _sharding(config).cpu_offload,
     "train.precision": lambda config: config.train.precision not in ("fp16", "fp8"),
     "train.compile": lambda config: not config.train.compile,
     "train.corruption_check_every": lambda config: config.train.corruption_check_every is None,
@@ -68,6 +74,10 @@ def _model(config: TrainingConfig) -> CausalLM:
 
 def _lora(config: TrainingConfig) -> Lora | None:
     return _model(config).lora
+
+
+def _sharding(config: TrainingConfig) -> FSDP:
+    return config.strategy if isinstance(config.strategy, FSDP) else FSDP(kind="fsdp")
 
 
 def _adapters(config: TrainingConfig) -> Lora:

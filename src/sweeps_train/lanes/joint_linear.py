@@ -100,7 +100,7 @@ def _adapter(x: torch.Tensor, part: Part, layer: FusedLinear) -> _Adapter:
     down, up = (each[name].weight for each in (layer.lora_A, layer.lora_B))
     assert isinstance(down, torch.Tensor) and isinstance(up, torch.Tensor)
     p, dropped = getattr(layer.lora_dropout[name], "p", 0.0), None
-    if p > 0:  # drawn for the lane's own tokens alone
+    if p > 0 and layer.training:  # drawn for the lane's own tokens alone
         own = part.dropout(x[part.rows, : part.length], p)
         dropped = functional.pad(own, (0, 0, 0, x.shape[1] - part.length))
     return _Adapter(part.rows, dropped, down, up, layer.scaling[name])

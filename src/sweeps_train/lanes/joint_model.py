@@ -25,7 +25,8 @@ class JointModel:
     def __init__(self, base: SharedBase):
         self.model: Any = base.copied(None).train()
         use_causal_attention(self.model)
-        detach_head(self.model)
+        self.head = detach_head(self.model)
+        """Head that the losses of all lanes may apply."""
         self._parts: list[Part] = []
         self._layers: dict[str, JointLinear] = {}
         """Adapted layers, by their names in the base."""

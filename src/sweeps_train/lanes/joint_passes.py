@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -14,7 +15,6 @@ from sweeps_train.errors import is_out_of_memory
 from sweeps_train.lanes.joint_linear import Part
 from sweeps_train.lanes.joint_model import JointModel, draws, join, parts_of
 from sweeps_train.lanes.lane_strategy import LaneStrategy
-from sweeps_train.models.causal_lm import SharedBase
 from sweeps_train.steps.captured_passes import CapturedPasses, Pass
 from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.strategy import on_device
@@ -38,9 +38,14 @@ class Work:
 class JointPasses:
     """Computes the gradients of all lanes. All workers call the same methods with the same lanes."""
 
-    def __init__(self, workers: Workers, base: SharedBase):
-        self._workers = workers
-        self._model = JointModel(base)
+    def __init__(self, workers: Workers, model: JointModel, *, is_sharded: bool = False):
+        """
+        Args:
+            workers: All workers.
+            model: The base, with the adapters of all lanes.
+            is_sharded: Whether workers have shards of the base, so that all take part in each pass.
+        """
+        self._workers, self._model, self._is_sharded = workers, model, is_sharded
         self._strategies: list[LaneStrategy] = []
         self._draws: list[bool] = []
         """Whether a lane has dropout, whose random numbers a graph would not draw from its own generator."""
@@ -50,6 +55,10 @@ class JointPasses:
         """Kinds of passes in the present step."""
         self._most_lanes: int | None = None
         """Lanes in a pass at most, since this worker has run out of memory with more."""
+
+    def add(self, strategy: LaneStrategy) -> None:
+        """Add a lane, which may compute passes alone until ``use`` says that it trains."""
+        self.use([*self._strategies, strategy])
 
     def use(self, strategies: Sequence[LaneStrategy]) -> None:
         """Set the lanes to train from now on."""
@@ -63,16 +72,40 @@ class JointPasses:
 
         Args:
             work: Parts of this step, in the same order on all workers; one without batches has failed on this worker.
-            flags: Numbers on the CPU that are exchanged along.
+            flags: Numbers on the CPU that are exchanged along; the first ones are above 0 for the parts that failed.
 
         Returns:
             This worker's part of the summed loss of each, a scalar on the device; and the mean of all workers' flags.
         """
-        losses = self._passes_that_fit(work)
         if self._workers.size > 1:
             flags = flags.to(self._workers.device, non_blocking=True)
-            self._average(work, flags)
+        if self._is_sharded:  # all workers compute the same lanes, so that what one cannot is left out by all
+            average_in_chunks([flags], self._workers.size)
+            has_failed = flags[: len(work)].tolist()
+            work = [replace(each, micro_batches=[]) if n else each for each, n in zip(work, has_failed, strict=True)]
+        losses = self._passes_that_fit(work)
+        if self._workers.size > 1:
+            self._average(work, [] if self._is_sharded else [flags])
         return losses, flags
+
+    def logits(self, strategy: LaneStrategy, batch: Batch) -> torch.Tensor:
+        """Logits or hidden states of one lane alone.
+
+        Args:
+            strategy: A lane that is used.
+            batch: Its batch, on the device.
+        """
+        self._model.place(parts_of([batch], [(self._strategies.index(strategy), strategy.random_numbers.dropout)]))
+        return strategy.task.logits(self._model.model, batch)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Context manager in which the base is in evaluation mode."""
+        self._model.model.eval()
+        try:
+            yield
+        finally:
+            self._model.model.train()
 
     def _passes_that_fit(self, work: Sequence[Work]) -> list[torch.Tensor]:
         """Compute with fewer lanes at a time after running out of memory; other workers are not affected."""
@@ -82,7 +115,7 @@ class JointPasses:
                 return self._passes(work)
             except RuntimeError as error:
                 present = min(len(work), self._most_lanes or len(work))
-                if present == 1 or not is_out_of_memory(error):
+                if present == 1 or self._is_sharded or not is_out_of_memory(error):
                     raise
                 self._most_lanes = (present + 1) // 2
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
@@ -152,12 +185,12 @@ class JointPasses:
             self._graphs[key].begin_step([batch])
         return self._graphs[key]
 
-    def _average(self, work: Sequence[Work], flags: torch.Tensor) -> None:
+    def _average(self, work: Sequence[Work], flags: Sequence[torch.Tensor]) -> None:
         trained = [each for one in work for each in one.strategy.parameters.values()]
         for each in trained:
             if each.grad is None:
                 each.grad = torch.zeros_like(each)
-        average_in_chunks([flags, *(each.grad for each in trained if each.grad is not None)], self._workers.size)
+        average_in_chunks([*flags, *(each.grad for each in trained if each.grad is not None)], self._workers.size)
 
 
 def _tell_all(strategies: Sequence[LaneStrategy], text: str) -> None:

@@ -15,8 +15,9 @@ class LaneStrategy(Strategy):
 
     random_numbers: OwnRandomNumbers
 
-    def __init__(self, workers: Workers, precision: Precision):
-        super().__init__(workers, precision, Capabilities(random_stream=workers.rank, can_retry_oom=True))
+    def __init__(self, workers: Workers, precision: Precision, capabilities: Capabilities | None = None):
+        alone = Capabilities(random_stream=workers.rank, can_retry_oom=True)
+        super().__init__(workers, precision, capabilities or alone)
         self.random_numbers = OwnRandomNumbers(workers.device)
         self.capture_note: Callable[[str], None] | None = None
         """Tells this lane's user that passes cannot be recorded; None where they are not to be."""

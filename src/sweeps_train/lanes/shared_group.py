@@ -5,26 +5,45 @@ from __future__ import annotations
 from pathlib import Path
 
 from sweeps_train.config import CausalLM, TrainingConfig
+from sweeps_train.config.strategy import FSDP
 from sweeps_train.lanes.group import Group
-from sweeps_train.lanes.joint_model import adapted_layers
+from sweeps_train.lanes.joint_model import JointModel, adapted_layers
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
+from sweeps_train.lanes.sharded_lane_strategy import ShardedLaneStrategy
 from sweeps_train.steps.precision import Precision
+from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.tasks.causal_lm import CausalLMTraining, shared_base
 from sweeps_train.training_request import TrainingRequest
 
 
 class SharedGroup(Group):
-    """Workers that hold one base model for all their lanes, and adapters for each."""
+    """Workers that hold one base model for all their lanes, each of them or in shards, and adapters for each."""
 
     def __init__(self, request: TrainingRequest):
         super().__init__(request)
         self.config = request.config
         """Config of the first training, whose base all share."""
         assert isinstance(request.config.model, CausalLM)
-        base = shared_base(request.config.model, shards=False)
-        base.move_to(self.workers.device)
-        self.passes = JointPasses(self.workers, base)
+        strategy = request.config.strategy
+        self._sharding = strategy if isinstance(strategy, FSDP) and self.workers.size > 1 else None
+        self._base = shared_base(request.config.model, shards=self._sharding is not None)
+        if self._sharding is None:
+            self._base.move_to(self.workers.device)
+        self._model = JointModel(self._base)
+        if self._sharding is not None:
+            self._shard(self._sharding)
+        self.passes = JointPasses(self.workers, self._model, is_sharded=self._sharding is not None)
+
+    def _shard(self, sharding: FSDP) -> None:
+        """Keep only this worker's shard of the base."""
+        from sweeps_train.strategies.fsdp import sharding_mesh, wrap_fsdp  # import DTensor
+
+        sharding.replicas(self.workers.size)
+        if sharding.activation_checkpointing:
+            checkpoint_activations(self._model.model)
+        precision = Precision(self.config.train.precision, self.workers.device)
+        wrap_fsdp(self._model.model, sharding_mesh(self.workers, sharding.shard_size), sharding, precision, ())
 
     def build_strategy(self, config: TrainingConfig, precision: Precision) -> LaneStrategy:
         if precision.scaler.is_enabled():
@@ -32,9 +51,13 @@ class SharedGroup(Group):
                 "train.precision=auto is fp16 on this GPU, whose loss scaling is for one training at a time; "
                 "train this alone, or use train.precision=fp32"
             )
+        if self._sharding is not None:
+            return ShardedLaneStrategy(self._sharding, self.workers, precision, self.passes)
         return LaneStrategy(self.workers, precision)
 
     def build_task(self, config: TrainingConfig, state: Path | None) -> CausalLMTraining:
-        task = CausalLMTraining(config, state, shares_base=True)
+        task = CausalLMTraining(config, state, self._base)
         adapted_layers(task.model)  # raises an error if some cannot be computed together with others
+        if self._sharding is not None:
+            task.head_of_loss = self._model.head
         return task

@@ -82,13 +82,14 @@ class SharedLockstep(Lockstep):
             lane = Lane(replace(request, reporter=reporter, resume=request.resume or times_restored > 0), self.group)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from beginning, the others train on
             self._raise_unless_shared(error)
+            self._use_lanes()
             self._asks = True
             self._feed.ended(request, error)
             return
         if samples is not None:
             lane.continue_at(samples)
         self._occupants[lane] = _Occupant(request, reporter, times_restored)
-        self.group.passes.use([_strategy(each) for each in (*self._lives, lane)])
+        self._use_lanes(lane)
         self.begin(lane, live(lane, times_restored))
 
     def _raise_unless_shared(self, error: Exception) -> None:
@@ -122,9 +123,12 @@ class SharedLockstep(Lockstep):
         with closing(lane):
             if (life := self._lives.pop(lane, None)) is not None:
                 life.close()
-        self.group.passes.use([_strategy(each) for each in self._lives])
+        self._use_lanes()
         self._asks = True
         return self._occupants.pop(lane)
+
+    def _use_lanes(self, *new: Lane) -> None:
+        self.group.passes.use([_strategy(each) for each in (*self._lives, *new)])
 
     def _step(self, lanes: Sequence[Lane]) -> None:
         began = time.perf_counter()

@@ -40,18 +40,27 @@ class FullyShardedStrategy(ShardedStrategy):
         precision: Precision,
         data_parallel: Workers | None = None,
     ):
-        shard_size = config.shard_size or workers.size
-        groups = workers.size // shard_size
-        shape = {"shard": shard_size} if groups == 1 else {"replicate": groups, "shard": shard_size}
         capabilities = Capabilities(
             random_stream=workers.rank, activation_checkpointing=config.activation_checkpointing
         )
         super().__init__(workers, precision, capabilities, data_parallel)
-        self._mesh = mesh(workers, shape)
+        self._mesh = sharding_mesh(workers, config.shard_size)
         self._config = config
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         return wrap_fsdp(model, self._mesh, self._config, self.precision, self.task.stored_types)
+
+
+def sharding_mesh(workers: Workers, shard_size: int | None) -> DeviceMesh:
+    """Mesh for ``wrap_fsdp``; every worker must call it.
+
+    Args:
+        workers: All workers.
+        shard_size: Workers that share one copy of the model; None: all.
+    """
+    shard_size = shard_size or workers.size
+    groups = workers.size // shard_size
+    return mesh(workers, {"shard": shard_size} if groups == 1 else {"replicate": groups, "shard": shard_size})
 
 
 class ShardingOptions(Protocol):

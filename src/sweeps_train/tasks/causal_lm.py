@@ -52,12 +52,12 @@ class CausalLMTraining:
     num_scores = 1
     scores_each_sample = False
 
-    def __init__(self, config: TrainingConfig, weights: Path | None, *, shares_base: bool = False):
+    def __init__(self, config: TrainingConfig, weights: Path | None, shared: SharedBase | None = None):
         """
         Args:
             config: The training.
             weights: Folder of a checkpoint whose weights are loaded.
-            shares_base: Whether other trainings use the base model at the same time.
+            shared: Base model that other trainings use at the same time; None: one of its own.
         """
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         model, data = config.model, config.data
@@ -65,8 +65,10 @@ class CausalLMTraining:
         if model.lora is None:
             self.model, self.stored_types = _whole_model(model, weights)
         else:
-            shards = config.strategy.kind != "ddp"
-            self.model = self._adapted_base(model, model.lora, shards=shards, shares=shares_base)
+            if shared is not None:
+                self.model = shared.copied(model.lora)
+            else:
+                self.model = self._adapted_base(model, model.lora, shards=config.strategy.kind != "ddp")
             hold_in_float32(self.model, short_types(self.model))
             self.stored_types = {}  # adapters are small, and stored as they are trained
             if weights is not None:
@@ -84,7 +86,7 @@ class CausalLMTraining:
         self._sequence_length = data.sequence_length
         if Precision(config.train.precision, Workers.current().device).type is not None:
             leave_casts_to_autocast(self.model)
-        if model.lora is not None and config.strategy.kind == "ddp":
+        if model.lora is not None and (shared is not None or config.strategy.kind == "ddp"):
             from sweeps_train.models.fused_lora import fuse_lora  # imports peft
 
             fuse_lora(self.model)
@@ -92,21 +94,19 @@ class CausalLMTraining:
         self._is_causal = use_causal_attention(self.model)
         self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
         self._head = detach_head(self.model)
+        self.head_of_loss = self._head
+        """Head that the loss applies: that of another model where a strategy runs the passes through it."""
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
-    def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool, shares: bool) -> nn.Module:
+    def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool) -> nn.Module:
         """Return the previous trial's base model with new adapters, or load a base model.
 
         Args:
             model: The model.
             lora: Its adapters.
             shards: Whether the strategy shards the base model, which then stays on the CPU as well.
-            shares: Whether other trainings use it at the same time.
         """
         base = shared_base(model, shards=shards)
-        if shares:
-            base.move_to(Workers.current().device)
-            return base.copied(lora)
         if not shards:
             self._base = base
             return base.adapt(lora)
@@ -143,9 +143,9 @@ class CausalLMTraining:
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         rows, targets = logits.flatten(0, 1), batch["targets"].flatten()
-        if self._head is None:
+        if (head := self.head_of_loss) is None:
             return self._cross_entropy(rows, targets)
-        return linear_cross_entropy(rows, self._head.weight, self._head.bias, targets)
+        return linear_cross_entropy(rows, head.weight, head.bias, targets)
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return self.loss(logits, batch).unsqueeze(0)

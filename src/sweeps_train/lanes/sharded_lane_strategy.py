@@ -1,0 +1,64 @@
+"""The strategy of one lane whose frozen base is sharded over the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sweeps_train.config.strategy import FSDP
+from sweeps_train.data.sampler import Batch, Samples
+from sweeps_train.lanes.joint_passes import JointPasses
+from sweeps_train.lanes.lane_strategy import LaneStrategy
+from sweeps_train.steps.precision import Precision
+from sweeps_train.strategies import Capabilities
+from sweeps_train.strategies.strategy import trained_parameters
+from sweeps_train.tasks.task import Task
+from sweeps_train.workers.distributed import Workers
+
+
+class ShardedLaneStrategy(LaneStrategy):
+    """Handles the adapters of a lane, of which every worker holds all. Its own model's frozen weights stay on the CPU:
+    also when it evaluates, its passes run through the joint model, which gathers the base layer by layer."""
+
+    def __init__(self, config: FSDP, workers: Workers, precision: Precision, passes: JointPasses):
+        """
+        Args:
+            config: How the base is sharded.
+            workers: All workers.
+            precision: Precision of the training.
+            passes: Passes of all lanes.
+        """
+        recomputes = config.activation_checkpointing
+        super().__init__(
+            workers, precision, Capabilities(random_stream=workers.rank, activation_checkpointing=recomputes)
+        )
+        self._passes = passes
+
+    def parallelize(self, task: Task) -> None:
+        self.task, self.model = task, task.model.train()
+        self.parameters = trained_parameters(task.model)
+        for each in self.parameters.values():
+            each.data = each.data.to(self.workers.device)
+        self._passes.add(self)
+
+    def capture_passes(self, note: Callable[[str], None]) -> None:
+        """Nothing: a graph cannot gather layers."""
+
+    def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
+        with self._passes.evaluating():
+            return super().evaluate(samples, batch_size)
+
+    def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
+        return self._passes.logits(self, batch), batch
+
+    def _pass(
+        self, batch: Batch, factor: torch.Tensor, before_backward: Callable[[], None] | None = None
+    ) -> torch.Tensor:
+        """A pass of this lane alone, which measures it: it takes none of the training's random numbers."""
+        before = self.random_numbers.state()
+        try:
+            return super()._pass(batch, factor, before_backward)
+        finally:
+            self.random_numbers.restore(before)

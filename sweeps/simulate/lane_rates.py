@@ -1,0 +1,72 @@
+"""Speeds of trials that share their workers, as they were measured, for a simulation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sweeps.errors import ConfigError
+from sweeps.runtime.lane_number import fastest
+
+RATES_ADVICE = "give --lanes the measured rates, such as --lanes 1=100,2=180,4=260"
+"""Advice for a number of trials whose speed is not known."""
+
+
+@dataclass(frozen=True)
+class LaneRates:
+    """Throughput of a worker group with one trial, and with several."""
+
+    rates: Mapping[int, float]
+    """Rate by number of trials, ascending; in any unit, such as tokens a second or trials an hour."""
+
+    @classmethod
+    def parsed(cls, text: str) -> LaneRates:
+        """Read rates: ``1=100,2=180``, or the words of ``scaling.trials_per_group=auto``.
+
+        Raises:
+            ValueError: The text has no such rates, not that of one trial, or one of 0.
+
+        Example:
+            >>> LaneRates.parsed("1=100,4=250").rates
+            {1: 100.0, 4: 250.0}
+            >>> LaneRates.parsed("2 trials a worker group: 1 trains 1,305; 2 train 2,032 tokens a second").rates
+            {1: 1305.0, 2: 2032.0}
+        """
+        words = re.findall(r"(\d+) trains? ([\d,]+)", text)
+        pairs = [(lanes, rate.replace(",", "")) for lanes, rate in words] or re.findall(r"(\d+)=([\d.]+)", text)
+        rates = {int(lanes): float(rate) for lanes, rate in pairs}
+        if 1 not in rates or not (words or len(pairs) == len(text.split(","))) or min(*rates, *rates.values()) <= 0:
+            raise ValueError("rates are above 0, and one of them is that of 1 trial")
+        return cls(dict(sorted(rates.items())))
+
+    def number(self, wanted: int | Literal["auto"]) -> int:
+        """Number of trials in each worker group.
+
+        Args:
+            wanted: ``scaling.trials_per_group``; auto is the number that it would find.
+
+        Raises:
+            ConfigError: No rate is known for so many.
+        """
+        if wanted == "auto":
+            return fastest(self.rates)
+        if wanted > max(self.rates):
+            known = max(self.rates)
+            raise ConfigError(f"scaling.trials_per_group={wanted}: --lanes has no rate above {known}; {RATES_ADVICE}")
+        return wanted
+
+    def speed(self, trials: int) -> float:
+        """Speed of each of so many trials of one group, relative to a trial alone. Rates between two measured ones lie
+        on a line.
+
+        >>> LaneRates({1: 100.0, 2: 180.0, 4: 260.0}).speed(3)
+        0.7333333333333334
+        """
+        below = max(each for each in self.rates if each <= trials)
+        above = min(each for each in self.rates if each >= trials)
+        rate = self.rates[below]
+        if above > below:
+            rate += (self.rates[above] - rate) * (trials - below) / (above - below)
+        return rate / self.rates[1] / trials
