@@ -38,7 +38,7 @@ from trained.tables import machine
 from sweeps.storage.committed_folder import commit, fetch
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.checkpoint import load_checkpoint, prepare_resume
-from sweeps_train.devices.device import pins_memory, synchronize
+from sweeps_train.devices.device_operations import pins_memory, synchronize
 from sweeps_train.files.tensor_file import mapped
 from sweeps_train.models.weights import WEIGHTS_FILE
 from sweeps_train.snapshots.connection import HolderConnection

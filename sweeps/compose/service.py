@@ -18,8 +18,8 @@ from sweeps.compose.schema_errors import read_as
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.texts.redact import holds_password
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.uri_passwords import holds_password
 
 GROUP = "service"
 VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}

@@ -9,10 +9,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.access import Access
-from sweeps.config.execution import NonEmpty
 from sweeps.config.notifications import Channel
 from sweeps.storage.location import is_remote
 from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
+from sweeps_train.config.fields import NonEmpty
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
 

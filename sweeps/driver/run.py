@@ -40,7 +40,7 @@ from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.placement import Fit
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.search.samplers.saved_trials import save_earlier
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener, clear_request

@@ -36,7 +36,7 @@ class Local(Operations):
 
     @property
     def address(self) -> str:
-        from sweeps.texts.redact import redact_uri
+        from sweeps.texts.uri_passwords import redact_uri
 
         return redact_uri(self.uri)
 

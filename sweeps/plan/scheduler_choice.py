@@ -10,7 +10,7 @@ from sweeps.config import SweepConfig
 from sweeps.config.schedulers import AshaScheduler, AutomaticScheduler
 from sweeps.errors import ConfigError
 from sweeps.search.schedulers.trial_length import LENGTH_PATHS, longest_trial
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.validate.config_checks import lookup_in
 from sweeps_train.config import CommandTask
 

@@ -18,7 +18,8 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.space.distributions import Point, Space, decode, index_of
+from sweeps.space.distributions import decode, index_of
+from sweeps.space.space import Point, Space
 
 Vector = npt.NDArray[np.float64]
 

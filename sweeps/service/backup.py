@@ -24,7 +24,7 @@ from sweeps.files.whole_files import FILE_MODE, FOLDER_MODE, make_private, repla
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules.saved import FOLDER as SCHEDULES
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.uris import sqlite_path
 
 FORMAT = 1

@@ -25,7 +25,8 @@ from sweeps.errors import ConfigError
 from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
-from sweeps.space.distributions import Lookup, Space, boundary_values, contains, expected, grid_values
+from sweeps.space.distributions import boundary_values, contains, expected, grid_values
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import known_metrics
 from sweeps.validate.pool_checks import pool_mistakes

@@ -15,7 +15,7 @@ from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.trial_ids import trial_number
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
