@@ -274,9 +274,9 @@ def _trial_context(plan: Plan, session: Session) -> TrialContext:
 
 def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext) -> Plan:
     """Train the best trials again, if that is not done; returns the plan, as it was extended meanwhile."""
+    from sweeps.driver.confirmation_searcher import RepeatSearcher
     from sweeps.driver.confirmer import begin_confirmation, end_confirmation
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
-    from sweeps.driver.repeats import RepeatSearcher
     from sweeps.driver.tuner import build_repeats_tuner
 
     extended, confirmer = plan, begin_confirmation(plan, session)

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from sweeps.operations import serialization
 from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Reads, Runs, User
-from sweeps.service.api.documents import (
+from sweeps.service.api.response_documents import (
     CurvePoint,
     Curves,
     Extended,
