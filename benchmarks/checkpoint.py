@@ -1,6 +1,6 @@
 """Time for which training stands still while its state is saved, and time to load it again after a worker's death.
 
-    python benchmarks/checkpoint.py --write docs/checkpoints.md
+    python benchmarks/checkpoint.py --write docs/checkpoint_speed.md
 
 takes about twelve minutes on two idle cores; ``--merge`` puts together runs of parts of it. Each way of saving is
 called several times, with a pause until what it does in the background has ended; the time is that of the slowest
