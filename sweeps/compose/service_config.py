@@ -66,7 +66,7 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
 
 
 def _with_file(mistake: str, file: Path, typed: Sequence[str]) -> str:
-    """Name the file of a mistake, unless it is in what was typed."""
+    """Add the service's file to a mistake, unless the wrong key was typed on the command line."""
     key = mistake.partition("=")[0].partition(":")[0]
     if any(key == each or key.startswith(f"{each}.") for each in typed):
         return mistake

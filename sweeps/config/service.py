@@ -112,6 +112,6 @@ class Service:
     def __post_init__(self) -> None:
         if is_remote(self.output_dir):
             raise ValueError(
-                f"output_dir={self.output_dir}: a service needs a folder of its machine, as it keeps schedules, logs "
+                f"output_dir={self.output_dir}: a service needs a folder on its own machine: it keeps schedules, logs "
                 "and locks there and reads the files of its sweeps' drivers; give a path"
             )

@@ -56,7 +56,7 @@ class RetriedTrial(TuneTrial):
     """Tune's trial, retried only after transient errors. A trial becomes one when it starts."""
 
     mistake: str | None = None
-    """Key of the last error, equal for two alike ones, if it recurs."""
+    """Key by which the last error is compared with those of other trials; None if a retry may pass it."""
     alike: AlikeFailures | None = None
     """Errors of the whole sweep."""
     passes = False

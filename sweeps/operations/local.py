@@ -28,7 +28,7 @@ class Local(Operations):
 
     @property
     def uri(self) -> str:
-        """The MLflow store; that of an object store is brought up to date each time."""
+        """The MLflow store. One in an object store is copied to this machine, and the copy updated at each access."""
         from sweeps.tracking import default_uri
         from sweeps.tracking.stored_record import local_store
 

@@ -1,4 +1,4 @@
-"""When silent workers count as hanging, which the broker watches for, and the stacks that say where they hang."""
+"""Detection of workers that hang: the silence that the broker allows, and the stacks that say where they are."""
 
 from __future__ import annotations
 

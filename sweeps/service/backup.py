@@ -44,7 +44,7 @@ class Contents:
 
     format: int
     taken: float
-    """Unix time."""
+    """Unix time of the backup."""
     database: str
     """``sqlite`` or ``postgresql``."""
     jobs: Mapping[str, int]

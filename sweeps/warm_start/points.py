@@ -100,7 +100,7 @@ def _point(
         return f"no {point}"
     if _is_choice(distribution) or (isinstance(value, int | float) and not isinstance(value, bool)):
         return f"{point} is not {describe(distribution)}"
-    return f"{point} is no number"
+    return f"{point} is not a number"
 
 
 def typed(distribution: Distribution | None, value: Any) -> Any:
