@@ -60,7 +60,7 @@ class SweepState:
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes that a check has found to be bad."""
     lanes_found: int = 1
-    """Trials that one worker group trains at a time. With ``scaling.trials_per_group=auto``: the fastest number so far."""
+    """Trials that a worker group trains at a time; with ``scaling.trials_per_group=auto`` the fastest number so far."""
     has_found_lanes: bool = False
     """Whether ``lanes_found`` is final."""
     awaits: str | None = None
