@@ -1,6 +1,6 @@
 """Time for which training stands still while its state is saved, and time to load it again after a worker's death.
 
-    python benchmarks/checkpoint.py --write docs/checkpoints.md
+    python benchmarks/checkpoint.py --write docs/checkpoint_speed.md
 
 takes about twelve minutes on two idle cores; ``--merge`` puts together runs of parts of it. Each way of saving is
 called several times, with a pause until what it does in the background has ended; the time is that of the slowest
@@ -38,7 +38,7 @@ from trained.tables import machine
 from sweeps.storage.committed_folder import commit, fetch
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.checkpoint import load_checkpoint, prepare_resume
-from sweeps_train.devices.device import pins_memory, synchronize
+from sweeps_train.devices.device_operations import pins_memory, synchronize
 from sweeps_train.files.tensor_file import mapped
 from sweeps_train.models.weights import WEIGHTS_FILE
 from sweeps_train.snapshots.connection import HolderConnection

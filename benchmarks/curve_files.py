@@ -8,7 +8,7 @@ from typing import Any
 
 from sweeps.config.space import Distribution
 from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 TUNING = {"digits", "characters"}
 """Tables that our search was designed with, beside the Hartmann functions; results on the others are reported."""

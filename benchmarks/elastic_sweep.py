@@ -1,6 +1,6 @@
 """Wall time and idle workers of one ASHA sweep whose trials keep two workers, and of one whose trials are elastic.
 
-    python benchmarks/elastic_sweep.py --write docs/multi_node.md
+    python benchmarks/elastic_sweep.py --write docs/performance.md
 
 takes about fifteen minutes on two idle cores. Both sweeps train the same 16 points on 8 logical workers. A step sleeps
 for a time in proportion to a worker's samples, so that the cores of the machine are not the limit: workers beyond the

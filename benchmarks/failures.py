@@ -32,7 +32,7 @@ from sweeps.config.samplers import Sampler
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, IntDistribution
 from sweeps.search import FailureAdvisor, OptunaSearcher, build_sampler
 from sweeps.search.unit_cube import UnitCube
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 from sweeps.space.suggester import RandomDraws
 
 TRIALS, FIRST, RANDOM_POINTS = 120, 20, 2001

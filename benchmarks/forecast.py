@@ -29,7 +29,7 @@ from search_problems import METRIC, hartmann_problems
 
 from sweeps.simulate.curve_source import CurveSource, Report
 from sweeps.simulate.simulation import Outcome, Reported, Simulation
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 from sweeps.tracking.forecast_record import LEVEL, Interval
 
 FRACTIONS = (0.25, 0.5, 0.75)

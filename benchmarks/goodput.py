@@ -1,6 +1,6 @@
 """Goodput of a sweep whose workers are killed again and again: ours, and stock Ray Train with a checkpoint each epoch.
 
-    python benchmarks/goodput.py --write docs/checkpoints.md
+    python benchmarks/goodput.py --write docs/checkpoint_speed.md
 
 takes about half an hour on two idle cores. Both arms train the same trials, two at a time with two workers each. A step
 sleeps for a fixed time, so that cores do not decide. Every ``--kill-every`` seconds a random worker gets SIGKILL. The

@@ -24,7 +24,7 @@ from sweeps.search.unit_cube import UnitCube
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_table import RecordedTrial, read_table
 from sweeps.simulate.simulation import Reported
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 
 
 @dataclass

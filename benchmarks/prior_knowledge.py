@@ -32,7 +32,7 @@ from hartmann import Hartmann  # isort: skip - search_problems has made it impor
 from sweeps.config.samplers import TPESampler
 from sweeps.config.space import FloatDistribution, Prior
 from sweeps.search import EarlierSweep, EarlierTrials, OptunaSearcher, PriorAdvisor, build_sampler, points_to_retry
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 TRIALS, EARLIER_TRIALS = 40, 60
 SHOWN = (10, 20, 40)

@@ -141,7 +141,7 @@ def _point(rng: random.Random) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     from sweeps.config.space import Distribution
-    from sweeps.space.distributions import Space
+    from sweeps.space.space import Space
     from sweeps.space.suggester import RandomDraws
 
     space = Space(TypeAdapter(dict[str, Distribution]).validate_python(SPACE))

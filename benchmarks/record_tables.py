@@ -31,7 +31,7 @@ import torch
 from curve_files import TUNING, write_curves
 
 from sweeps.config.space import Distribution
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.space.suggester import RandomDraws
 
 EVALUATIONS = 27

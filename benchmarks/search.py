@@ -71,7 +71,7 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     from sweeps.search.samplers.build_sampler import build_sampler
     from sweeps.search.study_file import StudyFile
     from sweeps.search.study_version import STUDY_FILE
-    from sweeps.space.distributions import Space
+    from sweeps.space.space import Space
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = Space(TypeAdapter(dict[str, Distribution]).validate_python(SPACE))
@@ -126,7 +126,7 @@ def measure_auto(trials: int) -> list[tuple[int, float, float, float]]:
     from sweeps.search.study_version import STUDY_FILE
     from sweeps.simulate.curve_source import Report
     from sweeps.simulate.simulation import Simulation
-    from sweeps.space.distributions import Space
+    from sweeps.space.space import Space
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = Space(TypeAdapter(dict[str, Distribution]).validate_python(SPACE))

@@ -17,7 +17,7 @@ from sweeps.simulate.curve_source import CurveSource, Report
 from sweeps.simulate.recorded_table import CurveTable, point_key, read_table
 from sweeps.simulate.simulation import Reported
 from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.append(str(CHECKOUT / "tests"))  # the function that tests use as well

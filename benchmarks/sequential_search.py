@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 from sweeps.search import OptunaSearcher
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 
 METRIC = "loss"
 

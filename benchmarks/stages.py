@@ -33,7 +33,7 @@ from sweeps.config.samplers import TPESampler
 from sweeps.search import EarlierSweep, EarlierTrials, OptunaSearcher, build_sampler
 from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.transfer import distinct_best
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 
 BUDGET, STAGE_TRIALS, COST, KEEP = 40, 100, 0.1, 5
 PROXIES = ("moved by 0", "moved by 0.1", "moved by 0.3", "negative")

@@ -1,6 +1,6 @@
 """Time that tracking adds to a training step, and the number of points a second that it sustains.
 
-    python benchmarks/tracking.py --write docs/tracking.md
+    python benchmarks/tracking.py --write docs/performance.md
 
 takes about nine minutes on two idle cores. Each arm has its own process, and each store is new.
 """
@@ -87,7 +87,11 @@ def _tables(here: str, numbers: Numbers) -> dict[str, str]:
         ]
         for key, name in (("journal", "into the journal"), ("mlflow", "through to MLflow"))
     ]
-    return {"machine": here, "added": markdown_table(headers, added), "sustained": markdown_table(headers, rates)}
+    return {
+        "tracking machine": here,
+        "added": markdown_table(headers, added),
+        "sustained": markdown_table(headers, rates),
+    }
 
 
 def _added(measured: dict[str, float]) -> str:

@@ -35,7 +35,7 @@ from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_table import read_table
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.surrogate import ForestCurve
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 from sweeps.space.suggester import RandomDraws
 
 NAMES = ("first", "second")

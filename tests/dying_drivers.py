@@ -22,7 +22,7 @@ from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Exploit, Scheduler, Verdict
 from sweeps.search.study_search import StudySearch, Suggested
 from sweeps.search.trial_ids import trial_id
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics
 from sweeps_train.checkpoints.integrity import SEAL_FILE, with_checksum_of
 

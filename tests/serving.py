@@ -14,7 +14,7 @@ from service_databases import make_service_database
 from stores import make_store
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext

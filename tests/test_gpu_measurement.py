@@ -161,7 +161,7 @@ def test_loops_memory_snapshots_and_lanes_are_measured_without_a_gpu(
     assert {"Sweeps", "a plain copy in memory", "`torch.save`"} < {each["arm"] for each in saved}
     parts = [each for part in ("speed", "memory", "snapshots") for each in results(tmp_path, part)]
     changed = documents(*parts)
-    assert set(changed) == {"training.md", "gpu_checklist.md", "checkpoints.md"}
+    assert set(changed) == {"training.md", "gpu_checklist.md", "checkpoint_speed.md"}
     assert "| tiny, LoRA, 2 x 32 |" in changed["gpu_checklist.md"]
 
 

@@ -202,7 +202,7 @@ PARTS: tuple[tuple[str, str, Callable[[Sequence[Found], str], dict[str, str]]], 
     ("speed", "training.md", speed),
     ("gpu_tests", "gpu_checklist.md", tests),
     ("memory", "gpu_checklist.md", memory),
-    ("snapshots", "checkpoints.md", snapshots),
+    ("snapshots", "checkpoint_speed.md", snapshots),
     ("sweep", "performance.md", sweep),
 )
 """Part, document, and what makes its texts."""

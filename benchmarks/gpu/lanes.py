@@ -50,7 +50,8 @@ def _timed(base: Any, rows: int, lanes: int, folder: Path, *, tiny: bool, compil
     from lanes import train_at_once
 
     from gpu.bases import random_weights, training_config
-    from sweeps_train.devices.device import counts_memory, peak_memory, reset_peak_memory, worker_device
+    from sweeps_train.devices.device_operations import counts_memory, peak_memory, reset_peak_memory
+    from sweeps_train.devices.worker_device import worker_device
 
     device = worker_device()
     reset_peak_memory(device)

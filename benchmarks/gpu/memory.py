@@ -48,7 +48,8 @@ def cases(*, tiny: bool) -> list[Case]:
 def measure(results: Results, tiny: bool) -> None:
     """Plan and measure each case."""
     say("importing torch and sweeps_train")
-    from sweeps_train.devices.device import empty_cache, worker_device
+    from sweeps_train.devices.device_operations import empty_cache
+    from sweeps_train.devices.worker_device import worker_device
     from sweeps_train.workers import worker_cache
 
     with tempfile.TemporaryDirectory() as folder:
@@ -68,13 +69,13 @@ def compared(case: Case, folder: Path) -> dict[str, Any]:
 
     from gpu.bases import random_weights, training_config
     from sweeps_train import TRAINING_CONFIG, train
-    from sweeps_train.devices.device import (
+    from sweeps_train.devices.device_operations import (
         counts_memory,
         peak_memory,
         peak_reserved_memory,
         reset_peak_memory,
-        worker_device,
     )
+    from sweeps_train.devices.worker_device import worker_device
     from sweeps_train.memory.memory_need import memory_need
 
     device = worker_device()

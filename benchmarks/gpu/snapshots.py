@@ -45,7 +45,7 @@ def _names(state: Any) -> list[str]:
     from checkpoint import COPY, OURS, SYNCHRONOUS
     from saved.arms import APART, ARMS, IN_PROCESS, UNLOCKED
 
-    from sweeps_train.devices.device import pins_memory
+    from sweeps_train.devices.device_operations import pins_memory
 
     left_out = {APART, IN_PROCESS} | (set() if pins_memory(state.strategy.workers.device) else {UNLOCKED})
     first = [COPY, OURS, SYNCHRONOUS, UNLOCKED]

@@ -128,7 +128,8 @@ def _import_all() -> dict[str, float]:
 def _timed(base: Any, batch: Batch, arm: Arm, folder: Path, tiny: bool) -> dict[str, Any]:
     """Numbers of one arm."""
     from gpu.step_clock import StepClock
-    from sweeps_train.devices.device import counts_memory, peak_memory, reset_peak_memory, worker_device
+    from sweeps_train.devices.device_operations import counts_memory, peak_memory, reset_peak_memory
+    from sweeps_train.devices.worker_device import worker_device
 
     device = worker_device()
     reset_peak_memory(device)
@@ -152,7 +153,7 @@ def _timed(base: Any, batch: Batch, arm: Arm, folder: Path, tiny: bool) -> dict[
 def _profiled(base: Any, batch: Batch, folder: Path) -> dict[str, Any]:
     """Launches, and the time in which the device computes, in a step of our loop."""
     from gpu.step_clock import StepProfile
-    from sweeps_train.devices.device import worker_device
+    from sweeps_train.devices.worker_device import worker_device
 
     profile = StepProfile(worker_device())
     _train_ours(base, batch, LAUNCHED, folder, profile)
@@ -165,7 +166,7 @@ def _train_ours(base: Any, batch: Batch, arm: Arm, folder: Path, hook: Any) -> d
     from gpu.last_metrics import LastMetrics
     from gpu.step_clock import after_each_step
     from sweeps_train import TRAINING_CONFIG, train
-    from sweeps_train.devices.device import worker_device
+    from sweeps_train.devices.worker_device import worker_device
 
     reporter = LastMetrics()
     train_keys = {
@@ -185,7 +186,7 @@ def _train_with_trainer(base: Any, batch: Batch, folder: Path, hook: Any) -> dic
 
     from gpu.bases import random_weights, training_config
     from gpu.step_clock import after_each_step
-    from sweeps_train.devices.device import worker_device
+    from sweeps_train.devices.worker_device import worker_device
 
     config = training_config(base, folder, batch.rows, batch.length, train={"log_every": batch.block})
     (folder / "training.json").write_text(json.dumps(config), encoding="utf-8")
@@ -201,7 +202,8 @@ def clean_up() -> None:
     """Free the model, and what torch has compiled."""
     import torch
 
-    from sweeps_train.devices.device import empty_cache, worker_device
+    from sweeps_train.devices.device_operations import empty_cache
+    from sweeps_train.devices.worker_device import worker_device
     from sweeps_train.workers import worker_cache
 
     torch.compiler.reset()

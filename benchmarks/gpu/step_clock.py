@@ -12,7 +12,7 @@ from torch.autograd import DeviceType
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import profile
 
-from sweeps_train.devices.device import profiled_activities, synchronize
+from sweeps_train.devices.device_operations import profiled_activities, synchronize
 
 LARGEST = 12
 """Kernels whose times a profile names."""

@@ -51,7 +51,7 @@ def _settings(folder: Path) -> list[str]:
     from transformers import AutoModelForCausalLM
 
     from gpu.bases import SMALL, random_weights
-    from sweeps_train.devices.device import worker_device
+    from sweeps_train.devices.worker_device import worker_device
 
     say("writing the base")
     model = folder / "base"

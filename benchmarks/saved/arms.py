@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from saved.state import State
 from sweeps_train.checkpoints.checkpoint import save_checkpoint
 from sweeps_train.checkpoints.saver import CheckpointSaver
-from sweeps_train.devices.device import pins_memory
+from sweeps_train.devices.device_operations import pins_memory
 from sweeps_train.reports.progress import Progress
 from sweeps_train.snapshots import page_lock, snapshot
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import ray
 
-from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps_train.reports.progress import Progress

@@ -23,8 +23,8 @@ from rich.console import Console
 
 import sweeps
 from scaled.stand_ins import GAPS, stand_in
-from sweeps.driver.live import PlainView
 from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.terminal_view import PlainView
 from sweeps.search.study_version import STUDY_FILE
 
 SAMPLE_EVERY_S = 2.0

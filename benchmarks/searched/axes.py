@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, FloatDistribution, IntDistribution
-from sweeps.space.distributions import Space, grid_values
+from sweeps.space.distributions import grid_values
+from sweeps.space.space import Space
 
 
 @dataclass(frozen=True)

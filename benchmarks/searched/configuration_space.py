@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from searched.axes import axes
-from sweeps.space.distributions import Space, allowed_values
+from sweeps.space.distributions import allowed_values
+from sweeps.space.space import Space
 
 
 def configuration_space(space: Space, seed: int) -> Any:

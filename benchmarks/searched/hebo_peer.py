@@ -8,7 +8,7 @@ import numpy as np
 
 from searched.axes import axes, to_point
 from searched.peer import Decision, Job
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 
 class Hebo:

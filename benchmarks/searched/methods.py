@@ -14,7 +14,7 @@ from searched.ray_bohb import RayBohb
 from searched.smac_peer import Smac
 from searched.syne import SyneTune
 from sweeps.simulate.simulation import Outcome
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 
 
 class Entry(NamedTuple):

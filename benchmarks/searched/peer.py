@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 from search_problems import METRIC, Problem
 
 from sweeps.simulate.simulation import Outcome, Reported
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 from sweeps.space.suggester import RandomDraws
 
 ETA = 3

@@ -11,7 +11,7 @@ from search_problems import METRIC
 from searched.axes import to_point
 from searched.configuration_space import configuration_space
 from searched.peer import ETA, Decision, Job, rung_progress, top_rung
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 PROGRESS = "epoch"
 

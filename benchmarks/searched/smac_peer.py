@@ -9,7 +9,7 @@ from typing import Any
 from searched.axes import to_point
 from searched.configuration_space import configuration_space
 from searched.peer import Decision, Job, top_rung
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 MAX_TRIALS = 10_000
 

@@ -9,7 +9,7 @@ from search_problems import METRIC
 
 from searched.axes import axes, to_point
 from searched.peer import ETA, Decision, Job
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 PROGRESS = "epoch"
 

@@ -61,9 +61,9 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     """Train in a worker with the reporter of a sweep's workers, while a driver passes its events to the recorder."""
     import ray
 
-    from sweeps.runtime.assignment import Assignment
     from sweeps.runtime.driver_side import DriverSide
     from sweeps.runtime.events import Log as Logged
+    from sweeps.runtime.trial_assignment import Assignment
     from sweeps.runtime.trial_reporter import BrokerReporter
     from sweeps_train.reports.progress import Progress
 

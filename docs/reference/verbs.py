@@ -9,7 +9,8 @@ import click
 
 from reference.page import code, heading, prose, slug, table
 from sweeps.cli import app
-from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM
+from sweeps.cli.app import PROGRAM
+from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS
 
 EXIT_STATUSES = (
     ("0", "done"),

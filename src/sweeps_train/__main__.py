@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.config.process import process_environment
-from sweeps_train.devices.device import select_own
+from sweeps_train.devices.worker_device import select_own
 from sweeps_train.loop import train
 from sweeps_train.reports.reporter import PrintReporter, Stop
 

@@ -59,7 +59,7 @@ def watch(sweep: str, *, tracking_uri: str | None = None) -> Sweep:
     """
     from sweeps.driver.notebook_view import is_notebook, new_output
     from sweeps.report.notebook_html import watch_in_notebook
-    from sweeps.report.terminal import plain_console
+    from sweeps.report.plain_console import plain_console
     from sweeps.report.watch import watch as watch_in_lines
 
     read = partial(Local(tracking_uri).record, sweep)

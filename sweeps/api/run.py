@@ -276,9 +276,9 @@ def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view:
 
     if view is not None:
         return Sweep.of(run_and_notify(start, plan, view))
-    from sweeps.driver.live import PlainView
     from sweeps.driver.notebook_view import NotebookView, is_notebook
-    from sweeps.report.terminal import plain_console
+    from sweeps.driver.terminal_view import PlainView
+    from sweeps.report.plain_console import plain_console
 
     default: NotebookView | PlainView
     default = NotebookView() if is_notebook() else PlainView(plain_console(file=sys.stderr))

@@ -31,7 +31,8 @@ from sweeps.cli import (  # noqa: F401
 )
 
 # isort: on
-from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, STORE_AWAY, app, stderr
+from sweeps.cli.app import PROGRAM, app, stderr
+from sweeps.cli.exit_status import INTERRUPTED, MISTAKE, NO_SUCCESS, STORE_AWAY
 from sweeps.compose.hydra_settings import OPTIONS
 from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.folders.shadowing_file import describe_shadowing, shadowing_file

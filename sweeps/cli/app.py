@@ -11,19 +11,13 @@ from typing import Any
 
 import click
 
-from sweeps.report.terminal import plain_console
+from sweeps.report.plain_console import plain_console
 from sweeps.texts.suggestions import did_you_mean
 
 PROGRAM = "python -m sweeps"
 
-INTERRUPTED = 130
-NO_SUCCESS = 1
-MISTAKE = 2
-STORE_AWAY = 75
-"""Status of a background process that MLflow did not answer: EX_TEMPFAIL."""
 PIPE_WIDTH = 200
 """Width of a table when stdout is not a terminal."""
-EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}
 
 
 class _Verbs(click.Group):

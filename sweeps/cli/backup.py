@@ -21,7 +21,7 @@ def backup(file: Path, tokens: tuple[str, ...], sweeps: bool, config_dirs: tuple
 
     Writes its database (queue, firings, tokens), its saved schedules, and MLflow's records if they are an SQLite file.
     """
-    from sweeps.compose.service import compose_service
+    from sweeps.compose.service_config import compose_service
     from sweeps.service.backup import backup as write
 
     contents = write(compose_service(tokens, config_dirs), file, sweeps=sweeps)
@@ -36,7 +36,7 @@ def restore(file: Path, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) 
 
     It replaces nothing. Stop the service that it was taken of before you start this one.
     """
-    from sweeps.compose.service import compose_service
+    from sweeps.compose.service_config import compose_service
     from sweeps.service.backup import restore as write
 
     contents = write(compose_service(tokens, config_dirs), file)

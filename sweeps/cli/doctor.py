@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from sweeps.cli.app import NO_SUCCESS, as_json, stdout, verb
+from sweeps.cli.app import as_json, stdout, verb
+from sweeps.cli.exit_status import NO_SUCCESS
 from sweeps.cli.output import print_json
 
 DEFAULT_CONF = "digits"

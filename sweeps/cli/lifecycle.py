@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweeps.cli import remote
-from sweeps.cli.app import NO_SUCCESS, as_json, stdout, trial, verb
+from sweeps.cli.app import as_json, stdout, trial, verb
+from sweeps.cli.exit_status import NO_SUCCESS
 from sweeps.cli.output import print_dry_run, print_json, say, show_outcome, typed, watched
 from sweeps.cli.source import service_of, sweep_operations
 from sweeps.cli.wanted_model import WantedModel, registering

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sweeps.cli.app import EXIT_STATUS, INTERRUPTED, NO_SUCCESS, stderr, stdout
+from sweeps.cli.app import stderr, stdout
+from sweeps.cli.exit_status import EXIT_STATUS, INTERRUPTED, NO_SUCCESS
 
 if TYPE_CHECKING:
     from sweeps.driver.sweep_state import View
@@ -72,7 +73,7 @@ def exit_with_status(record: SweepRecord) -> NoReturn:
 
 def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
     """Run a plan with a live display on stderr."""
-    from sweeps.driver.live import LiveView, PlainView
+    from sweeps.driver.terminal_view import LiveView, PlainView
     from sweeps.service.notify.cli_notify import run_and_notify
 
     # Libraries may print while the sweep runs; stdout must hold the result only.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, stdout, verb
+from sweeps.cli.app import as_json, stdout, verb
+from sweeps.cli.exit_status import EXIT_STATUS, NO_SUCCESS
 from sweeps.cli.output import print_json, say
 from sweeps.cli.source import service_of, sweep_operations
 

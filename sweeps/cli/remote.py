@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sweeps.cli.app import EXIT_STATUS, stdout
+from sweeps.cli.app import stdout
+from sweeps.cli.exit_status import EXIT_STATUS
 from sweeps.cli.output import print_json, say, show_outcome
 from sweeps.errors import SweepsError, UnknownName, UserError
 

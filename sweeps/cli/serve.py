@@ -18,7 +18,7 @@ def serve(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     Listens on this machine only and without a password, unless the config says otherwise. Its sweeps are separate
     processes, which continue when the service ends; the next `serve` manages them again.
     """
-    from sweeps.compose.service import compose_service
+    from sweeps.compose.service_config import compose_service
     from sweeps.service.app_context import AppContext
     from sweeps.service.serve import address, listen
     from sweeps.service.serve import serve as run_service

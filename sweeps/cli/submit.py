@@ -145,7 +145,7 @@ def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
         to: Kind of cluster.
         uri: Its tracking store; None for the default one.
     """
-    from sweeps.texts.redact import holds_password
+    from sweeps.texts.uri_passwords import holds_password
     from sweeps.tracking import default_uri
 
     is_known = uri is None or uri == default_uri() or holds_password(uri)

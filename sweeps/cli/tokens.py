@@ -109,7 +109,7 @@ def _database(
     tokens: tuple[str, ...], config_dirs: tuple[Path, ...], action: str
 ) -> Iterator[tuple[Connection, list[Token]]]:
     """Write transaction in the service's database, and a list of the changed tokens for the audit log."""
-    from sweeps.compose.service import compose_service
+    from sweeps.compose.service_config import compose_service
     from sweeps.service.audit import note_of_operator
     from sweeps.service.database.engine import open_database, writing
 

@@ -124,7 +124,7 @@ def explain(error: Exception) -> str:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
         context = "" if error.context is None or not error.context.startswith("while") else f" {error.context}"
-        return f"{where}{error.problem or 'is no YAML'}{context}{_advice(str(error.problem))}"
+        return f"{where}{error.problem or 'is not YAML'}{context}{_advice(str(error.problem))}"
     if isinstance(error, yaml.reader.ReaderError):
         return f"has the character {error.character:#04x} at {error.position}, which YAML does not allow; remove it"
     if isinstance(error, OSError) and error.strerror:

@@ -14,10 +14,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
-from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking, WorkerRange
+from sweeps.config.cluster import Cluster
+from sweeps.config.scaling import Scaling, WorkerRange
 from sweeps.config.schedulers import AshaScheduler
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
+from sweeps.config.tracking import Tracking
 from sweeps.constants import COST, GPU_HOURS
 from sweeps.storage.location import is_remote
 from sweeps_train.command.placeholders import config_values
@@ -45,6 +47,7 @@ from sweeps_train.config import (
     check_fit,
     check_folds,
 )
+from sweeps_train.config.fields import NonEmpty
 from sweeps_train.config.reach import Reach as Reach
 from sweeps_train.config.strategy import num_stages
 

@@ -121,7 +121,7 @@ class Pod:
     """Resources of one pod of a Ray cluster on Kubernetes."""
 
     cpus: PositiveInt = 2
-    """CPUs."""
+    """CPUs of the pod."""
     memory_gib: PositiveInt = 8
     """Memory in GiB."""
     gpus: Annotated[int, Field(ge=0)] = 0

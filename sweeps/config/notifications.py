@@ -7,8 +7,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps.config.execution import NonEmpty
 from sweeps_train.config import STRICT
+from sweeps_train.config.fields import NonEmpty
 
 Event = Literal["finished", "failed", "budget", "regression", "promoted"]
 EVENTS: tuple[Event, ...] = get_args(Event)

@@ -9,10 +9,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.access import Access
-from sweeps.config.execution import NonEmpty
 from sweeps.config.notifications import Channel
 from sweeps.storage.location import is_remote
 from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
+from sweeps_train.config.fields import NonEmpty
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
 
@@ -112,6 +112,6 @@ class Service:
     def __post_init__(self) -> None:
         if is_remote(self.output_dir):
             raise ValueError(
-                f"output_dir={self.output_dir}: a service needs a folder of its machine, as it keeps schedules, logs "
+                f"output_dir={self.output_dir}: a service needs a folder on its own machine: it keeps schedules, logs "
                 "and locks there and reads the files of its sweeps' drivers; give a path"
             )

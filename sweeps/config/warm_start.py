@@ -8,9 +8,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config import STRICT
+from sweeps_train.config.fields import NonEmpty
 from sweeps_train.config.reach import Reach
 
-NonEmpty = Annotated[str, Field(min_length=1)]
 Address = Annotated[NonEmpty, Reach.TRIALS]
 """File or address; ``$NAME`` is the value of an environment variable, for addresses with a password."""
 ParameterNames = Annotated[dict[str, str], Reach.NOTHING]

@@ -42,9 +42,9 @@ class SourceFile:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = "" if mark is None else f", line {mark.line + 1}"
-            raise UserError(f"{path}{line}: {error.problem or 'is no YAML'}") from None
+            raise UserError(f"{path}{line}: {error.problem or 'is not YAML'}") from None
         except yaml.YAMLError as error:
-            raise UserError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
+            raise UserError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
         if not isinstance(values, dict):
             raise UserError(f"{path}: must have `key: value` lines")
         self.values: dict[str, Any] = values

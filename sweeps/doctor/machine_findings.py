@@ -12,12 +12,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from sweeps.config.execution import Tracking
+from sweeps.config.tracking import Tracking
 from sweeps.doctor.finding import Finding
 from sweeps.errors import TrackingUnreachable
 from sweeps.storage.location import is_remote
 from sweeps.storage.object_store import checked_store
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import connect, first_cause
 
 DISTRIBUTION = "ray-sweeps"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sweeps.errors import DriverFailed, Undelivered
 from sweeps.folders.sweep_folder import ERROR_FILE
 from sweeps.plan.plan import Plan
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from sweeps.driver.live import progress_table, progress_text, shown_trials, status_cells
+from sweeps.driver.terminal_view import progress_table, progress_text, shown_trials, status_cells
 from sweeps.report.formatting import duration
 from sweeps.report.live_curves import curves_image
 from sweeps.report.notebook_html import describe_counts, trials_html
-from sweeps.report.terminal import plain_console
+from sweeps.report.plain_console import plain_console
 from sweeps.texts.html_table import paragraphs
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ray.tune.search import Searcher
 from sweeps.config.search import Limit, Mode
 from sweeps.config.space import Distribution
 from sweeps.search.study_search import StudySearch
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 
 class OptunaSearcher(StudySearch, Searcher):

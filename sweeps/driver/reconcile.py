@@ -17,7 +17,7 @@ from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.study import rebuild_trial
 from sweeps.search.study_search import STOPPED_BY_USER, StudySearch, taken_over
 from sweeps.search.trial_ids import trial_id, trial_number
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 
 STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "finished",

@@ -14,8 +14,9 @@ from sweeps import constants
 from sweeps.compose import Composition
 from sweeps.driver.recorded_provenance import COMPOSITION, present_provenance, recorded_provenance
 from sweeps.errors import UnknownName, UserError
-from sweeps.plan.export import choose, new_name, plan_alone, repeat_tags
+from sweeps.plan.export import choose, plan_alone, repeat_tags
 from sweeps.plan.plan import Plan, new_plan
+from sweeps.plan.sweep_name import repeat_name
 from sweeps.provenance.secrets import HIDDEN
 from sweeps.report.reproduction_result import Repeated
 from sweeps.tracking.artifacts import read_text
@@ -80,7 +81,7 @@ def plan_reproduction(
     record, chosen = _find(uri, run)
     if trial is not None:
         chosen = choose(record, trial)
-    name = new_name(record, chosen, "again") if name is None else name
+    name = repeat_name(record, chosen, "again") if name is None else name
     tags = repeat_tags(record, chosen, "reproduce")
     if chosen is not None:
         plan = plan_alone(record, chosen, (), config_dirs, name, command, tags, approve)

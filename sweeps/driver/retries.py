@@ -57,7 +57,7 @@ class Retries:
     def __init__(self, state: SweepState) -> None:
         self._state = state
         self._mistakes: dict[str, str] = {}
-        """Key of the error that ended each failed trial, equal for two alike ones, if it recurs."""
+        """Key by which the last error of each failed trial is compared with those of others; none if it may pass."""
         self._counts: Counter[str] = Counter()
         self._seen: set[str] = set()
 

@@ -40,7 +40,7 @@ from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.placement import Fit
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.search.samplers.saved_trials import save_earlier
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener
@@ -268,9 +268,9 @@ def _trial_context(plan: Plan, session: Session) -> TrialContext:
 
 def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext) -> Plan:
     """Train the best trials again, if that is not done; returns the plan, as it was extended meanwhile."""
+    from sweeps.driver.confirmation_searcher import RepeatSearcher
     from sweeps.driver.confirmer import begin_confirmation, end_confirmation
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
-    from sweeps.driver.repeats import RepeatSearcher
     from sweeps.driver.tuner import build_repeats_tuner
 
     extended, confirmer = plan, begin_confirmation(plan, session)

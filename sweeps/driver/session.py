@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sweeps.driver.forecaster import Forecaster
-from sweeps.driver.node_watch import NodeWatch
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_lifecycle import Change, TrialLifecycle
+from sweeps.driver.waiting_for_nodes import WaitingForNodes
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.errors import ClusterLost, StorageFailed, is_storage_failure
 from sweeps.runtime.attachment import BROKER_DIED
@@ -44,7 +44,7 @@ class Session:
         self.decisions = Decisions(state.objectives, self.retries, broker)
         self.worker_events = WorkerEvents(state, recorder, self.decisions)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, self.decisions, broker)
-        self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None
+        self._waiting_for_nodes = WaitingForNodes(state, state.awaits) if state.awaits else None
         self.looks: list[Callable[[], None]] = [Forecaster(state, recorder).look]
         """Called by the event loop again and again; each decides itself whether there is something to do."""
         self._publish_at = 0.0
@@ -168,8 +168,8 @@ class Session:
         state.count_usage()
         front = [(each.trial, each.values, each.parameters) for each in state.front() if each.values is not None]
         self.recorder.update(state.counts(), front, state.time())
-        if self._node_watch is not None:
-            self._node_watch.look()
+        if self._waiting_for_nodes is not None:
+            self._waiting_for_nodes.look()
         state.view.changed(state)
         now = time.monotonic()
         self._publish_at = now + 9 * (now - began)

@@ -18,7 +18,7 @@ from sweeps.plan.stage import PlannedStage
 from sweeps.search.rank_agreement import agreement
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.saved_trials import save_earlier, saved_earlier
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.tracking.stage_results import Agreement, StageResult, describe_stages
 
 LOOK_EVERY_S = 5.0

@@ -24,7 +24,7 @@ from sweeps.runtime.gpu_memory import cluster_gpu_memory
 from sweeps.runtime.node_resources import without_nodes
 from sweeps.runtime.placement import Fit, fit, memory_per_worker
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.texts.wording import counted
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path

@@ -60,9 +60,9 @@ class SweepState:
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes that a check has found to be bad."""
     lanes_found: int = 1
-    """Trials that one worker group trains at a time, where that is found while they train: so far, or at last."""
+    """Trials that a worker group trains at a time; with ``scaling.trials_per_group=auto`` the fastest number so far."""
     has_found_lanes: bool = False
-    """Whether that number is known."""
+    """Whether ``lanes_found`` is final."""
     awaits: str | None = None
     """Resources of one trial in words, if the cluster may have to grow before it has them."""
     earlier: SweepRecord | None = None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sweeps.compat.ray_core import draining_nodes
 from sweeps.constants import TAG_LANES
 from sweeps.doctor.doctor import unfit_nodes
+from sweeps.driver.leaving_nodes import LeavingNodes
 from sweeps.driver.session import Session
 from sweeps.errors import DoesNotFit
 from sweeps.plan.plan import Plan
@@ -51,7 +50,7 @@ class Capacity:
     def __init__(self, plan: Plan, session: Session, places: Places):
         self._plan, self._state, self._places, self._broker = plan, session.state, places, session.broker
         self._known = _by_id(alive_nodes())
-        self._leaving: set[str] = set()
+        self._leaving = LeavingNodes()
         self._recorder = session.recorder
         self._avoided = session.state.fit.avoided()
         self._done = threading.Event()
@@ -111,8 +110,7 @@ class Capacity:
     def _look(self) -> None:
         while not self._state.suspected.empty():
             self._check(self._state.suspected.get())
-        leaving = {node: at for node, at in draining_nodes().items() if node not in self._leaving}
-        if leaving:
+        if leaving := self._leaving.announced():
             self._leave(leaving)
         if self._state.fit.finds_lanes and not self._state.has_found_lanes:
             self._find_lanes()
@@ -134,19 +132,18 @@ class Capacity:
             state.announce(f"scaling.trials_per_group=auto: {found}; {self._at_once}")
             self._recorder.attach({}, {TAG_LANES: found})
 
-    def _leave(self, leaving: Mapping[str, float | None]) -> None:
+    def _leave(self, leaving: Mapping[str, str]) -> None:
         """Move trials away from nodes that are about to leave the cluster.
 
         Args:
-            leaving: Unix time at which each node ends, by its id; None if it is not known.
+            leaving: What was announced of each node, by its id.
         """
-        self._leaving |= leaving.keys()
         state = self._state
         state.excluded_nodes = (*state.excluded_nodes, *leaving)
         if not self._refit_and_tell(f"{len(leaving)} node{'s'[: len(leaving) > 1]} will leave the cluster"):
             self._avoided = state.fit.leaving_out(state.excluded_nodes).avoided()  # the trials wait for others
             self._broker.avoid(self._avoided)
-        self._broker.nodes_leave({node: _announced(at) for node, at in leaving.items()})
+        self._broker.nodes_leave(leaving)
 
     def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
         numbers = ((len(joined), "joined"), (len(left), "left"))
@@ -190,15 +187,6 @@ class Capacity:
             state.announce(f"the nodes of a failed trial could not be checked: {error}")
         finally:
             self._broker.avoid(self._avoided, nodes)
-
-
-def _announced(ends: float | None) -> str:
-    """Text on a node that is about to leave.
-
-    Args:
-        ends: Unix time at which it ends; None if it is not known.
-    """
-    return "leaves the cluster" if ends is None else f"leaves the cluster in {max(0.0, ends - time.time()):.0f} s"
 
 
 def _by_id(nodes: Sequence[Resources]) -> dict[str, Resources]:

@@ -15,10 +15,10 @@ from sweeps.compat.ray_tune import explore_by_pb2, let_actors_end
 from sweeps.config.schedulers import NoScheduler
 from sweeps.constants import TRIAL
 from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
+from sweeps.driver.confirmation_searcher import RepeatSearcher
 from sweeps.driver.notebook_view import is_notebook
 from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
 from sweeps.driver.pinned_states import PinnedStates
-from sweeps.driver.repeats import RepeatSearcher
 from sweeps.driver.session import Session
 from sweeps.driver.sweep_searcher import SweepSearcher
 from sweeps.driver.tune_scheduler import TuneScheduler

@@ -74,7 +74,7 @@ class WorkerEvents:
             case Waiting():
                 status.holds = {}  # until they start
                 self._state.ledger.of(event.trial).wait(time.time())
-                if self._state.awaits is None:  # else `NodeWatch` says which nodes it waits for
+                if self._state.awaits is None:  # else `WaitingForNodes` says which nodes it waits for
                     text = "waits: others use the resources that its workers need"
                     self._state.announce(f"trial {event.trial} {text}")
             case Started():

@@ -15,7 +15,7 @@ from typing import Any
 from sweeps.config.launch import KubeRay, Pod
 from sweeps.errors import UserError
 from sweeps.launch.submission import JOIN, Submission, check_reachable
-from sweeps.texts.redact import holds_password
+from sweeps.texts.uri_passwords import holds_password
 
 API = "ray.io/v1"
 FOLDER = "/etc/sweeps"

@@ -11,7 +11,7 @@ from typing import Any
 
 from sweeps.errors import ConfigError, UserError
 from sweeps.launch.submission import Submission, check_reachable
-from sweeps.texts.redact import holds_password
+from sweeps.texts.uri_passwords import holds_password
 
 ARCHIVE = "code.zip"
 MAX_ARCHIVE = 100 * 2**20

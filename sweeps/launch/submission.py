@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from sweeps.config import SweepConfig
-from sweeps.config.execution import Scaling
+from sweeps.config.scaling import Scaling
 from sweeps.errors import ConfigError, DoesNotFit
 from sweeps.launch.bundle import CONFIGS, Bundle
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import accelerator
 from sweeps.runtime.placement import fit
-from sweeps.texts.redact import holds_password
+from sweeps.texts.uri_passwords import holds_password
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import sqlite_path
 

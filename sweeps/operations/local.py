@@ -28,7 +28,7 @@ class Local(Operations):
 
     @property
     def uri(self) -> str:
-        """The MLflow store; that of an object store is brought up to date each time."""
+        """The MLflow store. One in an object store is copied to this machine, and the copy updated at each access."""
         from sweeps.tracking import default_uri
         from sweeps.tracking.stored_record import local_store
 
@@ -36,7 +36,7 @@ class Local(Operations):
 
     @property
     def address(self) -> str:
-        from sweeps.texts.redact import redact_uri
+        from sweeps.texts.uri_passwords import redact_uri
 
         return redact_uri(self.uri)
 

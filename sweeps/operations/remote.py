@@ -18,7 +18,7 @@ from sweeps.constants import REPORT_PAGE
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 from sweeps.operations.operations import Operations, Schedules, Show
 from sweeps.operations.serialization import read_record
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.trial_logs import LogPart
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -19,6 +18,7 @@ from sweeps.config import SweepConfig
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.sweep_name import MAX_NAME_LENGTH
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
@@ -30,7 +30,6 @@ from sweeps.validate.config_checks import Approve
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
 KEPT_OF_SEARCH = ("metric", "mode", "limits", "max_retries")
-MAX_NAME_LENGTH = 120
 
 
 def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
@@ -165,13 +164,6 @@ def plan_alone(
             f"{searched}: only one trial is trained here, so nothing can be searched; use `run` to search"
         )
     return replace(plan, composition=plan.composition.recorded_at(record.mlflow.tracking_uri))
-
-
-def new_name(record: SweepRecord, trial: TrialRecord | None, what: str) -> str:
-    """Return a name for a sweep that repeats another one or its trial: ``digits-1-0003-retrain-20261120-021500``."""
-    whose = record.sweep if trial is None else f"{record.sweep}-{trial.trial}"
-    ending = f"-{what}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return whose[: MAX_NAME_LENGTH - len(ending)] + ending
 
 
 def repeat_tags(record: SweepRecord, trial: TrialRecord | None, what: str) -> dict[str, str]:

@@ -19,7 +19,8 @@ from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
 from sweeps.folders.sweep_folder import driver_was_killed
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
-from sweeps.space.distributions import Space, boundary_values, contains
+from sweeps.space.distributions import boundary_values, contains
+from sweeps.space.space import Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.texts.wording import counted
 from sweeps.tracking.control_channel import send_request

@@ -6,7 +6,7 @@ import contextlib
 
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.validate.config_checks import lookup_in
 from sweeps.validate.lane_checks import differences, why_alone
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,21 +13,22 @@ from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config import SweepConfig
-from sweeps.config.execution import Scaling
 from sweeps.config.samplers import CustomSampler
+from sweeps.config.scaling import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.folders.shadowing_file import check_working_folder
 from sweeps.plan.lane_choice import with_lanes
 from sweeps.plan.rescaling import rescaled
 from sweeps.plan.scheduler_choice import with_chosen_scheduler
 from sweeps.plan.stage import PlannedStage, planned_stages
+from sweeps.plan.sweep_name import checked_name, default_name
 from sweeps.plan.unstarted import was_left_unstarted
 from sweeps.provenance.secrets import redacted
 from sweeps.runtime.node_resources import local_resources
 from sweeps.runtime.placement import Fit, fit
 from sweeps.space.constraints import Constraints
-from sweeps.space.distributions import Space
 from sweeps.space.initial_points import InitialPoints
+from sweeps.space.space import Space
 from sweeps.storage.location import is_remote, joined, working_copy
 from sweeps.storage.object_store import ObjectStore, checked_store
 from sweeps.storage.state_mirror import has_state
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 Where = Literal["here", "again", "elsewhere"]
 """Place where a planned sweep will run: here; here, where a sweep of its name may exist, which continues; or on a
 cluster whose nodes see other files than this machine."""
-MAX_NAME_LENGTH = 120
-"""Maximum number of characters of a sweep's name."""
 
 
 @dataclass(frozen=True)
@@ -333,7 +331,7 @@ def _planned(
     composition, reason = with_chosen_scheduler(composition)
     composition, alone = with_lanes(composition)
     space = check_sweep(composition, approve)
-    name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = checked_name(name) if name is not None else default_name(composition.config.name)
     output_dir = composition.config.output_dir
     uri = joined(output_dir, name) if is_remote(output_dir) else None
     return Plan(
@@ -378,16 +376,6 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
 def _check_file(file: Path) -> None:
     if not file.is_file():
         raise UnknownName(f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists")
-
-
-def _checked_name(name: str) -> str:
-    plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not name[:1].isalnum() or not plain.isalnum() or len(name) > MAX_NAME_LENGTH:
-        raise ConfigError(
-            f"--name={name}: use letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH}, and begin with a letter "
-            "or a digit; without --name the sweep is named after its config and the time"
-        )
-    return name
 
 
 def _check_sampler(config: SweepConfig) -> None:

@@ -9,9 +9,9 @@ from markupsafe import Markup
 from sweeps.compose import Composition
 from sweeps.runtime.placement import Fit
 from sweeps.space.descriptions import describe_conditions, describe_distribution
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.texts.html_table import html_table, paragraphs
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 
 

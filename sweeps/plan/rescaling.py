@@ -7,7 +7,8 @@ from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.config.space import FloatDistribution, IntDistribution
-from sweeps.space.distributions import Point, Space, as_sampled
+from sweeps.space.distributions import as_sampled
+from sweeps.space.space import Point, Space
 from sweeps.validate.config_checks import phases_of
 from sweeps.validate.rescaling_checks import rescaling_factor
 

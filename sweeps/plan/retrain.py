@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.plan.export import new_name, plan_alone, repeat_tags
+from sweeps.plan.export import plan_alone, repeat_tags
 from sweeps.plan.plan import Plan
+from sweeps.plan.sweep_name import repeat_name
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.validate.config_checks import Approve
 
@@ -25,5 +26,5 @@ def plan_retraining(
     Raises:
         UserError: For every mistake that can be seen from here.
     """
-    name = new_name(record, trial, "retrain") if name is None else name
+    name = repeat_name(record, trial, "retrain") if name is None else name
     return plan_alone(record, trial, tokens, config_dirs, name, command, repeat_tags(record, trial, "retrain"), approve)

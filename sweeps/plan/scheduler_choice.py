@@ -10,7 +10,8 @@ from sweeps.config import SweepConfig
 from sweeps.config.schedulers import AshaScheduler, AutomaticScheduler
 from sweeps.errors import ConfigError
 from sweeps.search.schedulers.trial_length import LENGTH_PATHS, longest_trial
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
+from sweeps.texts.wording import amount
 from sweeps.validate.config_checks import lookup_in
 from sweeps_train.config import CommandTask
 
@@ -40,7 +41,7 @@ def _why_not_paused(composition: Composition, automatic: AutomaticScheduler) -> 
     space, lookup = Space(composition.config.space), lookup_in(composition)
     length = longest_trial(composition, space, automatic.resource, lookup)
     if length is not None and automatic.grace <= length < automatic.grace * automatic.eta:
-        return f"with {length:g} {automatic.resource} a trial reaches too few rungs to pause at"
+        return f"with {amount(length, automatic.resource)} a trial reaches too few rungs to pause at"
     return next(filter(None, map(_why_trial_is_not_paused, _configs(composition, space))), None)
 
 

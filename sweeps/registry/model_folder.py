@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sweeps.errors import UserError
-from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
+from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
 from sweeps.registry.model_names import check_folder
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps_train.checkpoints.checkpoint import (

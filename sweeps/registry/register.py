@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps import constants
 from sweeps.compat.mlflow import use_tracking_uri
 from sweeps.errors import UserError
-from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
+from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
 from sweeps.registry.ownership import ModelRights, claim
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.record import SweepRecord, TrialRecord

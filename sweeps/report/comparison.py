@@ -16,8 +16,8 @@ from sweeps.config.objectives import as_loss
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
+from sweeps.report.plain_console import plain_table
 from sweeps.report.report_data import best_values
-from sweeps.report.terminal import plain_table
 from sweeps.texts.wording import counted
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord

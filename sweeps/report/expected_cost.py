@@ -15,7 +15,7 @@ from sweeps.report.formatting import duration
 from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.search.schedulers.trial_length import trial_length
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.values import short
 

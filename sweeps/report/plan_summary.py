@@ -13,10 +13,10 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.plan.plan import Plan
 from sweeps.plan.planned_memory import MemoryReport
 from sweeps.report.expected_cost import ExpectedCost, Workload, workload_of
-from sweeps.report.terminal import plain_console, plain_table
+from sweeps.report.plain_console import plain_console, plain_table
 from sweeps.search.confirmation_race import MAX_RUNS, MIN_RUNS
 from sweeps.space.descriptions import describe_conditions, describe_distribution
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted, value_text
 from sweeps.validate.lane_checks import why_alone
 

@@ -13,9 +13,9 @@ from sweeps.config.objectives import as_loss
 from sweeps.report.confirmation_table import COLUMNS, confirmation_rows
 from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.formatting import STATE_STYLES, duration
+from sweeps.report.plain_console import plain_table, print_facts
 from sweeps.report.report_folder import existing_report
-from sweeps.report.terminal import plain_table, print_facts
-from sweeps.texts.redact import redact_uri, without_credentials
+from sweeps.texts.uri_passwords import redact_uri, without_credentials
 from sweeps.texts.wording import counted
 from sweeps.tracking.confirmation_record import Confirmation
 from sweeps.tracking.mlflow_pages import trials_page

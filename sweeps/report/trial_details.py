@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.report.formatting import duration
-from sweeps.report.terminal import print_facts
+from sweeps.report.plain_console import print_facts
 from sweeps.texts.wording import counted
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.time_account import TimeAccount, describe_rest

@@ -151,7 +151,7 @@ def keep_only_the_best(uri: str, name: str, count: int) -> None:
     except Exception as error:  # noqa: BLE001 - the sweep itself has succeeded
         again = f"python -m sweeps clean {name} --keep-best {count}"
         logger.warning(
-            "checkpoints of %s that need not be kept stay: %s; `%s` removes them", name, first_cause(error), again
+            "superfluous checkpoints of %s were not removed: %s; `%s` removes them", name, first_cause(error), again
         )
 
 

@@ -20,12 +20,9 @@ from typing import Any
 
 from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, Waiting, now_ms
-from sweeps.runtime.hang import Silence
+from sweeps.runtime.hang import Silence, allowed_silence_s
 from sweeps.runtime.native_stacks import explained
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, root_cause
-
-START_WITHIN_S = 600.0
-"""Maximum seconds for workers to begin a trial."""
 
 
 class Phase(Enum):
@@ -306,10 +303,8 @@ class Attempt:
         if self._unanswered or self._returns or self.phase is Phase.ENDED:
             return 0.0, math.inf
         is_starting = self.phase is Phase.STARTING
-        if is_starting and start_timeout_s:  # to wait for room counts, too
-            return time.monotonic() - self._began, max(hang_timeout_s, START_WITHIN_S, start_timeout_s)
-        allowed = max(hang_timeout_s, START_WITHIN_S) if is_starting else hang_timeout_s
-        return self._silence.seconds, allowed
+        waited_s = time.monotonic() - self._began if is_starting and start_timeout_s else self._silence.seconds
+        return waited_s, allowed_silence_s(hang_timeout_s, start_timeout_s, is_starting=is_starting)
 
     async def wait_for_stop(self, above: StopRequest = StopRequest.NONE) -> StopRequest:
         """Wait until the workers should stop, which may be never.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweeps.config.execution import Cluster, NodeType
+from sweeps.config.cluster import Cluster, NodeType
 from sweeps.runtime.node_resources import label
 
 ANSWER_WITHIN_S = 30.0

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from sweeps.config import SweepConfig
-from sweeps.config.execution import Cluster
+from sweeps.config.cluster import Cluster
 from sweeps.errors import UserError
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, TASK_MODULES, ForkServer

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from sweeps.config.execution import SET_BY_RAY
+from sweeps.config.cluster import SET_BY_RAY
 
 
 def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

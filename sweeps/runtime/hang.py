@@ -1,4 +1,4 @@
-"""Detection of workers that hang, and the stacks that say where."""
+"""Detection of workers that hang: the silence that the broker allows, and the stacks that say where they are."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sweeps.compat.ray_train_workers import execute
 from sweeps.runtime.native_stacks import ask_for_stacks, hang_error
 from sweeps.worker_error import WorkerError
 
+START_WITHIN_S = 600.0
+"""Maximum seconds for workers to begin a trial."""
 STACKS_WITHIN_S = 15.0
 """Maximum seconds to wait for the signals that ask hanging workers for their stacks."""
 STACKS_WRITTEN_S = 0.5
 """Seconds to wait until the stacks are in the workers' logs."""
-
-
 RECORDS_WITHIN_S = 10.0
 """Maximum seconds to wait for the flight records of hanging workers."""
 
@@ -40,6 +40,12 @@ class Silence:
         if counts:
             self.longest_s = max(self.longest_s, self.seconds)
         self._began = time.monotonic()
+
+
+def allowed_silence_s(hang_timeout_s: float, start_timeout_s: float, *, is_starting: bool) -> float:
+    """Seconds of silence after which workers count as hanging. Those that have not begun the trial are given longer,
+    since a machine may be busy."""
+    return max(hang_timeout_s, START_WITHIN_S, start_timeout_s) if is_starting else hang_timeout_s
 
 
 async def diagnose_hang(

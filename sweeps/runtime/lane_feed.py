@@ -16,10 +16,10 @@ import ray
 
 from sweeps.folders.trial_files import START_LINE, log_name
 from sweeps.provenance.redacted_text import redacted_error
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lane_number import LaneNumber
 from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import TrainingConfig

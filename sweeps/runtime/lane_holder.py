@@ -6,8 +6,8 @@ import contextlib
 
 import ray
 
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker_sides import TrialSide
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group import RELEASE_TIMEOUT_S
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 

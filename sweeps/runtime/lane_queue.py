@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.trial_assignment import Assignment
 
 
 class LaneQueue(SlotQueue):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sweeps.config import SweepConfig
-from sweeps.config.execution import Scaling, WorkerRange
+from sweeps.config.scaling import Scaling, WorkerRange
 from sweeps.config.search import Stop
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import LABEL, NODE_ID_LABEL, NodeResources, Resources, accelerator, label, node_id

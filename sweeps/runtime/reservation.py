@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sweeps.config import SweepConfig
-from sweeps.config.execution import Scaling
+from sweeps.config.scaling import Scaling
 from sweeps.runtime.node_resources import Resources, accelerator
 from sweeps_train.config import FunctionTask
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import ray
 
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attempt import Attempt, StopRequest
 from sweeps.runtime.events import Ended
 from sweeps.runtime.idle_slots import IdleSlots
 from sweeps.runtime.lane_queue import LaneQueue
 from sweeps.runtime.slot_queue import SlotQueue
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.trial_assignment import Assignment
 
 MOST_S = 10.0
 """Maximum seconds between two signs."""

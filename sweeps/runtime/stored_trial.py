@@ -22,9 +22,9 @@ import ray
 
 from sweeps.config import UPLOADED_WITHIN_S
 from sweeps.folders.trial_files import log_name
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.storage.committed_folder import commit, committed, fetch, is_same, withdraw
 from sweeps.storage.location import is_remote, joined, node_copy
 from sweeps.storage.object_store import ObjectStore

@@ -31,7 +31,6 @@ from sweeps.constants import (
 from sweeps.errors import TrialFailed
 from sweeps.folders.trial_files import logs_location
 from sweeps.runtime.answers import Outcome
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attachment import BROKER_DIED, Begun
 from sweeps.runtime.broker_sides import TrialSide
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, no_checkpoint, pin
@@ -42,6 +41,7 @@ from sweeps.runtime.placement import Fit, Workers
 from sweeps.runtime.pool_evaluator import EvaluationPlace
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group import SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Report
 from sweeps.runtime.report_log import read_report_log
+from sweeps.runtime.trial_assignment import Assignment
 
 
 class CostMeter:

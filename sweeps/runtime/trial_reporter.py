@@ -11,12 +11,12 @@ from typing import Any
 
 import ray
 
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_cost import CostMeter
 from sweeps.tracking.held_checkpoints import hold
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics

@@ -28,7 +28,6 @@ from sweeps.compat.ray_train_workers import (
     placement_group,
     worker_processes,
 )
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker_sides import TrialSide, WorkersSide
 from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
@@ -39,6 +38,7 @@ from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.process_group import ProcessGroup
 from sweeps.runtime.spare_processes import keep_spares
 from sweeps.runtime.termination import announce_sigterm
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.provenance.redacted_text import redacted_error
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import newest_step
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
@@ -19,6 +18,7 @@ from sweeps.runtime.pool_evaluator import PoolEvaluator
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.spare_processes import take_resources
 from sweeps.runtime.stored_trial import StoredTrial, in_store
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps.runtime.users_runs import users_runs_ended
 from sweeps.runtime.worker_log import WorkerLog

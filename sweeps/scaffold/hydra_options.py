@@ -152,7 +152,7 @@ def _load(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{file}: the script's config cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: is no YAML ({' '.join(str(error).split())})") from None
+        raise UserError(f"{file}: is not YAML ({' '.join(str(error).split())})") from None
     return loaded if isinstance(loaded, dict) else {}
 
 

@@ -24,5 +24,5 @@ from sweeps.search.samplers.earlier_sweep import EarlierSweep as EarlierSweep
 from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
 from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
 from sweeps.search.samplers.transfer import points_to_retry as points_to_retry
-from sweeps.space.distributions import Space as Space
+from sweeps.space.space import Space as Space
 from sweeps.warm_start.earlier_trials import load_earlier as load_earlier

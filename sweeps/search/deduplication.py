@@ -9,7 +9,7 @@ from typing import Any
 
 from sweeps.config.space import FloatDistribution
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws
 
 RANDOM_DRAWS = 1000

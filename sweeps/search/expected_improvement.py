@@ -25,7 +25,7 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, Observations, most_telling
 from sweeps.search.samplers.candidates import Allows, CandidateSource
 from sweeps.search.unit_cube import UnitCube
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 
 MIN_FINISHED = 10
 """Fewest finished trials to fit the process to; it also needs one more than there are dimensions."""

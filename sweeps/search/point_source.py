@@ -15,7 +15,7 @@ from sweeps.constants import REASON
 from sweeps.errors import ConfigError
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.deduplication import KnownPoints
-from sweeps.space.distributions import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space
 
 MAX_REJECTED = 10
 """Points of the sampler that are rejected one after another, before a point is drawn at random."""

@@ -22,7 +22,7 @@ from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
 from sweeps.search.study_file import StudyFile
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 
 DAMAGED = ".damaged"
 

@@ -26,7 +26,7 @@ from sweeps.search.point_source import PointOptions, PointSource
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.scheduler import Exploit
 from sweeps.search.trial_ids import trial_number
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 from sweeps.texts.wording import counted
 
 STOPPED_BY_USER = "stopped by a person"

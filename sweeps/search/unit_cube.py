@@ -18,7 +18,8 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.space.distributions import Point, Space, decode, index_of
+from sweeps.space.distributions import decode, index_of
+from sweeps.space.space import Point, Space
 
 Vector = npt.NDArray[np.float64]
 
@@ -45,7 +46,7 @@ class UnitCube:
 
     @cached_property
     def groups(self) -> list[int]:
-        """The position of each column's parameter, from 0."""
+        """The index of each column's parameter, from 0: columns of one parameter have the same."""
         parameters = list(dict.fromkeys(self.columns))
         return [parameters.index(each) for each in self.columns]
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.compose.service import VARIABLES
+from sweeps.compose.service_config import VARIABLES
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError

@@ -25,7 +25,7 @@ from sweeps.files.whole_files import FILE_MODE, FOLDER_MODE, make_private, repla
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules.saved import FOLDER as SCHEDULES
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.journal import POSITION_FILE
 from sweeps.tracking.uris import sqlite_path
 
@@ -46,7 +46,7 @@ class Contents:
 
     format: int
     taken: float
-    """Unix time."""
+    """Unix time of the backup."""
     database: str
     """``sqlite`` or ``postgresql``."""
     jobs: Mapping[str, int]

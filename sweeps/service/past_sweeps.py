@@ -15,7 +15,7 @@ KEPT = 500
 
 
 class PastSweeps:
-    """Work of ended sweeps, each read once."""
+    """Reads what ended sweeps have trained and how long it took, each sweep once."""
 
     def __init__(self, records: RecordCache) -> None:
         self._records = records

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 
 
 @dataclass(frozen=True)

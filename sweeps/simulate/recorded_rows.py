@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.errors import UserError
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from sweeps.config.space import CategoricalDistribution, Distribution, OrdinalDi
 from sweeps.errors import UserError
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_rows import CONFIG_ID, ELAPSED, STEP, read_rows
-from sweeps.space.distributions import Lookup, Point, Space, as_sampled, contains, encode
+from sweeps.space.distributions import as_sampled, contains, encode
+from sweeps.space.space import Lookup, Point, Space
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -81,7 +81,7 @@ def _values(trials: Iterable[RecordedTrial], objectives: Objectives) -> list[flo
 
 
 def _counted(reports: Iterable[Mapping[str, float]], objectives: Objectives) -> Values | None:
-    """The values of a trial: those of the report that counts; None if a report breaks a limit."""
+    """Return the values of the trial's best report; None if a report breaks a limit."""
     counted: Values | None = None
     for metrics in reports:
         if objectives.violation(metrics) is not None:

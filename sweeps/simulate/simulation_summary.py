@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from sweeps.report.formatting import duration
-from sweeps.report.terminal import plain_table
+from sweeps.report.plain_console import plain_table
 from sweeps.simulate.lane_rates import RATES_ADVICE
 from sweeps.simulate.run import SimulatedSweep, SimulationResult
 from sweeps.texts.wording import counted

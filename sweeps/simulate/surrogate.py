@@ -15,7 +15,7 @@ from sweeps.search.samplers.study_curves import spaced
 from sweeps.search.unit_cube import UnitCube
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.recorded_table import CurveTable, RecordedTrial, point_key
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 
 Array = npt.NDArray[np.float64]
 

@@ -11,7 +11,8 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import ConstraintFailed, Constraints, key_of
-from sweeps.space.distributions import Lookup, Space, check_point, describe, grid_values, satisfies
+from sweeps.space.distributions import describe, grid_values, satisfies
+from sweeps.space.space import Lookup, Space, check_point
 from sweeps.space.suggester import RandomDraws
 
 NUM_DRAWS = 1000

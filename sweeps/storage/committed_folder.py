@@ -51,7 +51,7 @@ def fetch(store: ObjectStore, folder: Path) -> None:
         OSError: The store does not answer, or a file cannot be written.
     """
     if (content := store.read(SEAL_FILE)) is None:
-        raise FileNotFoundError(f"{store}: is not complete, without {SEAL_FILE}")
+        raise FileNotFoundError(f"{store}: is incomplete: it has no {SEAL_FILE}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replacing(folder) as unfinished:
         unfinished.mkdir()
@@ -88,7 +88,7 @@ def copy(source: ObjectStore, target: ObjectStore, replaced: Mapping[str, bytes]
         OSError: The store does not answer, or refuses; then nothing is committed at the other place.
     """
     if (content := source.read(SEAL_FILE)) is None:
-        raise FileNotFoundError(f"{source}: is not complete, without {SEAL_FILE}")
+        raise FileNotFoundError(f"{source}: is incomplete: it has no {SEAL_FILE}")
     target.remove(SEAL_FILE)
     names = [name for name in json.loads(content) if name not in replaced]
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:

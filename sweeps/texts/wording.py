@@ -15,6 +15,15 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
+def amount(number: float, units: str) -> str:
+    """Return an amount with its units.
+
+    >>> amount(1.0, "evaluations"), amount(2.5, "epochs")
+    ('1 evaluation', '2.5 epochs')
+    """
+    return f"{number:g} {units.removesuffix('s') if number == 1 else units}"
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun.
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from sweeps.compat.mlflow import make_folders_of_decoded_paths, override_request_settings
 from sweeps.errors import TrackingUnreachable
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.folder_lock import folder_locked
 from sweeps.tracking.new_store import made_from_copy
 from sweeps.tracking.sqlite_file import check_sqlite_file

@@ -17,7 +17,7 @@ from sweeps.errors import UserError
 from sweeps.files.checksums import parsed
 from sweeps.files.whole_files import write_json
 from sweeps.provenance.machine import user
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import artifact_location
 from sweeps.tracking.mlflow_texts import page_links
 from sweeps.tracking.record import MlflowIds

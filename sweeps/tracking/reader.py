@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from sweeps import constants
 from sweeps.errors import UnknownName
-from sweeps.texts.redact import redact_uri
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking import checkpoint_weights as weights
 from sweeps.tracking import confirmation_record as confirmation
 from sweeps.tracking import failed_attempts, notes, spans

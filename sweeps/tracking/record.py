@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.checkpoint_weights import Weights
 from sweeps.tracking.confirmation_record import Confirmation
 from sweeps.tracking.driver_sessions import Session, elapsed

@@ -17,7 +17,7 @@ from sweeps import constants
 from sweeps.compose.dotted import find
 from sweeps.errors import StorageFailed, TrackingUnreachable, UserError
 from sweeps.provenance.code import git_commit
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import connect
 from sweeps.tracking.control_channel import clear_request
 from sweeps.tracking.delivery import Delivery, Remaining

@@ -12,7 +12,8 @@ from sweeps.compose.dotted import MISSING, find
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space, boundary_values
+from sweeps.space.distributions import boundary_values
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.dataset_checks import dataset_mistakes
 from sweeps.validate.estimator_checks import estimator_mistakes

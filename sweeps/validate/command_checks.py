@@ -13,7 +13,7 @@ from sweeps.compose import Composition
 from sweeps.compose.dotted import leaves
 from sweeps.config import SWEEP_CONFIG, TRAINING_SECTIONS, SweepConfig
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
 from sweeps.validate.argument_checks import configs_of_trials
 from sweeps_train.command.command_line import command_line, words

@@ -11,8 +11,8 @@ from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.space.constraints import Constraints
-from sweeps.space.distributions import Lookup, Space
 from sweeps.space.initial_points import InitialPoints
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.elastic_checks import check_elastic
 from sweeps.validate.lane_checks import check_lanes, lane_mistakes

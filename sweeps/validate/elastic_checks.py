@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.config import SweepConfig
-from sweeps.config.execution import WorkerRange
+from sweeps.config.scaling import WorkerRange
 from sweeps.errors import ConfigError
 from sweeps.validate.strategy_checks import check_strategy
 from sweeps_train.config.command import CommandTask

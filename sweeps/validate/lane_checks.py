@@ -9,7 +9,7 @@ from sweeps.compose import Composition
 from sweeps.compose.dotted import MISSING, find
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 from sweeps.storage.location import is_remote
 from sweeps.texts.wording import value_text
 from sweeps.validate.argument_checks import configs_of_trials

@@ -8,7 +8,7 @@ from typing import Any
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config.search import Search
 from sweeps.config.space import FloatDistribution, IntDistribution
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.texts.suggestions import did_you_mean
 
 Values = Mapping[str, Any]

@@ -25,8 +25,10 @@ from sweeps.errors import ConfigError
 from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
-from sweeps.space.distributions import Lookup, Space, boundary_values, contains, expected, grid_values
+from sweeps.space.distributions import boundary_values, contains, expected, grid_values
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.wording import amount
 from sweeps.validate.estimator_checks import known_metrics
 from sweeps.validate.pool_checks import pool_mistakes
 from sweeps.validate.stage_checks import stage_mistakes, stage_notes
@@ -100,8 +102,8 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
             yield (
-                f"search.scheduler.grace={scheduler.grace:g} is all that a trial has ({length:g} "
-                f"{scheduler.resource}), so none is stopped early"
+                f"search.scheduler.grace={scheduler.grace:g} is all that a trial has "
+                f"({amount(length, scheduler.resource)}), so none is stopped early"
             )
     if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:
         yield (
@@ -347,8 +349,8 @@ def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterato
     first: float = getattr(scheduler, name)
     if length is not None and first > length:
         yield (
-            f"search.scheduler.{name}={first:g}: a trial has {length:g} {resource}, so this scheduler would never act; "
-            f"lower it, or lengthen the trials (train.max_steps), or use search/scheduler=none"
+            f"search.scheduler.{name}={first:g}: a trial has {amount(length, resource)}, so this scheduler would never "
+            f"act; lower it, or lengthen the trials (train.max_steps), or use search/scheduler=none"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sweeps.config import SweepConfig
 from sweeps.storage.location import is_remote
-from sweeps.texts.redact import holds_password, redact_uri
+from sweeps.texts.uri_passwords import holds_password, redact_uri
 
 
 def storage_mistakes(config: SweepConfig) -> Iterator[str]:

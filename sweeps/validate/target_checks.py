@@ -12,7 +12,7 @@ from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import check_installed
 from sweeps.validate.source_checks import find_module

@@ -11,9 +11,10 @@ from sweeps.config import SweepConfig
 from sweeps.config.search import Search
 from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials, TrialTable, WarmStart
 from sweeps.errors import UnknownName, UserError
-from sweeps.space.distributions import Lookup, Space, contains, expected
-from sweeps.texts.redact import holds_password, redact_uri
+from sweeps.space.distributions import contains, expected
+from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.uri_passwords import holds_password, redact_uri
 from sweeps.tracking.uris import sqlite_path
 from sweeps.warm_start.other_trial import TABLE_SUFFIXES, address, existing_file
 

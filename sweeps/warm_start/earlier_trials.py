@@ -13,7 +13,7 @@ from sweeps.config.warm_start import WarmStart
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UnknownName, UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
-from sweeps.space.distributions import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sweeps.config.warm_start import MLflowExperiment, OptunaStudy, OtherTrials
 from sweeps.search.samplers.earlier_sweep import EarlierSweep
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 from sweeps.warm_start.points import as_earlier_sweep
 
 

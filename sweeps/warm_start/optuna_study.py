@@ -11,8 +11,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.warm_start import OptunaStudy
 from sweeps.errors import UserError
-from sweeps.texts.redact import redact_uri
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.client import check_port, first_cause
 from sweeps.tracking.uris import sqlite_path, sqlite_uri
 from sweeps.warm_start.other_trial import OtherSearch, OtherTrial, address, existing_file

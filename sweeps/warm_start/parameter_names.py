@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweeps.errors import UserError
-from sweeps.space.distributions import Lookup
+from sweeps.space.space import Lookup
 from sweeps.texts.suggestions import did_you_mean
 
 MAX_SHOWN = 8

@@ -15,7 +15,8 @@ from sweeps.config.space import (
 )
 from sweeps.errors import UserError
 from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
-from sweeps.space.distributions import Lookup, Point, Space, describe, encode, index_of
+from sweeps.space.distributions import describe, encode, index_of
+from sweeps.space.space import Lookup, Point, Space
 from sweeps.warm_start.other_trial import OtherSearch
 from sweeps.warm_start.parameter_names import MatchedNames, match_names
 
@@ -99,7 +100,7 @@ def _point(
         return f"no {point}"
     if _is_choice(distribution) or (isinstance(value, int | float) and not isinstance(value, bool)):
         return f"{point} is not {describe(distribution)}"
-    return f"{point} is no number"
+    return f"{point} is not a number"
 
 
 def typed(distribution: Distribution | None, value: Any) -> Any:

@@ -70,7 +70,7 @@ def _read(key: str, path: Path) -> pd.DataFrame:
     except UnicodeDecodeError as error:
         raise UserError(f"{key}={path}: is not UTF-8 ({error}); save it as UTF-8") from error
     except Exception as error:
-        raise UserError(f"{key}={path}: is no {path.suffix} file that can be read ({first_cause(error)})") from error
+        raise UserError(f"{key}={path}: cannot be read as a {path.suffix} file ({first_cause(error)})") from error
     columns = [str(column) for column in table.columns]
     if len(columns) == 1 and (found := next((each for each in ";\t|" if each in columns[0]), None)):
         raise UserError(

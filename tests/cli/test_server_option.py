@@ -18,7 +18,7 @@ from waiting import wait_until
 
 from sweeps.cli import run_command
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.nights import Nights
 from sweeps.service.api.app import make_app

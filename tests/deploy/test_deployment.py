@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 
 MOST_EXPOSED = 2.5
 """By `systemd-analyze security`, of 10; a unit without settings has 9.6."""

@@ -38,7 +38,7 @@ from recording import LOSS, open_recorder
 
 from sweeps.cli import app, run_command
 from sweeps.compose.schema_errors import _knows
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 from sweeps.config import SweepConfig
 from sweeps.config.objectives import Objectives
 from sweeps.config.schedule import Schedule

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sweeps.doctor.finding import Finding
+from sweeps.driver import leaving_nodes
 from sweeps.driver import trials_at_once as capacity
 from sweeps.driver.trials_at_once import Capacity
 from sweeps.plan.plan import make_plan
@@ -36,7 +37,8 @@ class Cluster:
         self.avoided: list[dict[str | None, tuple[str, ...]]] = []
         monkeypatch.setattr(capacity, "LOOK_EVERY_S", 0.01)
         monkeypatch.setattr(capacity, "alive_nodes", lambda: list(self.nodes))
-        monkeypatch.setattr(capacity, "draining_nodes", dict)
+        self.leaving: dict[str, float | None] = {}
+        monkeypatch.setattr(leaving_nodes, "draining_nodes", lambda: dict(self.leaving))
         monkeypatch.setattr(capacity, "nodes_to_come", lambda *_: [])
         monkeypatch.setattr(capacity, "unfit_nodes", lambda *_: self.unfit)
         overrides = ["conf=digits", "search.num_trials=100", "cluster=auto", f"output_dir={folder}"]
@@ -55,7 +57,8 @@ class Cluster:
             announce=self.said.append,
         )
         self.checked: list[Any] = []
-        broker = SimpleNamespace(avoid=self._avoid, set_groups=lambda most: None)
+        self.moved: list[dict[str, str]] = []
+        broker = SimpleNamespace(avoid=self._avoid, set_groups=lambda most: None, nodes_leave=self.moved.append)
         session: Any = SimpleNamespace(state=self.state, broker=broker, recorder=None)
         self.capacity = Capacity(plan, session, self.places)
 
@@ -91,6 +94,17 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
         cluster.nodes = [node("small", 1)]
         cluster.hears("1 node joined and 1 node left: no trial can be placed now", "scaling.num_workers=2")
         assert cluster.places.max_concurrent == 1, "the trials that run are not ended"
+
+
+def test_a_node_whose_end_is_announced_is_left_out_once(cluster: Cluster) -> None:
+    with cluster.capacity:
+        cluster.leaving = {"b": 0.0}
+        cluster.hears("1 node will leave the cluster: 1 trial at once")
+        cluster.leaving = {"a": None, "b": 0.0}
+        cluster.hears("1 node will leave the cluster: no trial can be placed now")
+        wait_until(lambda: len(cluster.moved) == 2, "the broker lets the trials move")
+    assert cluster.moved == [{"b": "leaves the cluster in 0 s"}, {"a": "leaves the cluster"}]
+    assert cluster.state.excluded_nodes == ("b", "a")
 
 
 def test_a_cluster_that_does_not_answer_for_a_while_is_said_once_and_followed_again(

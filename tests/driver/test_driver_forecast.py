@@ -15,14 +15,14 @@ from running import NO_PREFLIGHT, start
 
 from sweeps.constants import TAG_FORECAST
 from sweeps.driver.forecaster import Forecaster, search_so_far
-from sweeps.driver.live import progress_table
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.terminal_view import progress_table
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.plan.plan import make_plan
 from sweeps.plan.stage import planned_stages
 from sweeps.report.forecast_text import describe_forecast
-from sweeps.report.terminal import plain_console
+from sweeps.report.plain_console import plain_console
 from sweeps.tracking.forecast_record import from_text
 from sweeps.tracking.spans import Span
 

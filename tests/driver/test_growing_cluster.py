@@ -20,12 +20,12 @@ from running import start
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
-from sweeps.driver import node_watch
-from sweeps.driver.node_watch import NodeWatch
+from sweeps.driver import waiting_for_nodes
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.startup import place
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus
+from sweeps.driver.waiting_for_nodes import WaitingForNodes
 from sweeps.errors import DoesNotFit
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.cluster import Connection
@@ -77,16 +77,16 @@ def test_the_trials_that_have_no_place_are_named_once(monkeypatch: pytest.Monkey
     state = SweepState("s", compose_sweep("digits", [], ConfSearchPath()), view, 3, Shutdown(None))
     for trial, assigned in (("0000", now - 60), ("0001", now - 40), ("0002", now - 20), ("0003", now)):
         state.trials[trial] = TrialStatus(trial, {}, "running", assigned=assigned)
-    monkeypatch.setattr(node_watch, "EVERY_S", 0.0)
+    monkeypatch.setattr(waiting_for_nodes, "EVERY_S", 0.0)
     nodes = [{"CPU": 4.0}]
-    monkeypatch.setattr(node_watch, "alive_nodes", lambda: nodes)
-    monkeypatch.setattr(node_watch, "groups_without_nodes", lambda: 2)
-    watch = NodeWatch(state, "1 worker of 1 CPU, 1 GPU")
+    monkeypatch.setattr(waiting_for_nodes, "alive_nodes", lambda: nodes)
+    monkeypatch.setattr(waiting_for_nodes, "groups_without_nodes", lambda: 2)
+    watch = WaitingForNodes(state, "1 worker of 1 CPU, 1 GPU")
     watch.look()
     watch.look()
     assert view.lines == ["trials 0001, 0002" + WAIT]
     nodes.append({"CPU": 8.0, "GPU": 2.0})
-    monkeypatch.setattr(node_watch, "groups_without_nodes", lambda: 0)
+    monkeypatch.setattr(waiting_for_nodes, "groups_without_nodes", lambda: 0)
     watch.look()
     assert view.lines[1:] == ["the cluster has grown to 2 nodes: 12 CPU, 2 GPU"]
 

@@ -12,8 +12,8 @@ import pytest
 from running import NO_PREFLIGHT, SHORT, Done, start
 
 from sweeps.driver.guarded_view import GuardedView
-from sweeps.driver.live import PlainView
-from sweeps.report.terminal import plain_console
+from sweeps.driver.terminal_view import PlainView
+from sweeps.report.plain_console import plain_console
 
 
 def test_a_reader_that_has_gone_away_costs_nothing(capfd: pytest.CaptureFixture[str]) -> None:

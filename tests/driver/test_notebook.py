@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from recording import record_small_sweep
-from test_live import sweep_state
+from test_terminal_view import sweep_state
 
 from sweeps.driver import notebook_view as notebook
 from sweeps.driver.notebook_view import NotebookView, is_notebook

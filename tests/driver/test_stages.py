@@ -23,7 +23,8 @@ from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.search.samplers.transfer import WarmStartSampler
 from sweeps.search.study_search import StudySearch
 from sweeps.search.trial_ids import trial_id, trial_number, trial_stage
-from sweeps.space.distributions import Space, contains
+from sweeps.space.distributions import contains
+from sweeps.space.space import Space
 from sweeps.tracking.stage_results import from_text
 
 STAGES = (

@@ -229,7 +229,7 @@ def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> Non
     assert [config.data for _, config in configs_to_check(plan)] == [plan.config.data]
     training = plan.config.training()
     assert isinstance(training, TrainingConfig)
-    with pytest.raises(ValueError, match=r"data.text_field=text: document .* nothing in it"):
+    with pytest.raises(ValueError, match=r"data.text_field=text: document .* is empty"):
         list(examine(training))
 
 

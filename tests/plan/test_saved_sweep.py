@@ -22,9 +22,9 @@ from running import NO_PREFLIGHT, Done, run, start
 
 from sweeps.cli import run_command
 from sweeps.constants import NUMBER
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Log, Report
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import undelivered
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.tracking.reader import load_sweep

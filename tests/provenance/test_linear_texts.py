@@ -19,8 +19,8 @@ from syntax import statements
 from sweeps.compose.overrides import written_override
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.middleware import check_json
-from sweeps.texts.redact import redact_uri
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.uri_passwords import redact_uri
 
 SHORTEST, LONGEST = 250, 16_000
 USES = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer"}

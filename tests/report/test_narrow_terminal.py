@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from sweeps.report.terminal import plain_console, plain_table, print_facts
+from sweeps.report.plain_console import plain_console, plain_table, print_facts
 from sweeps.report.terminal_tables import print_best, print_sweeps
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 

@@ -7,8 +7,8 @@ import math
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from sweeps.report.figures.optuna_study import label
 from sweeps.report.figures.parameter_axis import ParameterAxis
+from sweeps.report.figures.study_in_memory import label
 
 
 @pytest.mark.parametrize(

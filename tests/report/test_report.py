@@ -165,7 +165,7 @@ def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
     plan: Any = SimpleNamespace(name="s")
     plan.config = SimpleNamespace(tracking=SimpleNamespace(uri=uri, report=False), checkpoint=SimpleNamespace(trials=1))
     assert finish(plan).sweep == "s"
-    assert "checkpoints of s that need not be kept stay: " in caplog.text
+    assert "superfluous checkpoints of s were not removed: " in caplog.text
     assert "read-only file system; `python -m sweeps clean s --keep-best 1` removes them" in caplog.text
 
 

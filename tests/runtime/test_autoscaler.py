@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.config.execution import Cluster, NodeType
+from sweeps.config.cluster import Cluster, NodeType
 from sweeps.runtime import autoscaler
 from sweeps.runtime.autoscaler import NODE_TYPE_LABEL, describe_nodes, nodes_to_come
 from sweeps.runtime.node_resources import label

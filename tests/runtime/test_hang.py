@@ -18,14 +18,14 @@ from running import Done, points, run
 from training_runs import IMAGES, configured
 
 from sweeps.folders.trial_files import log_name
-from sweeps.runtime import attempt, hang, hang_end, worker_loop
+from sweeps.runtime import hang, hang_end, worker_loop
 from sweeps.runtime.answers import Answer
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.events import Log, Note, Report, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.worker_error import WorkerError
 from sweeps_train import loop
 from sweeps_train.config import Checkpoint, FunctionConfig, FunctionTask
@@ -52,7 +52,7 @@ def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_si
 
 
 def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
+    monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
     async def follow() -> tuple[float, Any]:
         broker = Broker()

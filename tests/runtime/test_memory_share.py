@@ -9,7 +9,7 @@ import pytest
 from training_runs import IMAGES, configured
 
 from sweeps.runtime import worker_loop
-from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps_train import loop
 from sweeps_train.memory import device_memory
 

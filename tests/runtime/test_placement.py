@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config import SweepConfig
-from sweeps.config.execution import Scaling
+from sweeps.config.scaling import Scaling
 from sweeps.errors import DoesNotFit
 from sweeps.runtime.node_resources import accelerator, label
 from sweeps.runtime.placement import fit

@@ -12,11 +12,11 @@ import ray
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep_config import compose_sweep
-from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.events import Log, Report, Started
 from sweeps.runtime.report_log import read_report_log
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.trial_reporter import BrokerReporter
 from sweeps_train.reports.progress import Progress
 

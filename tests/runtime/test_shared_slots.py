@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 import ray
 
-from sweeps.runtime import attempt, slot_queue
-from sweeps.runtime.assignment import Assignment
+from sweeps.runtime import hang, slot_queue
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Report
 from sweeps.runtime.placement import Workers
+from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 
 SPEC = WorkerGroupSpec(
@@ -201,7 +201,7 @@ def test_a_trial_that_waits_for_a_lane_leaves_at_once() -> None:
 
 
 def test_a_trial_that_waits_for_a_lane_while_others_train_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
+    monkeypatch.setattr(hang, "START_WITHIN_S", 0.1)
 
     async def story() -> None:
         groups = Groups()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.config.execution import Scaling
+from sweeps.config.scaling import Scaling
 from sweeps.runtime import idle_slots, suspected_nodes, worker_group
 from sweeps.runtime.attempt import Attempt, may_be_the_nodes
 from sweeps.runtime.broker import Broker

@@ -21,7 +21,7 @@ from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Simulation
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 
 EVALUATIONS = 9
 ONE_LR = ("~space", "train.lr=tag(log, interval(1e-4, 1e-1))")

@@ -18,7 +18,7 @@ from sweeps.search.curve_model.cost import FEWEST, CostModel, fit_costs
 from sweeps.search.curve_model.observations import Array
 from sweeps.search.schedulers.costs import Costs
 from sweeps.search.schedulers.decisions import seconds_for_a_unit
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 GROUPS = [0, 1]
 SPACE = Space(TypeAdapter(dict[str, Distribution]).validate_python({"x": {"type": "float", "low": 0, "high": 1}}))

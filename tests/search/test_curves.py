@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from sweeps.config.space import Distribution
 from sweeps.constants import CURVE_MODELS, DECISION_PREFIX, NUMBER, REASON, REPORT_PREFIX
 from sweeps.search import CurveSampler
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(

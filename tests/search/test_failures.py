@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from sweeps.config.space import Distribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.advisors.failures import FailureAdvisor, classify
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(
@@ -175,7 +175,7 @@ import sys
 import optuna
 from sweeps.config.space import FloatDistribution
 from sweeps.search.advisors.failures import FailureAdvisor
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 study, advisor = optuna.create_study(), FailureAdvisor(Space({"x": FloatDistribution(type="float", low=0, high=1)}))
 study.add_trial(optuna.create_trial(value=1.0))
 print(advisor.refuse(study, {"x": 0.5}), "sklearn" in sys.modules)

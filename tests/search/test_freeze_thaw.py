@@ -22,7 +22,7 @@ from sweeps.search.study_search import StudySearch
 from sweeps.search.unit_cube import UnitCube
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Outcome, Simulation
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 
 SPACE = Space({"end": FloatDistribution(type="float", low=0, high=1)})
 RUNGS = (1, 3, 9, 27)

@@ -22,7 +22,7 @@ from sweeps.search.schedulers.scheduler import Scheduler
 from sweeps.search.study_search import StudySearch
 from sweeps.simulate.curve_source import Report
 from sweeps.simulate.simulation import Simulation
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 
 SPACE = Space({"width": FloatDistribution(type="float", low=0, high=1)})
 STEPS = (1, 3, 9, 27)

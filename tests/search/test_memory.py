@@ -13,7 +13,7 @@ from sweeps.config.search import Limit
 from sweeps.config.space import Distribution
 from sweeps.runtime.placement import Fit, memory_per_worker
 from sweeps.search import MemoryEstimate
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.space.suggester import RandomDraws
 
 SPACE = Space(

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from sweeps.config.samplers import Sampler
 from sweeps.search.samplers.build_sampler import build_sampler
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"kind": "tpe", "startup_trials": 1},

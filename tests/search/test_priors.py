@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from sweeps.config.space import Distribution, FloatDistribution, Prior
 from sweeps.search import OptunaSearcher
 from sweeps.search.advisors.priors import PriorAdvisor
-from sweeps.space.distributions import Space, contains
+from sweeps.space.distributions import contains
+from sweeps.space.space import Space
 
 STUDY = optuna.create_study()  # priors do not look at it
 

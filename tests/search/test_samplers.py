@@ -23,7 +23,8 @@ from sweeps.constants import COMPLETED, STEP
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
 from sweeps.search.samplers.build_sampler import build_sampler, shuffled
-from sweeps.space.distributions import Space, contains
+from sweeps.space.distributions import contains
+from sweeps.space.space import Space
 from sweeps.validate.target_checks import check_targets
 
 SPACE = Space(

@@ -30,7 +30,8 @@ from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.scheduler import Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
-from sweeps.space.distributions import Space, contains
+from sweeps.space.distributions import contains
+from sweeps.space.space import Space
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
 from sweeps_train.checkpoints.integrity import find_damage, seal

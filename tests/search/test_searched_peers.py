@@ -18,7 +18,8 @@ from searched.methods import INSTALL, PEERS, installed, searched_by
 from searched.peer import rung_progress, top_rung
 
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
-from sweeps.space.distributions import Space, contains
+from sweeps.space.distributions import contains
+from sweeps.space.space import Space
 
 SLOW = {"syne tune dyhpo", "syne tune mobster", "smac", "hebo"}
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in PEERS]

@@ -21,7 +21,7 @@ from sweeps.constants import COMPLETED, LINEAGE, REASON, STEP, STOPPED
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
 from sweeps.search.samplers.build_sampler import build_sampler, shuffled
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 SPACE: dict[str, Distribution] = TypeAdapter(dict[str, Distribution]).validate_python(
     {

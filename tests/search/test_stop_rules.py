@@ -20,7 +20,7 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Observations
 from sweeps.search.expected_improvement import MIN_FINISHED, ExpectedImprovement
 from sweeps.search.stop_rules import stop_reason
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 FINISHED, PRUNED, FAILED = (
     optuna.trial.TrialState.COMPLETE,

@@ -19,7 +19,7 @@ from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.study import clear_half_sampled, open_study_storage, rebuild_trial, rewrite_in_space
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 SPACE = Space(
     {

@@ -21,7 +21,7 @@ from sweeps.config.space import Distribution, FloatDistribution
 from sweeps.errors import UserError
 from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry
 from sweeps.search.samplers.transfer import distinct_best
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.warm_start.earlier_trials import EarlierSweep
 
 SPACE = Space(

@@ -24,7 +24,7 @@ from sweeps.config.nights import Nights
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.constants import TAG_ENDED
-from sweeps.driver.live import PlainView
+from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
 from sweeps.service.app_context import AppContext

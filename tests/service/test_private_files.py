@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 from sweeps.driver.folder_access import make_folder
 from sweeps.files.whole_files import make_private
 from sweeps.folders.sweep_folder import COPY_FILE, LOG_FILE, SWEEP_FILE

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from serving import API, Api, serving
 from sqlalchemy import update
 
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 from sweeps.errors import SweepsError, UserError
 from sweeps.registry.ownership import VARIABLE, ModelRights, claim, rights_of_process
 from sweeps.service.auth.principal import Role

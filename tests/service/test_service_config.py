@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.service.app_context import is_loopback
 from sweeps.service.serve import listen

@@ -18,7 +18,7 @@ from sweeps.plan.plan import make_plan
 from sweeps.simulate.inputs import Inputs, read_inputs
 from sweeps.simulate.recorded_table import CurveTable, read_table
 from sweeps.simulate.run import simulate
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 SPACE = Space(
     {

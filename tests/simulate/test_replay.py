@@ -26,7 +26,7 @@ from sweeps.simulate.curve_source import Report
 from sweeps.simulate.replay import read_journal, replay
 from sweeps.simulate.simulation import Simulation
 from sweeps.simulate.why import why
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 
 
 class Curves:

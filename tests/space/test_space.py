@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space, boundary_values, check_point, contains, grid_values
+from sweeps.space.distributions import boundary_values, contains, grid_values
+from sweeps.space.space import Lookup, Space, check_point
 from sweeps.space.suggester import RandomDraws
 
 READ: TypeAdapter[dict[str, Distribution]] = TypeAdapter(dict[str, Distribution])
@@ -236,3 +237,11 @@ def test_a_point_outside_the_space_is_refused_with_what_is_allowed(point: dict[s
     with pytest.raises(ConfigError, match=words):
         check_point(space, point, "points.0", nothing)
     check_point(space, {"x": 3, "deep": 1}, "points.0", nothing)
+
+
+def test_a_space_is_imported_from_where_the_documents_of_earlier_versions_name_it() -> None:
+    from sweeps.space import distributions
+
+    assert distributions.Space is Space
+    with pytest.raises(AttributeError, match="has no attribute 'Spaces'"):
+        distributions.Spaces  # noqa: B018

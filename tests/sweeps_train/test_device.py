@@ -10,17 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from sweeps_train.devices import device as devices
-from sweeps_train.devices.device import (
-    counts_memory,
-    empty_cache,
-    pins_memory,
-    select_own,
-    sum_type,
-    synchronize,
-    worker_device,
-)
+from sweeps_train.devices import worker_device as devices
+from sweeps_train.devices.device_operations import counts_memory, empty_cache, pins_memory, sum_type, synchronize
 from sweeps_train.devices.system import begin_measurement, system_metrics
+from sweeps_train.devices.worker_device import select_own, worker_device
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.random_state import random_state, set_random_state
 
@@ -65,7 +58,7 @@ def test_the_accelerator_of_torch_is_used_and_said_once_to_be_untried(
     accelerator: tuple[torch.device, Accelerator], caplog: pytest.LogCaptureFixture
 ) -> None:
     device, module = accelerator
-    with caplog.at_level(logging.WARNING, "sweeps_train.devices.device"):
+    with caplog.at_level(logging.WARNING, "sweeps_train.devices.worker_device"):
         assert [worker_device(), worker_device()] == [device, device]
     assert [record.getMessage() for record in caplog.records] == [
         f"Sweeps has not been tried on {device.type} devices yet; `make test-gpu` tells what works"

@@ -17,7 +17,8 @@ from torch.utils.data import Dataset
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps_train.config import TRAINING_CONFIG, Train, check_batch_split
-from sweeps_train.memory.micro_batch import largest_divisor, split_batches
+from sweeps_train.memory.micro_batch_size import largest_divisor
+from sweeps_train.steps.gradient_accumulation import split_batches
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.tasks.image_classification import ImageClassification
 
@@ -163,7 +164,7 @@ def test_the_largest_micro_batch_that_fits_is_found_once_and_remembered(
         sizes.append(activations(config))
         first = run(config)
         with monkeypatch.context() as patch:
-            patch.setattr("sweeps_train.memory.micro_batch._memory", lambda *_: pytest.fail("it was found before"))
+            patch.setattr("sweeps_train.memory.micro_batch_size._memory", lambda *_: pytest.fail("it was found before"))
             assert learned(run(config)) == learned(first)
     assert sizes == sorted(set(sizes))
     assert all(400 % size == 0 for size in sizes)

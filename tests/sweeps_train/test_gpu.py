@@ -25,7 +25,8 @@ from sweeps_train.compat.torch import lock_pages, unlock_pages
 from sweeps_train.config import Strategy, TrainingConfig
 from sweeps_train.config.process import process_environment
 from sweeps_train.data.packing import IGNORED
-from sweeps_train.devices.device import device_module, empty_cache, worker_device
+from sweeps_train.devices.device_operations import device_module, empty_cache
+from sweeps_train.devices.worker_device import worker_device
 from sweeps_train.models.float8 import check_float8
 from sweeps_train.snapshots import snapshot
 from sweeps_train.snapshots.page_lock import PageLock

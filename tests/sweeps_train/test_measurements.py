@@ -12,7 +12,7 @@ from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, ru
 
 from sweeps_train.devices import system
 from sweeps_train.lanes import group
-from sweeps_train.memory import machine_memory, micro_batch
+from sweeps_train.memory import machine_memory, micro_batch_size
 from sweeps_train.steps import batch_scaling
 from sweeps_train.workers import communication
 
@@ -136,7 +136,7 @@ def test_a_device_of_unknown_peak_has_no_utilization(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(torch.autograd.graph, "saved_tensors_hooks"), (micro_batch, "usable_memory")]
+    ("owner", "name"), [(torch.autograd.graph, "saved_tensors_hooks"), (micro_batch_size, "usable_memory")]
 )
 def test_where_memory_cannot_be_measured_micro_batches_have_one_sample(
     owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -175,7 +175,7 @@ def scenario() -> dict[str, Recorder]:
         runs["formula, memory and profiler"] = with_one_failing(communication, "profile")
     runs["spans"] = with_one_failing(communication, "profiled_spans")
     runs["peak"] = with_one_failing(group, "peak_of", peak_tflops=None)
-    runs["probe"] = with_one_failing(micro_batch, "probe_step", micro_batch_size="auto", global_batch_size=8)
+    runs["probe"] = with_one_failing(micro_batch_size, "probe_step", micro_batch_size="auto", global_batch_size=8)
     scaled = {"max_communication_share": 0.1, "max_global_batch_size": 1600}
     return runs | {"time": with_one_failing(batch_scaling, "probe_step", **scaled)}
 

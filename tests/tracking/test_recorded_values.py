@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.logged_steps import StepSet
 from sweeps.tracking.mlflow_limits import fit_parameters, from_name, to_name, whole_parameters
 from sweeps.tracking.mlflow_texts import run_name

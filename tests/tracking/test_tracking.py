@@ -27,7 +27,7 @@ from waiting import wait_until
 from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
-from sweeps.registry.checkpoint import fetch_checkpoint, weights_note
+from sweeps.registry.best_checkpoint import fetch_checkpoint, weights_note
 from sweeps.report.notebook_html import sweep_html, sweep_text
 from sweeps.report.terminal_tables import print_best, print_outcome, print_sweep
 from sweeps.report.trial_details import print_trial, trial_document

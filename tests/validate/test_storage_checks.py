@@ -25,5 +25,5 @@ def test_the_credentials_that_nodes_need_are_noted() -> None:
 
 
 def test_a_service_needs_a_folder() -> None:
-    with pytest.raises(ValueError, match="output_dir=s3://bucket/sweeps: a service needs a folder of its machine"):
+    with pytest.raises(ValueError, match="output_dir=s3://bucket/sweeps: a service needs a folder on its own machine"):
         Service(output_dir="s3://bucket/sweeps")

@@ -16,7 +16,7 @@ from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.plan_summary import plan_document
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 from sweeps.validate.tracking_checks import tracking_notes
 

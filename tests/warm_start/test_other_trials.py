@@ -17,8 +17,8 @@ from rich.console import Console
 from sweeps.config.samplers import TPESampler
 from sweeps.config.space import Distribution
 from sweeps.config.warm_start import OtherTrials
-from sweeps.driver.live import PlainView
 from sweeps.driver.run import run
+from sweeps.driver.terminal_view import PlainView
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.search import (

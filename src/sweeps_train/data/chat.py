@@ -86,9 +86,9 @@ class ChatEncoder:
         begun = self._render(messages[:number], tokenize=False, add_generation_prompt=True)
         if not text.startswith(begun) or len(begun) < earliest:
             raise ValueError(
-                f"the tokenizer's chat template renders message {number + 1} otherwise than when the assistant begins "
-                "to answer, so that its tokens cannot be told from the user's; give model.tokenizer one whose template "
-                "marks them ({% generation %}), or use data.prompt_field and data.completion_field"
+                f"the tokenizer's chat template changes what comes before message {number + 1} once the assistant has "
+                "answered, so that the answer's tokens cannot be told from the user's; give model.tokenizer one whose "
+                "template marks them ({% generation %}), or use data.prompt_field and data.completion_field"
             )
         # Some templates remove what a model thought before it answered, and white space around the answer.
         answer = content.rpartition("</think>")[2].strip() or content.strip()

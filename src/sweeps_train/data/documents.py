@@ -134,5 +134,5 @@ def column(documents: Iterable[Document], key: str, name: str, first: int = 1) -
         if name not in document:
             raise ValueError(f"{key}={name}: document {number} has no such column; it has {sorted(document)}")
         if document[name] is None:
-            raise ValueError(f"{key}={name}: document {number} has nothing in it; remove such documents")
+            raise ValueError(f"{key}={name}: document {number} is empty; remove empty documents")
         yield document[name]

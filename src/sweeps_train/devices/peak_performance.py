@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from sweeps_train.devices.device import is_accelerator, name_of
+from sweeps_train.devices.device_operations import is_accelerator, name_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psutil
 import torch
 
-from sweeps_train.devices.device import counts_memory, peak_memory, peak_reserved_memory, reset_peak_memory
+from sweeps_train.devices.device_operations import counts_memory, peak_memory, peak_reserved_memory, reset_peak_memory
 from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.device_memory import usable_memory
 

@@ -11,7 +11,7 @@ from sweeps_train.estimators.construct import library_of
 DEFAULT_ROUNDS = 100
 """Boosting rounds of XGBoost, whose estimator has None for its default."""
 PIECES = 20
-"""Reports of an estimator, if ``task.report_every`` does not say."""
+"""Number of reports while an estimator is fitted; ``task.report_every`` sets another."""
 AT_ONCE = ("dart", "rf", "gblinear")
 """Kinds of boosters that change earlier rounds or draw on all of them, and so cannot be continued exactly."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from sweeps_train.data.sampler import Batch
-from sweeps_train.devices.device import empty_cache, sum_type
+from sweeps_train.devices.device_operations import empty_cache, sum_type
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.lanes.joint_linear import Part
 from sweeps_train.lanes.joint_model import JointModel, draws, join, parts_of

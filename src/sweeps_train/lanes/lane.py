@@ -20,7 +20,7 @@ from sweeps_train.devices.corruption_check import CorruptionCheck
 from sweeps_train.lanes.group import Group
 from sweeps_train.measures.time_spent import TimeSpent
 from sweeps_train.measures.train_metrics import COMMUNICATION, DATA_WAIT, HALVINGS, TrainMetrics
-from sweeps_train.memory.micro_batch import choose_micro_batch_size
+from sweeps_train.memory.micro_batch_size import choose_micro_batch_size
 from sweeps_train.memory.out_of_memory import OutOfMemoryHandler
 from sweeps_train.models.float8 import check_float8, convert_to_float8
 from sweeps_train.reports.pending_reports import PendingReports
@@ -28,6 +28,7 @@ from sweeps_train.reports.progress import Progress, check_enough_samples, count_
 from sweeps_train.reports.reporter import SilentReporter, Stop
 from sweeps_train.steps.batch_scaling import scale_global_batch
 from sweeps_train.steps.divergence import DivergenceGuard
+from sweeps_train.steps.gradient_accumulation import loss_scale
 from sweeps_train.steps.optimizer import build_optimizer, learning_rate, named_in_errors
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.random_state import seed_all
@@ -186,9 +187,8 @@ class Lane:
         return self.batches.next(progress.samples)
 
     def loss_scale(self, batch: GlobalBatch) -> float:
-        """Factor by which the losses of a batch are scaled. The strategy averages gradients over the replicas; the loss
-        is the mean over the units of all of them."""
-        return self.strategy.data_parallel.size / batch.units
+        """Factor by which the losses of a batch's micro batches are scaled."""
+        return loss_scale(batch.units, self.strategy.data_parallel.size)
 
     def end_step(self, batch: GlobalBatch, loss: torch.Tensor) -> None:
         """Update the weights with the gradients of a batch, and count the step.

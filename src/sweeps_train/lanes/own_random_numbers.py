@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from sweeps_train.devices.device import is_accelerator
+from sweeps_train.devices.device_operations import is_accelerator
 from sweeps_train.steps.random_state import RandomNumbers, random_state, seed_all
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from sweeps_train.devices.device import sum_type
+from sweeps_train.devices.device_operations import sum_type
 from sweeps_train.devices.slow_workers import SlowWorkers, busy_parts
 from sweeps_train.devices.system import MEMORY, memory_limit, system_metrics, total_name
 from sweeps_train.measures.flops import FlopMeter, utilization

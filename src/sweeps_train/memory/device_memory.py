@@ -6,7 +6,8 @@ import os
 
 import torch
 
-from sweeps_train.devices.device import counts_memory, device_module, worker_device
+from sweeps_train.devices.device_operations import counts_memory, device_module
+from sweeps_train.devices.worker_device import worker_device
 from sweeps_train.memory.machine_memory import machine_memory
 
 OUTSIDE_TORCH = 2**29

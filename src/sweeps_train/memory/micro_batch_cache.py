@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
-from sweeps_train.devices.device import counts_memory, is_accelerator, name_of
+from sweeps_train.devices.device_operations import counts_memory, is_accelerator, name_of
 from sweeps_train.files.atomic_write import atomic_write
 from sweeps_train.files.cache_folder import cache_folder
 from sweeps_train.measures.measurement import Measurement

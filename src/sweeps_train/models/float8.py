@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sweeps_train.devices.device import name_of
+from sweeps_train.devices.device_operations import name_of
 
 MULTIPLE = 16
 """Number that divides the sizes of a matrix whose 8-bit numbers a GPU multiplies."""

@@ -22,7 +22,7 @@ from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE
 from sweeps_train.checkpoints.training_state import WorkerState, own_tensors, write_state
 from sweeps_train.compat.torch import local_shard
 from sweeps_train.config import TrainingConfig
-from sweeps_train.devices.device import copy_all, is_accelerator, pins_memory
+from sweeps_train.devices.device_operations import copy_all, is_accelerator, pins_memory
 from sweeps_train.files.tensor_file import TensorSpec, spec_of
 from sweeps_train.reports.progress import Progress
 from sweeps_train.snapshots.connection import HolderConnection, mark_changed, read_identity

@@ -17,12 +17,12 @@ import torch.distributed as dist
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
-from sweeps_train.devices.device import synchronize
+from sweeps_train.devices.device_operations import synchronize
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.measures.measurement import Measurement
-from sweeps_train.memory.micro_batch import num_rows
 from sweeps_train.memory.micro_batch_cache import remember_halved
 from sweeps_train.memory.probe_step import probe_step, restored_state
+from sweeps_train.steps.gradient_accumulation import num_rows
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sweeps_train.devices.device import random_state_of, set_random_state_of
+from sweeps_train.devices.device_operations import random_state_of, set_random_state_of
 
 
 def seed_all(*seeds: int) -> None:

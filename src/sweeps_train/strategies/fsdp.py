@@ -18,7 +18,7 @@ from torch.distributed.fsdp import (
 )
 
 from sweeps_train.config.strategy import FSDP, ContextParallel
-from sweeps_train.devices.device import pins_memory
+from sweeps_train.devices.device_operations import pins_memory
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.trained_types import hold_in_float32
 from sweeps_train.strategies.dtensor import ShardedStrategy

@@ -76,7 +76,7 @@ def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> Column
         _check_texts(config, name, column)
         return "category"
     raise ValueError(
-        f"data.path={config.path}: the column {name!r} is of type {kind}, which no model here reads; "
+        f"data.path={config.path}: the column {name!r} is of type {kind}, which no built-in model reads; "
         f"leave it out with data.drop=[{name}]"
     )
 

@@ -12,7 +12,7 @@ from typing import Literal
 from torch.profiler import profile
 
 from sweeps_train.compat.torch import profiled_spans
-from sweeps_train.devices.device import profiled_activities, synchronize
+from sweeps_train.devices.device_operations import profiled_activities, synchronize
 from sweeps_train.measures.measurement import Measurement
 from sweeps_train.workers.distributed import Workers
 

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 from sweeps_train.compat.torch import default_store
-from sweeps_train.devices.device import is_accelerator, select, sum_type, worker_device
+from sweeps_train.devices.device_operations import is_accelerator, sum_type
+from sweeps_train.devices.worker_device import select, worker_device
 
 T = TypeVar("T")
 

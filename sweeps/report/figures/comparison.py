@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sweeps.errors import ConfigError, UserError
 from sweeps.report.comparison import BestSoFar, Comparison, print_comparison
-from sweeps.report.terminal import plain_console
+from sweeps.report.plain_console import plain_console
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

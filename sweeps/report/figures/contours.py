@@ -10,9 +10,9 @@ from optuna.distributions import CategoricalDistribution
 from optuna.visualization import plot_contour
 
 from sweeps.report.figures.importance import FEWEST_TRIALS
-from sweeps.report.figures.optuna_study import build_study, distribution_of, label
 from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.study_in_memory import build_study, distribution_of, label
 from sweeps.report.figures.style import VALUE_SCALE, value_range
 from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted

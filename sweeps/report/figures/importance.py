@@ -10,8 +10,8 @@ import optuna
 import plotly.graph_objects as go
 from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
 
-from sweeps.report.figures.optuna_study import build_study
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.study_in_memory import build_study
 from sweeps.report.report_data import ReportData, evenly
 
 FEWEST_TRIALS = 8

@@ -11,9 +11,9 @@ from typing import Any
 import plotly.graph_objects as go
 from optuna.distributions import BaseDistribution
 
-from sweeps.report.figures.optuna_study import distribution_of, label
 from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.study_in_memory import distribution_of, label
 from sweeps.report.figures.style import VALUE_SCALE, robust_range, value_range
 from sweeps.report.report_data import ReportData, evenly
 from sweeps.texts.wording import counted

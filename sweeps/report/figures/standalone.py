@@ -28,8 +28,8 @@ PIXELS_PER_INCH = 80
 
 
 class ReportFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
-    """A figure that a notebook shows also where nothing draws Plotly's figures, as on GitHub and in nbconvert's pages:
-    its output has an image of it, too."""
+    """Figure of Plotly whose output in a notebook has an image, too, for viewers that run no Plotly, such as GitHub and
+    nbconvert's pages."""
 
     # Plotly's own show no image, and a page that loads its library from the network.
     _ipython_display_ = None

@@ -25,7 +25,7 @@ from sweeps.report.forecast_text import forecast_lines
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
 from sweeps.report.terminal_tables import mlflow_pages
-from sweeps.texts.redact import redact_uri, without_credentials
+from sweeps.texts.uri_passwords import redact_uri, without_credentials
 from sweeps.tracking.mlflow_texts import describe_no_best
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.stage_results import describe_stages

@@ -13,7 +13,7 @@ from sweeps.config.space import ConstantDistribution, Distribution, IntDistribut
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.unit_cube import UnitCube, Vector
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 from sweeps.worker_error import without_location
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from sweeps.config.search import Limit
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.unit_cube import UnitCube, Vector
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 if TYPE_CHECKING:
     import optuna

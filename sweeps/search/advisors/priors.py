@@ -11,7 +11,7 @@ import numpy as np
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, Prior
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.unit_cube import position, value_at
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 if TYPE_CHECKING:
     import optuna

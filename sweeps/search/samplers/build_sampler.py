@@ -33,7 +33,7 @@ from sweeps.search.samplers.limited_history import LimitedHistorySampler
 from sweeps.search.samplers.qmc import SpaceFillingSampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 
 GOOD_TRIALS_OF_A_FRONT = 0.2
 """Share of the ended trials that TPE counts as good with several objectives."""

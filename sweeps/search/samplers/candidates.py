@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sweeps.search.unit_cube import UnitCube, Vector
-from sweeps.space.distributions import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws, Suggester
 
 POOL = 1500

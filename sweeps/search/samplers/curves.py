@@ -28,7 +28,7 @@ from sweeps.search.samplers.study_curves import StudyCurves
 from sweeps.search.samplers.study_view import WrappedSampler
 from sweeps.search.schedulers.decisions import is_running, seconds_for_a_unit
 from sweeps.search.unit_cube import UnitCube
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 
 RANDOM_SHARE, RANDOM_AT_FIRST = 0.1, 0.5
 """Least share of the suggestions that do not ask the model, so that it cannot settle at a wrong place for good; and the

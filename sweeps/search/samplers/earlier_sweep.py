@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.space.distributions import Lookup, Point, Space, as_sampled, contains
+from sweeps.space.distributions import as_sampled, contains
+from sweeps.space.space import Lookup, Point, Space
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial
 
 from sweeps.config.space import ConstantDistribution
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 
 class SpaceFillingSampler(optuna.samplers.QMCSampler):

@@ -18,7 +18,7 @@ from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.study_view import StudyViewSampler
 from sweeps.search.unit_cube import UnitCube, Vector
-from sweeps.space.distributions import Point, Space
+from sweeps.space.space import Point, Space
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor

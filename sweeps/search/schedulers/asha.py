@@ -13,6 +13,7 @@ from sweeps.config.objectives import Objectives
 from sweeps.search.schedulers.decisions import BROKEN, STOPS, STOPS_IF_LONGER, DecisionLog, encoded
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Scheduler, Verdict
+from sweeps.texts.wording import amount
 
 UNREACHABLE = 1e15
 """Resource that no trial reaches, in any unit: the last rung is beyond every trial's end."""
@@ -152,7 +153,7 @@ class Asha(Scheduler):
         if at is None or number in at[1]:
             return None
         rung, rewards = at
-        value = f"at the rung of {rung:g} {self._resource} its {self._objective} was {self._sign * reward:.6g}"
+        value = f"at the rung of {amount(rung, self._resource)} its {self._objective} was {self._sign * reward:.6g}"
         others = compared(rewards)
         if not others:
             return f"{value}; it was the first there"

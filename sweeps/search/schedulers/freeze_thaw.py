@@ -15,7 +15,8 @@ from sweeps.search.schedulers.rungs import Rungs
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.trial_ids import trial_number
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
+from sweeps.texts.wording import amount
 
 PAUSED_BY_WORKER = 8
 """Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
@@ -122,7 +123,7 @@ class FreezeThaw(PausingScheduler):
             case "arrived":
                 value = self._sign * float(event["value"])
                 return (
-                    f"at the rung of {event['rung']:g} {self._resource} its {self._objective} was {value:.6g}; "
+                    f"at the rung of {amount(event['rung'], self._resource)} its {self._objective} was {value:.6g}; "
                     f"{self._why(event)}"
                 )
             case "resumed":

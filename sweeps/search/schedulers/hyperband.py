@@ -13,6 +13,7 @@ from sweeps.search.schedulers.decisions import BROKEN, PAUSES, STOPS, DecisionLo
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
+from sweeps.texts.wording import amount
 
 
 @dataclass
@@ -134,7 +135,7 @@ class Hyperband(PausingScheduler):
                 bracket = self._bracket_of[number]
                 before = sum(each is not None for each in bracket.values.values())
                 return (
-                    f"at the rung of {bracket.rung():g} {self._resource} its {self._objective} was "
+                    f"at the rung of {amount(bracket.rung(), self._resource)} its {self._objective} was "
                     f"{self._sign * float(value):.6g}; {before} of {len(bracket.values)} trials of its bracket were "
                     f"there before, of which the best 1/{self._eta:g} go on when all are"
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sweeps.config.schedulers import PB2Scheduler, PBTScheduler
 from sweeps.config.space import FloatDistribution, IntDistribution
-from sweeps.space.distributions import Space
+from sweeps.space.space import Space
 
 MUTABLE = (
     "train.lr",

@@ -13,7 +13,7 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 from sweeps.space.suggester import RandomDraws
 
 FACTORS = (0.8, 1.2)

@@ -8,7 +8,7 @@ from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.config.schedulers import HyperbandScheduler, Resource
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space
+from sweeps.space.space import Lookup, Space
 
 LENGTH_PATHS = {"train", "train.max_steps", "train.epochs", "train.eval_every", "train.global_batch_size"}
 """Paths on which the length of a trial depends."""

@@ -19,7 +19,7 @@ from sweeps.search.schedulers.trial_curves import Curve, TrialCurves, losses
 from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
 from sweeps.search.unit_cube import UnitCube, Vector
 from sweeps.search.weighted_objective import as_one, weightings
-from sweeps.space.distributions import Lookup, Point, Space
+from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws
 
 NUM_LAST, NUM_RANDOM = 4, 32

@@ -14,7 +14,7 @@ from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 FEWEST = 8
 """Fewest values at rungs for the model of learning curves to tell what trials are worth."""
 MOST = 200
-"""Trials that the model is given at most."""
+"""Maximum number of trials from which the model learns."""
 NEW_COUNTS = 0.85
 """Factor of the worth of a new trial: it is that of the most promising of several points, which is too large."""
 SCORES = np.linspace(-2.5, 2.5, 21)

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from sweeps.errors import Conflict, SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
-from sweeps.service.api import health, operations, queue, results, schedules, sweeps, trials
+from sweeps.service.api import administration, health, queue, results, schedules, sweeps, trials
 from sweeps.service.api.depends import Problem
 from sweeps.service.auth.auth import reader, scraper
 from sweeps.service.auth.middleware import SecurityMiddleware
@@ -30,7 +30,7 @@ RESOURCES: tuple[APIRouter, ...] = (
     results.router,
     queue.router,
     schedules.router,
-    operations.router,
+    administration.router,
 )
 MAX_MISTAKES = 50
 """Maximum number of validation errors in a response."""

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from sweeps.operations import serialization
 from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Reads, Runs, User
-from sweeps.service.api.documents import (
+from sweeps.service.api.response_documents import (
     CurvePoint,
     Curves,
     Extended,
@@ -37,7 +37,7 @@ from sweeps.service.queue.job_requests import (
 from sweeps.service.queue.job_requests import TrialId as Id
 from sweeps.service.queue.job_requests import Word as Token
 from sweeps.service.queue.jobs import JobDocument
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.values import finite
 

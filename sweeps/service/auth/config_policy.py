@@ -21,7 +21,7 @@ from sweeps.service.auth.import_targets import refusal_of_target
 from sweeps.service.auth.path_policy import PathPolicy
 from sweeps.service.auth.request_validation import check_conf, check_overrides
 from sweeps.service.auth.sizes import check_sizes
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import value_text
 from sweeps.tracking.uris import absolute
 

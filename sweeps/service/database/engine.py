@@ -18,7 +18,7 @@ from sweeps.service.database.postgresql import postgresql_engine
 from sweeps.service.database.schema_version import is_current, upgrade
 from sweeps.service.database.tables import metadata
 from sweeps.service.database.timeouts import DEFAULT_S, UPGRADE_S, timeout_s, waiting_at_most
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 
 MAKING_TABLES, CLAIMING = 0x53574545, 0x53574546
 """Keys of PostgreSQL's advisory locks: arbitrary numbers, the same in every service."""

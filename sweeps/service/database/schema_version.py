@@ -19,7 +19,7 @@ from sweeps.errors import ConfigError
 from sweeps.files.versions import check_not_newer, release
 from sweeps.files.whole_files import make_private, replacing
 from sweeps.service.database.migrations import HEAD
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 FIRST_TABLE = "jobs"

@@ -19,7 +19,7 @@ from sweeps.service.notify.sending import send
 from sweeps.service.poller import Poller
 from sweeps.service.promotion.night import OPEN, Night, find
 from sweeps.service.surroundings import Surroundings
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
 logger = logging.getLogger(__name__)

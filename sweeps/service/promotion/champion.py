@@ -9,7 +9,7 @@ from sweeps.config.nights import Champion
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.search.samplers.earlier_sweep import as_point
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import load_sweep
 from sweeps.warm_start.earlier_trials import config_lookup

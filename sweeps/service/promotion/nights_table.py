@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from sweeps.report.terminal import plain_table
+from sweeps.report.plain_console import plain_table
 
 STYLES = {"first": "green", "promoted": "green", "regression": "red", "failed": "red"}
 

@@ -18,7 +18,7 @@ from sweeps.service.promotion.champion import Version, champion_of, champion_poi
 from sweeps.service.promotion.night import Night, begin, of_schedule
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 from sweeps.tracking.reader import find_sweep
 from sweeps.warm_start.earlier_trials import load_earlier
 

@@ -11,7 +11,7 @@ from sweeps.compose.overrides import written_override
 from sweeps.constants import SEED
 from sweeps.search.significance import Group
 from sweeps.service.promotion.night import Night
-from sweeps.space.distributions import Point
+from sweeps.space.space import Point
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")

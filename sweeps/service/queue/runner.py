@@ -259,7 +259,11 @@ class JobRunner(Poller):
             if job.attempts == 0 and not self.control_folder(job).is_dir():
                 self._end(job, "failed", NAME_TAKEN.format(job.sweep))
             elif record.status in jobs.ENDED:
-                logger.warning("job %d (%s): its sweep has ended already: of a backup?", job.id, job.sweep)
+                logger.warning(
+                    "job %d (%s): its sweep has ended already; was the database restored from a backup?",
+                    job.id,
+                    job.sweep,
+                )
                 self._end(job, record.status)
             elif record.status == "running":  # until its driver is done, or known to be dead
                 self._state(job).not_before = self._clock.now() + STORE_AWAY_S

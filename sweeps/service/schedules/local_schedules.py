@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.compose.service import compose_service
+from sweeps.compose.service_config import compose_service
 from sweeps.errors import ConfigError
 from sweeps.operations.operations import Schedules
 from sweeps.service.audit import note_of_operator

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sweeps.report.terminal import plain_table
+from sweeps.report.plain_console import plain_table
 from sweeps.service.schedules.schedule_file import difference
 
 Document = Mapping[str, Any]

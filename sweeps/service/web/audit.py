@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
-from sweeps.service.api.operations import AuditPosition, AuditWords
+from sweeps.service.api.administration import AuditPosition, AuditWords
 from sweeps.service.auth.auth import admin
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import ReaderVisit

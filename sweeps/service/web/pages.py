@@ -25,7 +25,7 @@ from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.rendering import addresses, answer
 from sweeps.service.web.sweep_rows import Row, rows_of
 from sweeps.service.web.sweep_view import ExternalSites
-from sweeps.texts.redact import without_credentials
+from sweeps.texts.uri_passwords import without_credentials
 
 ENDED_JOBS = 500
 """Number of ended jobs in which the list looks for jobs without a sweep, such as those that failed before it began.

@@ -18,7 +18,7 @@ from sweeps.service.web.sweep_figures import NOTHING_CHOSEN, SweepChoices, figur
 from sweeps.service.web.sweep_rows import TABS
 from sweeps.service.web.sweep_view import sweep_view
 from sweeps.service.web.trials_table import trials_table
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

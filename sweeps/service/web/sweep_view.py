@@ -14,7 +14,7 @@ from sweeps.report.report_data import ReportData
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
 from sweeps.service.web.sweep_rows import Row
-from sweeps.texts.redact import redact_uri
+from sweeps.texts.uri_passwords import redact_uri
 from sweeps.texts.wording import counted
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.mlflow_texts import short_names

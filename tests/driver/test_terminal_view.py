@@ -18,11 +18,11 @@ from rich.console import Console
 from sweeps.cli.output import run_and_exit, show_outcome
 from sweeps.config.search import Stop
 from sweeps.constants import COMPLETED, TRIAL
-from sweeps.driver.live import LiveView, PlainView, progress_table
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.startup import announce_start
 from sweeps.driver.sweep_state import SweepState
+from sweeps.driver.terminal_view import LiveView, PlainView, progress_table
 from sweeps.driver.trial_lifecycle import Line
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.plan.plan import make_plan

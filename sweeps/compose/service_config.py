@@ -18,8 +18,8 @@ from sweeps.compose.schema_errors import read_as
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.texts.redact import holds_password
 from sweeps.texts.suggestions import did_you_mean
+from sweeps.texts.uri_passwords import holds_password
 
 GROUP = "service"
 VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}
@@ -66,7 +66,7 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
 
 
 def _with_file(mistake: str, file: Path, typed: Sequence[str]) -> str:
-    """Name the file of a mistake, unless it is in what was typed."""
+    """Add the service's file to a mistake, unless the wrong key was typed on the command line."""
     key = mistake.partition("=")[0].partition(":")[0]
     if any(key == each or key.startswith(f"{each}.") for each in typed):
         return mistake

@@ -1,21 +1,27 @@
-"""The micro batch: how many samples fit into a device's memory at once."""
+"""The size of a micro batch: how many samples fit into a device's memory at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch
-from sweeps_train.devices.device import counts_memory, empty_cache, is_accelerator, peak_memory, reset_peak_memory
+from sweeps_train.devices.device_operations import (
+    counts_memory,
+    empty_cache,
+    is_accelerator,
+    peak_memory,
+    reset_peak_memory,
+)
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.device_memory import usable_memory
 from sweeps_train.memory.micro_batch_cache import recall, remember, remember_halved
 from sweeps_train.memory.probe_step import probe_step, restored_state
+from sweeps_train.steps.gradient_accumulation import num_rows
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
 
@@ -28,26 +34,6 @@ ADVICE = "use a shorter data.sequence_length, model.gradient_checkpointing=true 
 """Advice for a sample that does not fit into memory."""
 _SAMPLES_SEARCHED = 256
 """Number of samples among which the longest ones are tried."""
-
-
-def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:
-    """The same samples in micro batches of up to ``size``.
-
-    >>> [len(batch["labels"]) for batch in split_batches([{"labels": torch.arange(5)}], 2)]
-    [2, 2, 1]
-    """
-    if all(num_rows(batch) <= size for batch in batches):
-        return list(batches)
-    return [
-        {name: tensor[start : start + size] for name, tensor in batch.items()}
-        for batch in batches
-        for start in range(0, num_rows(batch), size)
-    ]
-
-
-def num_rows(batch: Batch) -> int:
-    """Number of samples in a batch."""
-    return len(next(iter(batch.values())))
 
 
 def largest_divisor(share: int, most: float) -> int:

@@ -1,35 +1,22 @@
-"""Schema of a sweep's workers, its tracking and its cluster."""
+"""Schema of a trial's workers: their number, resources and placement."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps.config.launch import KubeRay, Slurm
 from sweeps.config.pools import Pool
-from sweeps.texts.redact import redact_uri
 from sweeps.texts.suggestions import did_you_mean
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
+from sweeps_train.config.fields import NonEmpty
 from sweeps_train.config.reach import Flag, Reach
 
-SET_BY_RAY = frozenset(
-    {
-        *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR"),
-        "ZE_AFFINITY_MASK",
-        *("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-        "ACCELERATE_TORCH_DEVICE",
-    }
-)
-"""Environment variables that differ between workers."""
 MOST_LANES = 16
 """Most trials that one group of workers trains at a time where their number is measured."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
-NonEmpty = Annotated[str, Field(min_length=1)]
 PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=60), Reach.NOTHING]
 
 
@@ -183,78 +170,3 @@ class Scaling:
                 f"placement={self.placement}: the workers of an elastic trial (num_workers with min and max) go where "
                 f"some are free; use {kind}, or one number"
             )
-
-
-@dataclass(config=STRICT, kw_only=True)
-class Tracking:
-    """Recording in MLflow."""
-
-    uri: Annotated[NonEmpty, PlainSerializer(redact_uri, when_used="json"), Reach.STORE] = "sqlite:///mlflow.db"
-    """Tracking server or store. A password in it is never written to a file or a log."""
-    experiment: Annotated[NonEmpty | None, Reach.NOTHING] = None
-    """MLflow experiment; default: the name of the config."""
-    checkpoints: Literal["copy", "reference", "none"] = "copy"
-    """``copy``: copy a trial's checkpoints to the artifacts of its run; ``reference``: only tag the run with their
-    paths in the sweep's folder, which must then stay; or ``none``."""
-    patience_s: PositiveFloat = 60.0
-    """Seconds that a sweep waits at its end for a tracking server that does not answer. Undelivered records stay in the
-    sweep's folder, and ``resume`` delivers them."""
-    report: Flag = True
-    """Whether to write the report (see ``python -m sweeps report``) at the end, and attach it to the sweep's run."""
-
-
-@dataclass(config=STRICT, kw_only=True)
-class NodeType:
-    """Kind of node that Ray's autoscaler may add to a running cluster."""
-
-    resources: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING]
-    """Resources of each node: ``{CPU: 8, GPU: 1}``."""
-    max_workers: PositiveInt
-    """Maximum number of such nodes at a time."""
-    labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
-    """Labels of each node: ``{market-type: spot}``."""
-
-
-@dataclass(config=STRICT, kw_only=True)
-class Cluster:
-    """Ray cluster on which trials run."""
-
-    address: Annotated[NonEmpty, Reach.CLUSTER] = "local"
-    """``local`` starts Ray on this machine for this sweep only; ``auto`` or ``HOST:PORT`` joins a running cluster. For
-    ``submit --to ray``: the address of its dashboard, ``http://HOST:8265``."""
-    num_cpus: PositiveInt | None = None
-    """Number of logical CPUs of a local cluster; default: all of the machine."""
-    num_gpus: Annotated[int, Field(ge=0)] | None = None
-    """Number of GPUs of a local cluster; default: all of the machine."""
-    gpu_memory_gib: PositiveFloat | None = None
-    """Memory of one GPU in GiB, which the estimate of trials' memory is compared with; default: what the smallest GPU
-    says, of this machine in a dry run, and of the cluster when a sweep starts."""
-    check_nodes: Flag = False
-    """Whether ``run`` and ``resume`` check the nodes first, as ``doctor`` does, and leave out those that fail a check
-    or are slow. Trials start when that is done. The nodes of a trial that failed as on a bad node are checked again;
-    meanwhile other trials are placed elsewhere, if there is room."""
-    env: Annotated[list[str], Reach.ENVIRONMENT] = Field(default_factory=list)
-    """Environment variables of this process that the workers on all nodes of a running cluster get: names, and
-    beginnings of names followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of
-    a local cluster have all variables anyway."""
-    node_types: Annotated[dict[str, NodeType], Reach.NOTHING] = Field(default_factory=dict)
-    """Nodes that the autoscaler of a running cluster may add, by the name of their type; default: what its config on
-    the head node says (``available_node_types``). Give them where it is elsewhere, as with KubeRay."""
-    node_timeout_s: PositiveFloat = 3600.0
-    """Seconds that a trial waits for nodes that the autoscaler may add; then it fails, and is retried."""
-    slurm: Annotated[Slurm | None, Reach.LAUNCH] = None
-    """Job for ``submit --to slurm``."""
-    kuberay: Annotated[KubeRay | None, Reach.LAUNCH] = None
-    """Job for ``submit --to kuberay``."""
-
-    def __post_init__(self) -> None:
-        for name in self.env:
-            if "=" in name:  # the value may be a secret
-                raise ValueError(f"env: {name.partition('=')[0]!r} is given a value; give names alone")
-            if _VARIABLE.fullmatch(name) is None:
-                raise ValueError(
-                    f"env: {name!r} is no name of an environment variable; give names, or beginnings of names followed "
-                    "by *, such as [HF_TOKEN, 'NCCL_*']"
-                )
-            if name in SET_BY_RAY:
-                raise ValueError(f"env: {name} is different for each worker, and set by Ray; remove it")

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sweeps.operations.local import Local
 from sweeps.report.choices import choices_document
-from sweeps.report.terminal import plain_console
+from sweeps.report.plain_console import plain_console
 from sweeps.service.api.depends import Limit, Serving
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.audit import Entry

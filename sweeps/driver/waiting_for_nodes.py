@@ -16,7 +16,7 @@ PATIENCE_S = 10.0
 """Seconds that workers may take to start on a node that is there; only then their trial may be waiting."""
 
 
-class NodeWatch:
+class WaitingForNodes:
     """Says which trials wait for nodes, and when nodes have come."""
 
     def __init__(self, state: SweepState, needs: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sweeps.runtime.worker_shares import WorkerShares
+from sweeps.runtime.elastic_shares import WorkerShares
 
 ANY = range(2, 9)
 DOUBLING = (2, 4, 8)

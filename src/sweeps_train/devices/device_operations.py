@@ -1,70 +1,16 @@
-"""The device of a worker: a GPU of NVIDIA or AMD (``cuda``), Intel (``xpu``), Apple (``mps``) or another accelerator
-that torch knows; or the CPU."""
+"""Torch's operations on a device of any kind: a GPU of NVIDIA or AMD (``cuda``), Intel (``xpu``), Apple (``mps``) or
+another accelerator that torch knows; or the CPU."""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity
 
-_log = logging.getLogger(__name__)
-
-_TRIED = frozenset({"cpu", "cuda"})
-"""Kinds of devices on which the tests have run; `docs/gpu_checklist.md` says how to add another."""
 _PINNED = ("cuda", "xpu")
 """Accelerators to which pinned memory is copied faster."""
-
-
-def worker_device() -> torch.device:
-    """The device of this worker: the one that Ray Train has assigned, or else torch's current accelerator."""
-    # Ray Train sets this variable of Hugging Face Accelerate to the device of the worker. A worker without a GPU may
-    # still see those of its machine.
-    assigned = os.environ.get("ACCELERATE_TORCH_DEVICE")
-    device = torch.device(assigned) if assigned else _current_accelerator()
-    _note_untried(device.type)
-    return device
-
-
-def _current_accelerator() -> torch.device:
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is None:
-        return torch.device("cpu")
-    return torch.device(found.type, torch.accelerator.current_device_index())
-
-
-@cache
-def _note_untried(kind: str) -> None:
-    """Log once that Sweeps was never tried on this kind of device."""
-    name = "ROCm" if kind == "cuda" and torch.version.hip else kind
-    if name not in _TRIED:
-        _log.warning("Sweeps has not been tried on %s devices yet; `make test-gpu` tells what works", name)
-
-
-def select_own(local_rank: int, processes: int) -> None:
-    """Assign one of this machine's accelerators to this process, if there is any and it should not use the CPU.
-
-    Args:
-        local_rank: Number of this process among those of the training on this machine.
-        processes: Number of these.
-
-    Raises:
-        ValueError: There are more processes than accelerators. Where each process sees its own one alone, all have
-            the local rank 0.
-    """
-    if not torch.accelerator.is_available() or os.environ.get("ACCELERATE_TORCH_DEVICE") == "cpu":
-        return
-    found = torch.accelerator.device_count()
-    if local_rank >= found:
-        raise ValueError(
-            f"--nproc-per-node={processes}: each process needs a GPU of its own, and this machine has {found}; "
-            f"start {found}, or set ACCELERATE_TORCH_DEVICE=cpu to train on the CPUs"
-        )
-    torch.accelerator.set_device_index(local_rank)
 
 
 def is_accelerator(device: torch.device) -> bool:
@@ -94,12 +40,6 @@ def counts_memory(device: torch.device) -> bool:
 def sum_type(device: torch.device) -> torch.dtype:
     """Type for sums on the device: float64, or float32 on Apple's GPUs, which lack float64."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def select(device: torch.device) -> None:
-    """Make an accelerator the current device of this process: NCCL sends objects through that."""
-    if is_accelerator(device):
-        torch.accelerator.set_device_index(device)
 
 
 def synchronize(device: torch.device) -> None:

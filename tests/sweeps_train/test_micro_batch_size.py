@@ -17,7 +17,7 @@ from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch
 from sweeps_train.devices.system import memory_limit
 from sweeps_train.errors import MicroBatchHalved
-from sweeps_train.memory import device_memory, machine_memory, micro_batch
+from sweeps_train.memory import device_memory, machine_memory, micro_batch_size
 from sweeps_train.memory.device_memory import is_crowded, limit_memory, usable_memory
 from sweeps_train.memory.micro_batch_cache import MAX_AGE_S, recall, remember, remember_halved
 from sweeps_train.tasks.image_classification import ImageClassification
@@ -141,10 +141,10 @@ def on_gpu() -> Any:
 
 def test_the_budget_is_a_part_of_the_total_and_not_what_is_free_now(gpu: Gpu) -> None:
     config, strategy = auto(), on_gpu()
-    before = micro_batch._memory_limit(config, strategy)
+    before = micro_batch_size._memory_limit(config, strategy)
     remember(config, strategy, 16)
     gpu.free = 2 * GIB
-    assert micro_batch._memory_limit(config, strategy) == before == int(0.9 * 80 * GIB)
+    assert micro_batch_size._memory_limit(config, strategy) == before == int(0.9 * 80 * GIB)
     assert recall(config, strategy) == 16
 
 
@@ -162,7 +162,7 @@ def test_a_slice_of_a_gpu_has_its_own_memory_and_sizes_of_its_own(gpu: Gpu) -> N
     remember(config, strategy, 16)
     gpu.name, gpu.total, gpu.free = "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB, 9 * GIB
     assert recall(config, strategy) is None
-    assert micro_batch._memory_limit(config, strategy) == int(0.9 * 10 * GIB)
+    assert micro_batch_size._memory_limit(config, strategy) == int(0.9 * 10 * GIB)
     assert memory_limit(CUDA) == ("system/gpu_memory_limit_mib", 10 * 1024)
     limit_memory(0.5)
     assert usable_memory(CUDA) == pytest.approx(4.5 * GIB)

@@ -1,0 +1,39 @@
+"""Gradient accumulation: the micro batches of a step, and the factor with which the sum of their gradients is that of
+the global batch. Their number is checked by ``config.gradient_accumulation``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sweeps_train.data.sampler import Batch
+
+
+def loss_scale(units: int, replicas: int) -> float:
+    """Factor of each micro batch's summed loss. The gradients of micro batches are added, and those of replicas
+    averaged, while the loss is the mean over the units of all.
+
+    Args:
+        units: Terms of the loss in the global batch: counted tokens, or samples.
+        replicas: Number of model replicas, which have different samples.
+    """
+    return replicas / units
+
+
+def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:
+    """The same samples in micro batches of up to ``size``.
+
+    >>> [len(batch["labels"]) for batch in split_batches([{"labels": torch.arange(5)}], 2)]
+    [2, 2, 1]
+    """
+    if all(num_rows(batch) <= size for batch in batches):
+        return list(batches)
+    return [
+        {name: tensor[start : start + size] for name, tensor in batch.items()}
+        for batch in batches
+        for start in range(0, num_rows(batch), size)
+    ]
+
+
+def num_rows(batch: Batch) -> int:
+    """Number of samples in a batch."""
+    return len(next(iter(batch.values())))

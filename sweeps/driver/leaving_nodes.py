@@ -1,0 +1,24 @@
+"""Nodes that are about to leave the cluster, as a preempted one whose end a cloud announces."""
+
+from __future__ import annotations
+
+import time
+
+from sweeps.compat.ray_core import draining_nodes
+
+
+class LeavingNodes:
+    """Finds each node once when it was announced that it will leave."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def announced(self) -> dict[str, str]:
+        """Return what was announced since the last call, by the node's id: ``leaves the cluster in 30 s``."""
+        leaving = {node: ends for node, ends in draining_nodes().items() if node not in self._known}
+        self._known |= leaving.keys()
+        return {node: _text(ends) for node, ends in leaving.items()}
+
+
+def _text(ends: float | None) -> str:
+    return "leaves the cluster" if ends is None else f"leaves the cluster in {max(0.0, ends - time.time()):.0f} s"

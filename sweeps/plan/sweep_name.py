@@ -1,0 +1,42 @@
+"""The name of a new sweep: the one that a user gives, or its config's or that of what it repeats, with the time."""
+
+from __future__ import annotations
+
+import time
+
+from sweeps.errors import ConfigError
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+MAX_NAME_LENGTH = 120
+"""Maximum number of characters of a name."""
+
+
+def default_name(config: str) -> str:
+    """Return a name for a sweep of a config: ``digits-20261120-021500``."""
+    return f"{config}{_at_this_time()}"
+
+
+def repeat_name(record: SweepRecord, trial: TrialRecord | None, what: str) -> str:
+    """Return a name for a sweep that repeats another one or its trial: ``digits-1-0003-retrain-20261120-021500``."""
+    whose = record.sweep if trial is None else f"{record.sweep}-{trial.trial}"
+    ending = f"-{what}{_at_this_time()}"
+    return whose[: MAX_NAME_LENGTH - len(ending)] + ending
+
+
+def checked_name(name: str) -> str:
+    """Return the name that a user gives.
+
+    Raises:
+        ConfigError: It has characters that a folder or a page cannot have, or is too long.
+    """
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    if not name[:1].isalnum() or not plain.isalnum() or len(name) > MAX_NAME_LENGTH:
+        raise ConfigError(
+            f"--name={name}: use letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH}, and begin with a letter "
+            "or a digit; without --name the sweep is named after its config and the time"
+        )
+    return name
+
+
+def _at_this_time() -> str:
+    return f"-{time.strftime('%Y%m%d-%H%M%S')}"
