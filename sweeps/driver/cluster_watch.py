@@ -9,7 +9,7 @@ import time
 from sweeps.driver.signals import ShutdownSignals
 from sweeps.driver.sweep_state import SweepState
 from sweeps.errors import ClusterLost
-from sweeps.runtime.own_cluster import OwnCluster
+from sweeps.runtime.cluster_processes import OwnCluster
 
 LOOK_EVERY_S = 0.5
 ANSWERS_WITHIN_S = 2.0

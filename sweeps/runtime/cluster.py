@@ -20,10 +20,10 @@ import psutil
 from sweeps.config import SweepConfig
 from sweeps.config.cluster import Cluster
 from sweeps.errors import UserError
+from sweeps.runtime.cluster_processes import OwnCluster, cluster_processes
 from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, TASK_MODULES, ForkServer
 from sweeps.runtime.node_resources import label
-from sweeps.runtime.own_cluster import OwnCluster, cluster_processes
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new

@@ -19,7 +19,7 @@ from waiting import wait_until
 from sweeps.driver import cluster_watch
 from sweeps.driver.cluster_watch import ClusterWatch
 from sweeps.errors import ClusterLost
-from sweeps.runtime.own_cluster import NAMES, OwnCluster
+from sweeps.runtime.cluster_processes import NAMES, OwnCluster
 
 
 @pytest.fixture
