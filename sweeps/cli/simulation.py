@@ -32,25 +32,25 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
         workers: int | None,
         seeds: int | None,
         between: Between | None,
-        lanes: str | None,
+        lane_rates: str | None,
         **options: Any,
     ) -> None:
         if table is not None:
             service_at(options["server"], simulate=table)
             if any(options[name] for name in STARTING):
                 raise click.UsageError(
-                    "--simulate starts nothing: give it --workers, --seeds, --between, --lanes, --json only"
+                    "--simulate starts nothing: give it --workers, --seeds, --between, --lane-rates, --json only"
                 )
-            rates = None if lanes is None else _rates(lanes)
+            rates = None if lane_rates is None else _rates(lane_rates)
             inputs = _inputs(table, options["tokens"], options["config_dirs"], options["name"])
             _simulate(inputs, workers, seeds or 1, between or "forest", rates, as_json=options["as_json"])
-        if any(each is not None for each in (workers, seeds, between, lanes)):
-            raise click.UsageError("--workers, --seeds, --between and --lanes need --simulate TABLE")
+        if any(each is not None for each in (workers, seeds, between, lane_rates)):
+            raise click.UsageError("--workers, --seeds, --between and --lane-rates need --simulate TABLE")
         function(**options)
 
     for option in (
         click.option(
-            "--lanes",
+            "--lane-rates",
             metavar="RATES",
             help="With --simulate: how much 1, 2, ... trials that share workers train in a second: 1=100,2=180,4=250.",
         ),
@@ -69,7 +69,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
             "--workers",
             metavar="N",
             type=click.IntRange(min=1),
-            help="With --simulate: number of trials at once, with --lanes of worker groups; default: "
+            help="With --simulate: number of trials at once, with --lane-rates of worker groups; default: "
             "search.max_concurrent, else 4.",
         ),
         click.option(
@@ -100,7 +100,7 @@ def _rates(text: str) -> LaneRates:
     try:
         return LaneRates.parsed(text)
     except ValueError as error:
-        raise click.UsageError(f"--lanes={text}: {error}; {RATES_ADVICE}") from error
+        raise click.UsageError(f"--lane-rates={text}: {error}; {RATES_ADVICE}") from error
 
 
 def _simulate(

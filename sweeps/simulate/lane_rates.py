@@ -10,7 +10,7 @@ from typing import Literal
 from sweeps.errors import ConfigError
 from sweeps.runtime.lane_number import fastest
 
-RATES_ADVICE = "give --lanes the measured rates, such as --lanes 1=100,2=180,4=260"
+RATES_ADVICE = "give --lane-rates the measured rates, such as --lane-rates 1=100,2=180,4=260"
 """Advice for a number of trials whose speed is not known."""
 
 
@@ -54,7 +54,9 @@ class LaneRates:
             return fastest(self.rates)
         if wanted > max(self.rates):
             known = max(self.rates)
-            raise ConfigError(f"scaling.trials_per_group={wanted}: --lanes has no rate above {known}; {RATES_ADVICE}")
+            raise ConfigError(
+                f"scaling.trials_per_group={wanted}: --lane-rates has no rate above {known}; {RATES_ADVICE}"
+            )
         return wanted
 
     def speed(self, trials: int) -> float:

@@ -63,7 +63,7 @@ ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "su
 """Verbs that train, measure, draw, listen or change a database: their arguments are parsed here."""
 PRINTED_OR_PLANNED = {"submit", "serve"}
 CHANGES_OF_SCHEDULES = (["run"], ["pause"], ["resume"])
-WITH_VALUE = {"--config-dir", "--name", "--server", "--simulate", "--workers", "--seeds", "--between"}
+WITH_VALUE = {"--config-dir", "--name", "--server", "--simulate", "--workers", "--seeds", "--between", "--lane-rates"}
 """Options of ``run`` that a value follows."""
 
 

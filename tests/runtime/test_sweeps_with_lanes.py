@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -176,32 +177,45 @@ def test_the_number_of_trials_at_a_time_is_found_while_they_train(tmp_path: Path
     assert f"scaling.trials_per_group=auto: {found}" in done.err
 
 
+KILLS = int(os.environ.get("SWEEPS_TEST_KILLS", "20"))
+
+
+def written(sweep: Path) -> int:
+    """Lines that the workers have written of all trials: each session of a driver adds some."""
+    return sum(path.read_bytes().count(b"\n") for path in sweep.glob("trials/*/reports.jsonl"))
+
+
+def kill_at_random_moment(process: subprocess.Popen[str], sweep: Path, chance: random.Random) -> bool:
+    """Kill a driver as it starts, or once its workers have written up to two lines; returns False if it has ended."""
+    lines = chance.randint(0, 2)
+    until = written(sweep) + lines
+    while written(sweep) < until and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(chance.uniform(0, 1 if lines else 4))
+    if process.poll() is not None:
+        return False
+    process.kill()
+    process.communicate()
+    return True
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scheduler", ["asha", "freeze_thaw"])
 def test_drivers_killed_at_random_moments_lose_no_value_of_any_lane(
     tmp_path: Path, alone: list[dict[int, float]], scheduler: str
 ) -> None:
     chance = random.Random(int(os.environ.get("SWEEPS_TEST_SEED", "0")))
-    process = start(
-        tmp_path,
-        "run",
-        *SWEEP,
-        f"search/scheduler={scheduler}",
-        *TRIED,
-        *IN_LANES,
-        "tracking.report=false",
-        "--name=killed",
-    )
-    reports = [tmp_path / "outputs" / "killed" / "trials" / f"{trial:04}" / "reports.jsonl" for trial in range(3)]
-    wait_until(lambda: all(path.exists() for path in reports), 200)  # each trial is in its lane
-    for _ in range(int(os.environ.get("SWEEPS_TEST_KILLS", "20"))):
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(chance.uniform(0, 20))
-            break  # it has come to its end
-        process.kill()
-        process.communicate()
+    how = (f"search/scheduler={scheduler}", "tracking.report=false", "--name=killed")
+    process = start(tmp_path, "run", *SWEEP, *TRIED, *IN_LANES, *how)
+    sweep = tmp_path / "outputs" / "killed"
+    wait_until(lambda: len(list(sweep.glob("trials/*/reports.jsonl"))) == 3, 200)  # each trial is in its lane
+    killed = 0
+    while killed < KILLS and kill_at_random_moment(process, sweep, chance):
+        killed += 1
         process = start(tmp_path, "resume", "killed")
-    outputs(process, 300)
+    _, err = outputs(process, 300)
+    assert process.returncode == 0, err
+    assert killed >= KILLS // 2
     shown = start(tmp_path, "show", "killed", "--json")
     out, err = outputs(shown, 100)
     done = Done(tmp_path, shown.returncode, err, json.loads(out))

@@ -279,11 +279,12 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
     text = capsys.readouterr().out
     assert "100 configurations, 80 of them trained to the end (step 300); 2 simulated workers" in text
     assert "+-" in text
-    assert typed(monkeypatch, *command, "--lanes=2=160", "--json") == 2
+    assert typed(monkeypatch, *command, "--lane-rates=2=160", "--json") == 2
     assert (
-        "--lanes=2=160: rates are above 0, and one of them is that of 1 trial; give --lanes" in capsys.readouterr().err
+        "--lane-rates=2=160: rates are above 0, and one of them is that of 1 trial; give --lane-rates"
+        in capsys.readouterr().err
     )
-    assert typed(monkeypatch, *command, "--lanes=1 trains 100; 2 train 160 tokens a second", "--json") == 0
+    assert typed(monkeypatch, *command, "--lane-rates=1 trains 100; 2 train 160 tokens a second", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["counts"]["finished"] + document["counts"]["pruned"] == len(document["trials"]) == 6
     (seed,) = document["simulation"]["seeds"]
@@ -453,7 +454,7 @@ def test_without_measured_speeds_each_trial_has_its_own_workers(
     assert result.sweeps[0].record.time.wall_s == pytest.approx(40)
     print_simulation(result, Console(width=200))
     assert "trials do not share their workers, since it is not known how fast they are then" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"trials_per_group=4: --lanes has no rate above 2; give --lanes"):
+    with pytest.raises(UserError, match="trials_per_group=4: the largest number with a rate is 2; give --lane-rates"):
         sharing(tmp_path, *four, rates="1=100,2=160")
 
 
