@@ -208,7 +208,8 @@ def test_drivers_killed_at_random_moments_lose_no_value_of_any_lane(
     how = (f"search/scheduler={scheduler}", "tracking.report=false", "--name=killed")
     process = start(tmp_path, "run", *SWEEP, *TRIED, *IN_LANES, *how)
     sweep = tmp_path / "outputs" / "killed"
-    wait_until(lambda: len(list(sweep.glob("trials/*/reports.jsonl"))) == 3, 200)  # each trial is in its lane
+    lanes = "trials/*/reports.jsonl"  # each trial is in its lane
+    wait_until(lambda: len(list(sweep.glob(lanes))) == 3 or process.poll() is not None, 200)
     killed = 0
     while killed < KILLS and kill_at_random_moment(process, sweep, chance):
         killed += 1
