@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray.tune.tune
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 
-def let_actors_end(*, ends_within_s: float) -> None:
+def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) -> None:
     """Make Tune start a trial again whose actor died before it began, and let actors end by themselves after the
     search.
 
@@ -23,6 +23,7 @@ def let_actors_end(*, ends_within_s: float) -> None:
 
     Args:
         ends_within_s: Maximum seconds for the last actors to end.
+        max_deaths: Returns the number of times that a trial may lose its actor.
     """
 
     class Controller(TuneController):
@@ -38,6 +39,7 @@ def let_actors_end(*, ends_within_s: float) -> None:
             super()._trial_task_failure(trial, exception)
 
         def _process_trial_failure(self, trial: Any, exception: Any) -> None:
+            trial.max_failures = max_deaths(trial)
             if trial.status == trial.PENDING:  # its actor has died before it began: else Tune would not retry it
                 self._set_trial_status(trial, trial.RUNNING)
             super()._process_trial_failure(trial, exception)

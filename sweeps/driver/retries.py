@@ -85,7 +85,17 @@ class Retries:
             names_it = error is None or NAMES_A_MISTAKE.match(error.message) is not None
             if not self._may_pass(mistake) or names_it:
                 return False
-        return status.attempt <= self._state.composition.config.search.max_retries
+        return self.left(status) > 0
+
+    def left(self, status: TrialStatus) -> int:
+        """Number of times that a trial may be tried again after its present attempt."""
+        failed_before = max(1, status.attempt) - 1  # 0: its workers were faster than Tune
+        return self._state.composition.config.search.max_retries - failed_before
+
+    def max_deaths(self, trial: str) -> int:
+        """Number of times that a trial may lose its actor and be tried again."""
+        status = self._state.trials.get(trial)
+        return max(0, self._state.composition.config.search.max_retries - (0 if status is None else status.retries))
 
     def _may_pass(self, mistake: str) -> bool:
         """Whether an error may be transient: it is the first of its kind, and trials of the sweep have reported."""
@@ -96,6 +106,8 @@ class Retries:
     def failed(self, trial: str, reason: str) -> str | None:
         """Count a failed trial; returns a reason to start no further one, if all fail alike."""
         mistake = self._mistakes.get(trial)
+        if mistake is None and NAMES_A_MISTAKE.match(reason):  # of the trial's actor, before it had workers
+            mistake = re.sub(r"\d+", "#", reason)
         if mistake is None:
             return None
         self._counts[mistake] += 1

@@ -144,7 +144,8 @@ class SweepState:
         """Put an ended trial back to waiting, since trials have become longer."""
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
-            status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
+            status.earlier_attempts, status.attempt, status.retries = status.attempt, 0, 0
+            status.state = "waiting"
 
     def extend(self, composition: Composition, num_trials: int) -> None:
         """Continue with a longer plan."""
@@ -294,7 +295,6 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         attempt=0 if unfinished else trial.attempts,
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,
-        lost_after=trial.steps if unfinished else None,
         values=trial.all_values() or None,
         has_reported=trial.value is not None,
         saved=_saved_values(trial),

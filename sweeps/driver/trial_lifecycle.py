@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
-from sweeps.constants import COMPLETED, PARAMETERS, POOL, REPEAT_OF, STAGE, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, REPEAT_OF, STAGE, STEP, STOPPED, TRIAL
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
@@ -104,6 +104,10 @@ class TrialLifecycle:
             # Within the lock, so that events of its workers find the trial's run.
             self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool, repeat_of, stage)
             self._worker_events.take_early(trial)
+        if state.earlier is not None and status.attempt == 1:
+            # Where a scheduler may stop it, workers post again the reports on which it has not decided.
+            is_judged = repeat_of is None and state.composition.config.search.judges_trials
+            self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if is_judged else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         where = f" in pool {pool}" if pool is not None else ""
         memory = state.memory.describe(parameters) if state.memory is not None and stage is None else ""

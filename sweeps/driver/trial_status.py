@@ -81,8 +81,7 @@ class TrialStatus:
     workers_attempt: int = 0
     """Number, as its workers have it, of its attempt that has trained last in this session."""
     lost_after: int | None = None
-    """Step after which events may have been lost with a driver or the broker, unless its workers post them again; None:
-    none have."""
+    """Step after which its events are lost, unless its workers post them again; None: none are."""
     ending: bool = False
     """Whether Tune has ended it, while events of its workers are still being recorded."""
     repeat_of: str | None = None

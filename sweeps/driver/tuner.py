@@ -79,7 +79,10 @@ def _tuner(
     callback: LifecycleCallback,
 ) -> tune.Tuner:
     config = plan.config
-    let_actors_end(ends_within_s=CLOSED_WITHIN_S + config.ends_within_s)
+    let_actors_end(
+        ends_within_s=CLOSED_WITHIN_S + config.ends_within_s,
+        max_deaths=lambda trial: session.retries.max_deaths(trial.config[TRIAL]),
+    )
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),

@@ -140,7 +140,8 @@ class Attempt:
         """Apply the driver's answer to a report, or to the end."""
         self._unanswered = max(0, self._unanswered - 1)
         self._result = answer.result or self._result
-        self._tries_again = answer.tries_again
+        if answer.tries_again is not None:  # else it is of a report that came after the end
+            self._tries_again = answer.tries_again
         if answer.stops:
             self.request_stop(StopRequest.DISCARD)
         if answer.returns:
@@ -157,9 +158,13 @@ class Attempt:
         self._decided.set()
         self._answered.set()
 
-    def forget_questions(self) -> None:
-        """Stop waiting for answers that were lost: a trial that has none is ended as hanging, and begins again."""
-        self._unanswered = 0
+    def forget_questions(self, asked: int) -> None:
+        """Stop waiting for answers that were lost: a trial that has none is ended as hanging, and begins again.
+
+        Args:
+            asked: Number of its reports and ends that the driver has not been given, and will answer.
+        """
+        self._unanswered = asked
         self._answered.set()
 
     def alive(self) -> None:

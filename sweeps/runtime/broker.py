@@ -320,7 +320,10 @@ class Broker(SharedSlots):
         for method, arguments in told:
             await getattr(self, method)(*arguments)
         for attempt in self._attempts.values():  # of this process, which only the network had made to look dead
-            attempt.forget_questions()
+            asked = [each for each in self._events if isinstance(each, Report | Ended)]
+            attempt.forget_questions(
+                sum((each.trial, each.attempt) == (attempt.trial, attempt.number) for each in asked)
+            )
         self._before = trials
         self._attached.set()
         return await self.drain(0)

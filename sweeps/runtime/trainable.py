@@ -112,15 +112,13 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot = SlotHolder(context.broker) if context.fit.lanes == 1 else LaneHolder(context.broker)
-        self._trial, self._is_elastic, self._is_copied, self._has_failed = "", False, False, False
+        self._trial, self._is_elastic, self._is_copied = "", False, False
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
         """Store the trial's config and identity. In a new actor it begins with its first step: Tune may take it back,
         and give it to an actor that has become idle."""
-        if self._has_failed:  # the next trial gets new workers
-            self._slot.close()
-        self._config, self._has_begun, self._has_failed = config, False, False
+        self._config, self._has_begun = config, False
         self._failure: str | None = None
         self._previous, self._trial = self._trial, config[TRIAL]
         origin: Origin | None = config.get(ORIGIN)
@@ -266,8 +264,8 @@ class Trial(tune.Trainable):
         return dict(self._last) if outcome.end is None else self._over({STOPPED: True})
 
     def _failed(self, reason: str) -> dict[str, Any]:
-        """The last result of a trial that has failed for good."""
-        self._has_failed = True
+        """The last result of a trial that has failed for good, whose workers end before Tune hears of it."""
+        self._slot.close()
         return self._over({FAILED: reason})
 
     def _over(self, how: Mapping[str, Any]) -> dict[str, Any]:

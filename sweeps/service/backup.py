@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import shutil
 import sqlite3
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from sqlalchemy import URL, func, inspect, make_url, select, update
 
@@ -96,10 +96,10 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                 _copy_sqlite(Path(str(url.database)), copy)
             else:
                 _run("pg_dump", url, ["--format=custom", "--no-owner", "--no-privileges", f"--file={copy}"])
-            taken = time.time()
+            positions = {path: path.read_bytes() for path in output_dir.glob(f"*/{POSITION_FILE}")}
             contents = Contents(
                 format=FORMAT,
-                taken=taken,
+                taken=time.time(),
                 database=url.get_backend_name(),
                 jobs=_jobs(config.database),
                 has_store=store is not None and store.is_file(),
@@ -114,7 +114,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
                     archive.add(Path(folder) / STORE, STORE)
                     if sweeps:
                         _add_folder(archive, store.absolute().parent / ARTIFACTS, ARTIFACTS)
-                _add_folder(archive, output_dir if sweeps else output_dir / SCHEDULES, OUTPUTS, output_dir, taken)
+                _add_folder(archive, output_dir if sweeps else output_dir / SCHEDULES, OUTPUTS, output_dir, positions)
     except (OSError, sqlite3.Error, tarfile.TarError) as error:
         raise SweepsError(f"{file}: could not be written ({error})") from error
     return contents
@@ -188,17 +188,21 @@ def _add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _add_folder(
-    archive: tarfile.TarFile, folder: Path, name: str, root: Path | None = None, store_taken: float = math.inf
+    archive: tarfile.TarFile,
+    folder: Path,
+    name: str,
+    root: Path | None = None,
+    positions: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> None:
-    """Add the files of a folder in which others write; the databases and the log of the service are not among them, nor
-    positions in journals that were saved after MLflow's file was taken."""
+    """Add the files of a folder in which others write; the databases and the log of the service are not among them, and
+    positions in journals are those of before MLflow's file was taken."""
     root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)
         if len(place.parts) == 1 and place.name.startswith((SQLITE, "service.log", STORE)):
             continue
         try:
-            if path.name == POSITION_FILE and path.stat().st_mtime >= store_taken:
+            if path.name == POSITION_FILE and path not in positions:
                 continue
             info = archive.gettarinfo(path, f"{name}/{place}")
             info.type, info.linkname = tarfile.REGTYPE, ""  # a second name of the same file is a file, too
@@ -206,7 +210,7 @@ def _add_folder(
                 if info.size > MAX_AT_ONCE:
                     archive.addfile(info, file)
                     continue
-                content = file.read()  # such a file may be written anew while it is read
+                content = positions.get(path) or file.read()  # such a file may be written anew while it is read
         except FileNotFoundError:  # removed meanwhile
             continue
         info.size = len(content)

@@ -47,6 +47,8 @@ class Delivery:
 
     def __init__(self, client: MlflowClient, journal: Journal, ids: MlflowIds) -> None:
         self._client, self._run_id = client, ids.run_id
+        self._earlier_end, self._is_started = journal.end, False
+        """End of what earlier sessions have left in the journal, and whether it is delivered while this one goes on."""
         self.journal = journal
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)
         self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow")
@@ -104,6 +106,7 @@ class Delivery:
     def start(self) -> None:
         """Start delivering entries continuously. From now on calls are repeated without end."""
         self.retrier.give_up_after(float("inf"))
+        self._is_started = True
         self._outbox.start()
 
     def give_up_after(self, patience_s: float, total_s: float) -> None:
@@ -138,6 +141,8 @@ class Delivery:
 
     def _beat(self) -> None:
         self._client.set_tag(self._run_id, constants.TAG_HEARTBEAT, heartbeat())
+        if self._is_started and self.journal.position < self._earlier_end:  # its state comes after what is left
+            self._client.set_tag(self._run_id, constants.TAG_STATE, "running")
 
     def _uploaded(self, artifact: Artifact, uri: str | None) -> None:
         tag = constants.CHECKPOINT_TAGS.get(artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/"))

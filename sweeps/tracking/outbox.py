@@ -195,7 +195,7 @@ class Outbox:
             return False
         if not self._journal.sync(end):
             return False  # a driver that continues elsewhere would not know that MLflow has it
-        batches, points = _by_run(entries)
+        batches, points = _by_run(entries, self._run_ids)
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
         self._each(partial(self._create, may_exist=start < self._earlier_end), new.items())
         batches = {key: batch for key, batch in batches.items() if key in self._run_ids}  # others were refused
@@ -292,8 +292,13 @@ class Outbox:
         logger.warning("MLflow refuses what is written to the run of %s: %s", what, error)
 
 
-def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
-    """Combine entries by run; return also the number of metric values in them."""
+def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:
+    """Combine entries by run; return also the number of metric values in them.
+
+    Args:
+        entries: The entries.
+        known: The runs that exist. What comes before another one is made was for a run that a person has deleted.
+    """
     batches: dict[str, _Batch] = {}
     points = 0
     for entry in entries:
@@ -305,7 +310,9 @@ def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
                     MetricValue(to_name(name), value, timestamp_ms, step) for name, value in metrics.items()
                 ]
             case NewRun(key):
-                batches.setdefault(key, _Batch()).new = entry
+                batch = batches.setdefault(key, _Batch()) if key in known else _Batch()
+                batch.new = entry
+                batches[key] = batch
             case Tags(key, tags):
                 batches.setdefault(key, _Batch()).tags.update(tags)
             case Status(key):

@@ -231,14 +231,16 @@ class Recorder:
         fold = Fold(parent, in_store)
         waiting: dict[tuple[str, str], Artifact] = {}
         for entry in journal.entries(end=journal.position):
-            self._replay_entry(entry, fold, waiting)
+            if isinstance(entry, Points) or not self.lost_entries:  # else MLflow knows better
+                fold.take(entry)
+            self._replay_entry(entry, waiting)
         fold.delete(fold.trials.keys() - in_store.keys())  # a person has, in MLflow, which had taken them
         for entry in journal.entries(journal.position):
-            self._replay_entry(entry, fold, waiting)
+            fold.take(entry)
+            self._replay_entry(entry, waiting)
         return fold, list(waiting.values())
 
-    def _replay_entry(self, entry: Entry, fold: Fold, waiting: dict[tuple[str, str], Artifact]) -> None:
-        fold.take(entry)
+    def _replay_entry(self, entry: Entry, waiting: dict[tuple[str, str], Artifact]) -> None:
         match entry:
             case Points(key, step, _, metrics) if key == PARENT:
                 self._status.logged.take(step, metrics)

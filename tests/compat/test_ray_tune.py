@@ -77,7 +77,7 @@ class Trainable(tune.Trainable):
         time.sleep(11)
         open("{folder}/ended", "w").close()
 
-let_actors_end(ends_within_s=60)
+let_actors_end(ends_within_s=60, max_deaths=lambda trial: 5)
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 tune.Tuner(
     Trainable,
@@ -123,7 +123,7 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint):
         pass
 
-let_actors_end(ends_within_s=60)
+let_actors_end(ends_within_s=60, max_deaths=lambda trial: 5)
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 results = tune.Tuner(
     tune.with_resources(Trainable, {"cpu": 0.5}),

@@ -28,7 +28,10 @@ def state_of(*trials: TrialStatus, max_retries: int = 2) -> Any:
     """The parts of a sweep's state that decide about retries."""
     config = SimpleNamespace(search=SimpleNamespace(max_retries=max_retries))
     shutdown = SimpleNamespace(interrupts_trials=lambda: False)
-    return SimpleNamespace(all_trials=trials, composition=SimpleNamespace(config=config), shutdown=shutdown)
+    by_id = {each.trial: each for each in trials}
+    return SimpleNamespace(
+        trials=by_id, all_trials=trials, composition=SimpleNamespace(config=config), shutdown=shutdown
+    )
 
 
 class Scene:

@@ -93,6 +93,24 @@ def test_in_a_sweep_that_works_an_error_at_the_first_step_is_tried_again_until_i
     assert failing(Retries(state_of(fails)), fails, half_written) == [False]
 
 
+def test_retries_and_actors_that_died_count_together() -> None:
+    status = TrialStatus("0000", {}, attempt=1, has_reported=True)
+    retries = Retries(state_of(status, max_retries=2))
+    assert retries.max_deaths("0000") == retries.max_deaths("0001") == 2
+    assert retries.allows(status, "its workers hang")
+    status.begin_again()
+    assert retries.max_deaths("0000") == 1
+    status.attempt += 1  # its actor has died
+    assert not retries.allows(status, "its workers hang")
+
+
+def test_errors_of_the_trials_actors_that_come_again_are_alike_too() -> None:
+    retries = Retries(state_of())
+    reasons = [retries.failed(f"000{number}", f"ValueError: {number} GPUs") for number in range(3)]
+    assert reasons == [None, None, "3 trials failed at their first step with the same error: ValueError: 2 GPUs"]
+    assert [retries.failed(f"000{number}", "its workers hang") for number in range(3)] == [None, None, None]
+
+
 def test_three_trials_that_fail_alike_at_their_first_step_are_a_reason_to_start_no_other() -> None:
     trials = [TrialStatus(f"000{number}", {}, attempt=1) for number in range(4)]
     retries = Retries(state_of(*trials))

@@ -218,6 +218,6 @@ def test_what_a_damaged_journal_had_of_ended_trials_is_recorded_from_their_repor
     earlier = load_sweep(uri, "digits-1")
     composition = compose_sweep("digits", ["search.metric=eval/loss", "search.mode=min"], ConfSearchPath())
     state = SweepState("digits-1", composition, nothing, 1, Shutdown(nothing), folder=folder, earlier=earlier)
-    WorkerEvents(state, resumed, Decisions(state.objectives, nothing)).record_again()
+    WorkerEvents(state, resumed, Decisions(state.objectives, nothing, nothing)).record_again()
     resumed.close("finished")
     assert history(uri, run_id, "eval/loss") == [(10, 1 / 10), (20, 1 / 20), (30, 1 / 30)]

@@ -13,6 +13,7 @@ import ray
 from ray.exceptions import ActorUnavailableError
 
 from sweeps.constants import LAST_DELIVERED
+from sweeps.runtime.answers import Answer, Outcome
 from sweeps.runtime.attachment import BROKER_DIED, Begun, NotAttached, TrialSoFar
 from sweeps.runtime.attempt import StopRequest
 from sweeps.runtime.broker import Broker
@@ -40,6 +41,22 @@ def test_trials_begin_once_the_driver_has_attached_and_with_the_next_number() ->
     assert begun == Begun(3, None, lost_after=15)
     assert other == Begun(1, None)
     assert [(type(event), event.attempt) for event in events] == [(Ended, 2), (Log, 3)]
+
+
+def test_a_driver_that_only_the_network_had_cut_off_answers_what_it_takes_when_it_attaches() -> None:
+    async def story() -> tuple[list[Any], Outcome | None]:
+        broker = Broker()
+        await broker.begin("0000")
+        broker._attempts["0000"].finish(Ended("0000", 1, "its workers hang"))
+        events = [*await broker.attach({}), *await broker.drain(1)]
+        waits = asyncio.create_task(broker.next_outcome("0000", 60.0))
+        await asyncio.sleep(0.05)
+        assert not waits.done()
+        await broker.answer([Answer("0000", 1, tries_again=True)])
+        return events, await waits
+
+    (end,), outcome = asyncio.run(story())
+    assert outcome == Outcome({}, end, tries_again=True)
 
 
 def test_what_the_driver_has_told_holds_for_the_next_process_too() -> None:

@@ -149,5 +149,16 @@ def test_answers_that_were_lost_are_not_waited_for_so_that_silence_counts_again(
     made.post(Started("0003", 2, 1000), ())
     made.post(Report("0003", 2, 10, {"loss": 1.0}, 1000), ())
     assert made.silence(60) == (0.0, math.inf)
-    made.forget_questions()
+    made.forget_questions(asked=1)
+    assert made.silence(60) == (0.0, math.inf), "the driver will take that report, and answer"
+    made.forget_questions(asked=0)
     assert made.silence(60)[1] < math.inf
+
+
+def test_the_answer_to_an_end_counts_and_not_that_to_a_report_which_came_later() -> None:
+    made = attempt([])
+    end = made.finish(Ended("0003", 2, "its workers hang"))
+    made.post(reported(10), ())  # they had not hung
+    made.answer(Answer("0003", 2, tries_again=True))
+    made.answer(Answer("0003", 2))
+    assert asyncio.run(outcome(made)) == Outcome({}, end, tries_again=True)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from test_serve import LONG, Service
 from waiting import wait_until
 
 from sweeps.cli import run_command
+from sweeps.service import backup as backups
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 from sweeps.tracking.journal import POSITION_FILE
@@ -56,6 +56,21 @@ def api(service_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     api.close()
 
 
+def deliver_during_backup(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a sweep that has delivered something, and another one, deliver more when MLflow's file has been taken."""
+    (outputs / "one" / POSITION_FILE).write_text("7")
+    copy_database = backups._copy_sqlite
+
+    def copy(source: Path, target: Path) -> None:
+        copy_database(source, target)
+        if source.name == "mlflow.db":
+            for name in ("one", "two"):
+                (outputs / name).mkdir(exist_ok=True)
+                (outputs / name / POSITION_FILE).write_text("8")
+
+    monkeypatch.setattr(backups, "_copy_sqlite", copy)
+
+
 def test_what_was_backed_up_while_others_write_is_restored_as_it_was_and_belongs_to_its_owner(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -69,11 +84,7 @@ def test_what_was_backed_up_while_others_write_is_restored_as_it_was_and_belongs
                     connection.execute(insert(tables.firings).values(**values, decided=1.0))
             written.append(1)
 
-    for name, age in (("one", 60), ("two", -60)):  # the second is saved after MLflow's file was taken
-        position = tmp_path / "outputs" / name / POSITION_FILE
-        position.parent.mkdir(exist_ok=True)
-        position.write_text("7")
-        os.utime(position, (time.time() - age,) * 2)
+    deliver_during_backup(tmp_path / "outputs", monkeypatch)
     written: list[int] = []
     writer = threading.Thread(target=write)
     writer.start()
@@ -110,7 +121,8 @@ def test_what_was_backed_up_while_others_write_is_restored_as_it_was_and_belongs
     assert kept["outputs/schedules/nightly.yaml"].read_text() == "schedules/nightly.yaml"
     assert {"outputs/one/trials/0000/model.safetensors", "outputs/one/driver.log", "mlruns/report.html"} <= kept.keys()
     assert "outputs/service.log" not in kept
-    assert [name in kept for name in (f"outputs/one/{POSITION_FILE}", f"outputs/two/{POSITION_FILE}")] == [True, False]
+    assert kept[f"outputs/one/{POSITION_FILE}"].read_text() == "7"
+    assert f"outputs/two/{POSITION_FILE}" not in kept
     assert all(path.stat().st_mode & 0o077 == 0 for path in kept.values())
     assert run_command(command)[0] == 2  # nor does this
 
