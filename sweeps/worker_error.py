@@ -34,8 +34,7 @@ FROM_OUTSIDE = re.compile(
     re.IGNORECASE,
 )
 """Errors of devices, processors, networks and disks."""
-NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
-"""Beginning of an error of the driver, or of a trial's actor, that recurs in every attempt."""
+_NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
 _PACKAGES = tuple(
     str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin
 )
@@ -47,6 +46,15 @@ _PEER = re.compile(
     r"|remote process exited|nccl communicator was aborted",
     re.IGNORECASE,
 )
+
+
+def names_a_mistake(text: str) -> bool:
+    """Whether an error of the driver, or of a trial's actor, recurs in every attempt, since it names what is wrong.
+
+    >>> names_a_mistake("train.lr=-1: must be greater than 0"), names_a_mistake("its workers hang")
+    (True, False)
+    """
+    return _NAMES_A_MISTAKE.match(text) is not None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
-from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, NAMES_A_MISTAKE, WorkerError
+from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, names_a_mistake
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial as TuneTrial
@@ -46,7 +46,7 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
     if any(pattern.search(described) for pattern in (OUT_OF_MEMORY, EXTERNAL_CAUSE, FROM_OUTSIDE)):
         return False
     if error is None:
-        return NAMES_A_MISTAKE.match(described) is not None
+        return names_a_mistake(described)
     return "OSError" not in error.types or bool(WRONG_PATH & set(error.types))
 
 
@@ -82,7 +82,7 @@ class Retries:
         if recurs(text, error, reported=status.has_reported):
             mistake = repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)
             self._mistakes[status.trial] = mistake
-            names_it = error is None or NAMES_A_MISTAKE.match(error.message) is not None
+            names_it = error is None or names_a_mistake(error.message)
             if not self._may_pass(mistake) or names_it:
                 return False
         return self.left(status) > 0
@@ -106,7 +106,7 @@ class Retries:
     def failed(self, trial: str, reason: str) -> str | None:
         """Count a failed trial; returns a reason to start no further one, if all fail alike."""
         mistake = self._mistakes.get(trial)
-        if mistake is None and NAMES_A_MISTAKE.match(reason):  # of the trial's actor, before it had workers
+        if mistake is None and names_a_mistake(reason):  # of the trial's actor, before it had workers
             mistake = re.sub(r"\d+", "#", reason)
         if mistake is None:
             return None

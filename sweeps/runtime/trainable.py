@@ -45,7 +45,7 @@ from sweeps.runtime.trial_assignment import Assignment
 from sweeps.runtime.worker_group import SlotHolder
 from sweeps.runtime.worker_group_spec import Lanes, WorkerGroupSpec
 from sweeps.storage.object_store import ObjectStore
-from sweeps.worker_error import NAMES_A_MISTAKE
+from sweeps.worker_error import names_a_mistake
 from sweeps_train.config.process import process_environment
 
 HEAD = "node:__internal_head__"
@@ -250,7 +250,7 @@ class Trial(tune.Trainable):
         if not self._has_begun:
             self._begin_or_fail()
         if self._failure is not None:
-            if NAMES_A_MISTAKE.match(self._failure):
+            if names_a_mistake(self._failure):
                 return self._failed(self._failure)
             raise TrialFailed(self._failure)
         outcome = self._next_outcome()

@@ -34,8 +34,8 @@ class LaneRates:
             >>> LaneRates.parsed("2 trials a worker group: 1 trains 1,305; 2 train 2,032 tokens a second").rates
             {1: 1305.0, 2: 2032.0}
         """
-        words = re.findall(r"(\d+) trains? ([\d,]+)", text)
-        pairs = [(lanes, rate.replace(",", "")) for lanes, rate in words] or re.findall(r"(\d+)=([\d.]+)", text)
+        words = re.findall(r"\b(\d+) trains? ([\d,]+)", text)
+        pairs = [(lanes, rate.replace(",", "")) for lanes, rate in words] or re.findall(r"\b(\d+)=([\d.]+)", text)
         rates = {int(lanes): float(rate) for lanes, rate in pairs}
         if 1 not in rates or not (words or len(pairs) == len(text.split(","))) or min(*rates, *rates.values()) <= 0:
             raise ValueError("rates are above 0, and one of them is that of 1 trial")

@@ -104,7 +104,7 @@ def test_the_reasons_for_a_trial_are_told_with_what_was_known_then() -> None:
     assert all("suggested by the sampler tpe; then known: " in reasons[0] for reasons in later)
     stopped = [reasons[-1] for reasons in later if reasons[-1].startswith("stopped: ")]
     assert stopped
-    assert "evaluations its eval/accuracy was" in stopped[0]
+    assert " its eval/accuracy was" in stopped[0]
     assert ", worse than 0." in stopped[0]
     assert "the bound of the best 1/3 of the" in stopped[0]
 

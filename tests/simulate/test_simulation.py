@@ -454,7 +454,7 @@ def test_without_measured_speeds_each_trial_has_its_own_workers(
     assert result.sweeps[0].record.time.wall_s == pytest.approx(40)
     print_simulation(result, Console(width=200))
     assert "trials do not share their workers, since it is not known how fast they are then" in capsys.readouterr().out
-    with pytest.raises(UserError, match="trials_per_group=4: the largest number with a rate is 2; give --lane-rates"):
+    with pytest.raises(UserError, match="trials_per_group=4: --lane-rates has no rate above 2; give --lane-rates"):
         sharing(tmp_path, *four, rates="1=100,2=160")
 
 

@@ -62,7 +62,7 @@ def test_a_folder_comes_back_from_s3_as_it_was(bucket: str, checkpoint: Path, tm
     assert (tmp_path / "there" / "files" / "weights").read_bytes() == b"1234" * 1000
     withdraw(trial / checkpoint.name)
     assert trial.names() == {}
-    with pytest.raises(FileNotFoundError, match="is not complete"):
+    with pytest.raises(FileNotFoundError, match="is incomplete"):
         fetch(trial / checkpoint.name, tmp_path / "there")
 
 

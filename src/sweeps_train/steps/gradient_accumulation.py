@@ -22,6 +22,7 @@ def loss_scale(units: int, replicas: int) -> float:
 def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:
     """The same samples in micro batches of up to ``size``.
 
+    >>> import torch
     >>> [len(batch["labels"]) for batch in split_batches([{"labels": torch.arange(5)}], 2)]
     [2, 2, 1]
     """

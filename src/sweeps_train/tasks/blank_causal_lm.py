@@ -51,7 +51,7 @@ class BlankCausalLM(CausalLMTraining):
             fuse_lora(self.model)
         self.repeats_its_passes = repeats_its_passes(config.model, self.model)
         self._is_causal, self._separates_documents = use_causal_attention(self.model), False
-        self._head = _detached_head(bare_model(self.model))
+        self._head = self.head_of_loss = _detached_head(bare_model(self.model))
         self._cross_entropy = chunked_cross_entropy
 
     @property
