@@ -85,17 +85,16 @@ class Retries:
             names_it = error is None or names_a_mistake(error.message)
             if not self._may_pass(mistake) or names_it:
                 return False
-        return self.left(status) > 0
+        return max(1, status.attempt) <= self._max_retries  # 0: its workers were faster than Tune
 
-    def left(self, status: TrialStatus) -> int:
-        """Number of times that a trial may be tried again after its present attempt."""
-        failed_before = max(1, status.attempt) - 1  # 0: its workers were faster than Tune
-        return self._state.composition.config.search.max_retries - failed_before
+    @property
+    def _max_retries(self) -> int:
+        return self._state.composition.config.search.max_retries
 
     def max_deaths(self, trial: str) -> int:
         """Number of times that a trial may lose its actor and be tried again."""
         status = self._state.trials.get(trial)
-        return max(0, self._state.composition.config.search.max_retries - (0 if status is None else status.retries))
+        return max(0, self._max_retries - (0 if status is None else status.retries))
 
     def _may_pass(self, mistake: str) -> bool:
         """Whether an error may be transient: it is the first of its kind, and trials of the sweep have reported."""

@@ -210,9 +210,9 @@ def estimate_memory(
 
     config = plan.config
     memory = MemoryEstimate(plan.space, config.search.limits, {} if trials.pools else memory_per_worker(trials, nodes))
-    for sweep in plan.warm_start:
-        metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep.name}) if sweep.runs else {}
-        for run, point in zip(sweep.runs, sweep.points, strict=True) if sweep.runs else ():
+    for sweep in (each for each in plan.warm_start if each.runs):
+        metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep.name})
+        for run, point in zip(sweep.runs, sweep.points, strict=True):
             memory.observe(run, point, metrics.get(run, {}))
     if recorder is not None and recorder.earlier is not None:
         for trial in [*recorder.earlier.trials, *recorder.earlier.repeats]:  # those of a stage may need less

@@ -221,7 +221,8 @@ class WorkerEvents:
         self._state.announce(f"{status.failure}; it is tried again, from its newest checkpoint if it has one")
         status.failure, attempt = None, status.begin_again()
         self._recorder.trials.record_attempt(status.trial, attempt)
-        self._state.announce(f"trial {status.trial} started, attempt {attempt}: {describe(status.parameters)}")
+        values = f": {describe(status.parameters)}" if status.parameters else ""
+        self._state.announce(f"trial {status.trial} started, attempt {attempt}{values}")
 
     def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> int:
         """Record that an attempt has failed or moved; returns its number."""

@@ -34,6 +34,7 @@ from sweeps.tracking.journal import (
     Stored,
     Tags,
 )
+from sweeps.tracking.outbox import _by_run
 from sweeps.tracking.reader import load_sweep
 
 ENTRIES: list[Entry] = [
@@ -232,6 +233,19 @@ def test_a_trial_whose_run_was_deleted_in_mlflow_is_not_known_to_a_resumed_drive
     recorder.trials.end("1", "finished", 5, 1)
     assert not recorder.close("finished")
     assert [each.state for each in load_sweep(uri, "digits-1").trials] == ["finished", "finished", "failed", "stopped"]
+
+
+def test_what_was_measured_for_a_deleted_run_does_not_reach_the_one_that_replaces_it() -> None:
+    entries = [
+        Points("1", 10, 0, {"loss": 3.0}),
+        NewRun("1", "7", "1", {}, {}, 0, {}),
+        Points("1", 10, 5, {"loss": 2.0}),
+    ]
+    batches, waiting = _by_run(entries, known={})
+    assert [(each.step, each.value) for each in batches["1"].points] == [(10, 2.0)]
+    assert waiting == 2
+    batches, _ = _by_run(entries, known={"1": "a run"})  # delivered once more
+    assert [each.value for each in batches["1"].points] == [3.0, 2.0]
 
 
 def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:
