@@ -97,7 +97,7 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Stra
 
 
 def load_model(folder: str | Path, *, merge: bool = False) -> Any:
-    """Load the trained model of a checkpoint, on the CPU and in evaluation mode.
+    """Load the trained model in a checkpoint, on the CPU and in evaluation mode.
 
     Args:
         folder: A checkpoint: ``outputs/SWEEP/trials/TRIAL/step-00000020``, or one downloaded from MLflow.
@@ -140,7 +140,7 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
 
 
 def read_training_config(folder: Path) -> TrainingConfig:
-    """Read the config of the training that has written a checkpoint.
+    """Read the config with which a checkpoint was trained.
 
     Args:
         folder: Folder of the checkpoint.

@@ -35,7 +35,7 @@ class ChecksummedFile:
         self._opened = path.open("wb")
 
     def write(self, content: bytes | memoryview) -> int:
-        """Write bytes at the end."""
+        """Append bytes."""
         size, checksum = self.sum
         self.sum = [size + memoryview(content).nbytes, zlib.crc32(content, checksum)]
         return self._opened.write(content)
@@ -130,13 +130,14 @@ def read_sealed(folder: Path, name: str) -> bytes:
 
 
 def with_checksum_of(seal: bytes, name: str, content: bytes) -> bytes:
-    """The content of the seal file after one file of the folder was replaced."""
+    """Return the content of the seal file after one file of the folder was replaced."""
     sums = json.loads(seal) | {name: [len(content), zlib.crc32(content)]}
     return json.dumps(sums, indent=1).encode() + b"\n"
 
 
 def replace_sealed(folder: Path, name: str, content: bytes) -> None:
-    """Replace a file of a sealed folder. Its files may be hard links to those of another folder, which stay.
+    """Replace a file of a sealed folder. Its files may be hard links to those of another folder, which keep their
+    content.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())

@@ -120,7 +120,7 @@ class LaneCheckpoints:
             remove_superseded(self._root, keep, request.metric, request.mode, finished=finished)
 
     def reported(self) -> None:
-        """Note that the last saved step, if any, has been reported."""
+        """Record that the last saved step, if any, has been reported."""
         if self._saver is not None:
             self._saver.reported()
 

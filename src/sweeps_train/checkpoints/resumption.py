@@ -1,4 +1,4 @@
-"""Checkpoint from which a training continues, on the storage and in shared memory."""
+"""The checkpoint from which a training continues, on the storage or in shared memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class Resumption:
     checkpoint: Path | None = None
     """Newest complete checkpoint that rank 0 sees; None if there is none."""
     state: Path | None = None
-    """Folder from which this worker reads it: itself, or its copy in shared memory, which has the same content."""
+    """Folder from which this worker reads the checkpoint: the checkpoint itself, or its copy in shared memory with the
+    same content."""
     holder: HolderConnection | None = None
     """Rank 0's connection to the holder of a snapshot."""
 
 
 def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], None], *, resume: bool) -> Resumption:
-    """Find what a training continues from; all workers call it.
+    """Find the checkpoint from which a training continues; all workers must call this.
 
     Args:
         root: Folder of the training's checkpoints; None if it has none.

@@ -26,7 +26,7 @@ def words(task: CommandTask) -> list[str]:
 
 
 def command_line(task: CommandTask, lookup: Lookup) -> list[str]:
-    """Return the command with its options, as it is started.
+    """Return the command to start, with its options.
 
     >>> task = CommandTask(kind="command", command="train --lr {lr}", options={"--resume": "{from}", "--fast": True})
     >>> command_line(task, {"lr": 0.1, "from": None}.__getitem__)

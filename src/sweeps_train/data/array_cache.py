@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_FOLDER_GIB = 50.0
-"""Size of a folder beyond which the least recently used files are deleted; ``SWEEPS_CACHE_GIB`` sets another."""
+"""Size of a folder in GiB beyond which the least recently used files are deleted; ``SWEEPS_CACHE_GIB`` overrides it."""
 
 
 def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
@@ -116,7 +116,7 @@ def _write(file: Path, arrays: Arrays, described: str) -> None:
 
 
 def _checksum(array: npt.NDArray[Any]) -> int:
-    """CRC-32, which takes several GB a second."""
+    """CRC-32, computed at several GB per second."""
     return zlib.crc32(np.ascontiguousarray(array).data)
 
 

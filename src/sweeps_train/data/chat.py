@@ -23,11 +23,12 @@ class _Turn:
     start: int
     content_end: int
     end: int | None
-    """None if the template renders the turn otherwise in the whole chat, so that only a special token tells its end."""
+    """End of the turn; None if the template renders the turn differently in the whole chat, so that only a special
+    token marks the end."""
 
 
 class ChatEncoder:
-    """Tokenizes chats, and finds the assistant's turns, which the loss counts.
+    """Tokenizes chats, and finds the assistant's turns, over which the loss is computed.
 
     Templates may mark the assistant's turns (``{% generation %}``); few do. Otherwise a turn begins where the template
     ends when it is asked to begin one (``add_generation_prompt``). It ends with the first special token after its text,

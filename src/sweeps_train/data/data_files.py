@@ -259,7 +259,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
 
 
 def _converted(piece: Piece) -> str:
-    """Shell command that converts a latin-1 file to UTF-8."""
+    """Return a shell command that converts a latin-1 file to UTF-8."""
     name = Path(without_options(piece.location)).name
     return f"iconv -f ISO-8859-1 -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
 
