@@ -11,7 +11,7 @@ from sweeps_train.tables.encoding import Goal
 from sweeps_train.targets import import_target
 
 HANDLES_GAPS = ("xgboost", "lightgbm")
-"""Libraries whose estimators take missing values and categories."""
+"""Libraries whose estimators accept missing values and categories."""
 FIT_AT_ONCE = {
     **dict.fromkeys(
         ("early_stopping_rounds", "early_stopping_round"),
@@ -23,7 +23,7 @@ FIT_AT_ONCE = {
     "warm_start": "it is set as the estimator is fitted piece by piece",
     "process_type": "trees can only be added",
 }
-"""Arguments that have no place here, and why."""
+"""Arguments that are not supported, and the reasons."""
 
 
 def estimator_class(task: EstimatorTask) -> type[Any]:
@@ -81,7 +81,7 @@ def is_native(task: EstimatorTask, found: type[Any]) -> bool:
 
 
 def library_of(found: type[Any]) -> str:
-    """Library that an estimator comes from, also through a user's subclass."""
+    """Library that an estimator comes from, even through a user's subclass."""
     roots = [each.__module__.partition(".")[0] for each in found.__mro__]
     return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
 
@@ -125,7 +125,7 @@ def _defaults(
 
 
 def unknown_arguments(task: EstimatorTask, found: type[Any]) -> tuple[list[str], list[str], Literal["all", "some"]]:
-    """Arguments that an estimator does not take.
+    """Arguments that an estimator does not accept.
 
     Returns:
         Those that its signature does not have; all names that it has; and ``some`` if it passes others on to its

@@ -41,7 +41,7 @@ def can_be_stored(tensor: torch.Tensor) -> bool:
 
 
 def create(path: Path, specs: Mapping[str, TensorSpec]) -> None:
-    """Write a file with room for tensors.
+    """Write a file with space for tensors.
 
     Raises:
         OSError: There is no room for it.

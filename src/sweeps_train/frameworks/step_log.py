@@ -36,6 +36,6 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
 
 
 def searched_metrics() -> tuple[str, ...]:
-    """Return the metrics that the search reads; none in a function of stock Ray Train."""
+    """Return the metrics that the search reads; none for a function that runs under Ray Train without Sweeps."""
     utils = get_train_fn_utils()
     return utils.searched if isinstance(utils, StepLog) else ()

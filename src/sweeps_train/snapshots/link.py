@@ -23,7 +23,8 @@ _LENGTH_BYTES = 8
 _SECRET_BYTES = 32
 _RANK_BYTES = 4
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""A machine that has lost its power is noticed after a minute; one whose process ends, at once."""
+"""TCP options with which a machine without power is noticed after a minute; a process that ends is noticed
+immediately."""
 
 
 class Link:

@@ -58,7 +58,7 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 class RandomNumbers:
-    """The random numbers of a training: those of the process."""
+    """The random numbers of a training, which are those of the process."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -68,7 +68,7 @@ class RandomNumbers:
         seed_all(*seeds)
 
     def state(self) -> dict[str, Any]:
-        """The present state, in the form of ``random_state``."""
+        """The current state, in the form of ``random_state``."""
         return random_state(self._device)
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from sweeps_train.compat.torch import multiply_in_place
 
 CHUNK_BYTES = 32 * 2**20
-"""Gradients that are sent together in one all-reduce: large enough for the speed of the network, and small beside the
-gradients, since the copy is made when memory is short."""
+"""Maximum bytes of gradients that are sent together in one all-reduce: large enough for the speed of the network, and
+small beside the gradients, since the copy is made when memory is short."""
 
 
 @torch.no_grad()
