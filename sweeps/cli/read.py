@@ -110,7 +110,7 @@ def _reasons(record: SweepRecord, trial: str) -> list[str]:
 @as_json
 @sweep_operations
 def replay(sweep: str, as_json: bool, operations: Operations) -> None:
-    """Make all suggestions and all decisions of the scheduler again, from their record, without training.
+    """Repeat all suggestions and scheduler decisions of a sweep from its record, without training.
 
     Exits with status 1 if one of them is different now.
     """

@@ -89,7 +89,8 @@ def run(
 
 
 def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
-    """Continue the sweep of this name and exit, if it is recorded; otherwise make way for a new one."""
+    """Continue the sweep of this name and exit if it is recorded; otherwise move its remains out of the way of a new
+    one."""
     if plan.store is not None:
         refresh(plan.store, plan.folder)
     if not plan.folder.exists():

@@ -77,7 +77,7 @@ def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str |
 
 
 def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> bool:
-    """Submit to Ray Jobs, or print the job; returns whether it was submitted, as the next two functions do."""
+    """Submit to Ray Jobs, or print the job; return whether it was submitted."""
     from sweeps.launch import ray_jobs
 
     job = ray_jobs.ray_job(submission, dashboard)
@@ -138,7 +138,7 @@ def _submitted(submission: Submission, job: dict[str, str], answer: str, log: st
 
 
 def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
-    """Print what can be typed next, on this machine or on another one.
+    """Print the commands that can be typed next, here or on another machine.
 
     Args:
         sweep: Its name.

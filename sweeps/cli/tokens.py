@@ -80,7 +80,7 @@ def create(
 @of_service
 @as_json
 def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
-    """List all tokens, also expired and revoked ones, without their secrets."""
+    """List all tokens, including expired and revoked ones, without their secrets."""
     from sweeps.service.auth import tokens as of
 
     with _database(tokens, config_dirs, "") as (connection, _):
@@ -108,7 +108,7 @@ def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) 
 def _database(
     tokens: tuple[str, ...], config_dirs: tuple[Path, ...], action: str
 ) -> Iterator[tuple[Connection, list[Token]]]:
-    """Write transaction in the service's database, and a list of the changed tokens for the audit log."""
+    """Open a write transaction in the service's database, with a list of the changed tokens for the audit log."""
     from sweeps.compose.service_config import compose_service
     from sweeps.service.audit import note_of_operator
     from sweeps.service.database.engine import open_database, writing

@@ -57,13 +57,14 @@ def rounded(number: Any, digits: Any = None) -> Any:
 
 
 def joined(values: list[Any]) -> list[Any]:
-    """Return a list after a check of its size."""
+    """Check the size of a list, and return it."""
     _check_size(size(values), values)
     return values
 
 
 def size(value: Any) -> int:
-    """Return the characters of a string, or the items of a list with nested ones, counted to ten times the limit."""
+    """Return the number of characters of a string, or of items of a list with nested ones; counting stops at ten times
+    the limit."""
     if isinstance(value, str | bytes):
         return len(value)
     if not isinstance(value, list | tuple):

@@ -103,7 +103,8 @@ def _of_range(override: Override, sweep: RangeSweep) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with Hydra's objects for quoted strings replaced by plain strings, also in lists and mappings."""
+    """Return a value with Hydra's objects for quoted strings replaced by plain strings, including those in lists and
+    mappings."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The service's config: one file of the group ``service``, and what was typed."""
+"""The service's config: one file of the group ``service``, and the overrides that were typed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sweeps.texts.uri_passwords import holds_password
 
 GROUP = "service"
 VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}
-"""Environment variables for values that may have a password."""
+"""Environment variables for values that may contain a password."""
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Convert a file, whichever tool it is of."""
+"""Converts a file of any supported tool."""
 
 from __future__ import annotations
 

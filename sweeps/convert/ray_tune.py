@@ -98,7 +98,7 @@ def _flatten(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator
 
 
 def _without_numpy(value: Any) -> Any:
-    """Return a value with NumPy's numbers and arrays replaced by those of Python."""
+    """Return a value with NumPy's numbers and arrays converted to Python's."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The states of trials from which others of a population continue: pinned checkpoints."""
+"""Checkpoints pinned as the states from which other trials of a population continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PinnedStates(SavedStates):
         """
         Args:
             trials: Folder of all trials' checkpoints.
-            objectives: Metrics, of which the first decides which of its own checkpoints a trial keeps.
+            objectives: Objectives; the first decides which of its own checkpoints a trial keeps.
         """
         self._trials, self._metric, self._mode = trials, objectives.metrics[0], objectives.modes[0]
 

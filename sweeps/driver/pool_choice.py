@@ -20,12 +20,12 @@ MEMORY_METRICS = {True: "system/gpu_memory_mib", False: "system/memory_mib"}
 
 
 class PoolChoice:
-    """Gives each trial the cheapest pool on which it fits and that has room, and counts the trials of each pool."""
+    """Gives each trial the cheapest pool in which it fits and that has room, and counts the trials of each pool."""
 
     def __init__(self, pools: Mapping[str, Fit], memory: MemoryEstimate | None = None):
         """
         Args:
-            pools: What holds in each pool, in the config's order.
+            pools: Settings and capacity of each pool, in the config's order.
             memory: Estimates the memory of a trial.
         """
         self._pools, self._memory = dict(pools), memory

@@ -16,31 +16,33 @@ from sweeps.errors import ClusterLost
 STOP_WITHIN_S = 6.0
 """Maximum seconds for trials to save their state, when the whole sweep ends."""
 REPEATED_S = 1.0
-"""Seconds until a main thread that has not left is interrupted again."""
+"""Seconds until a main thread that has not exited is interrupted again."""
 SOON_S = 0.02
-"""Seconds until a main thread that could not be interrupted is asked again."""
+"""Seconds until the next attempt to interrupt a main thread that could not be interrupted."""
 SAFE_WITHIN_S = 5.0
-"""Maximum seconds until it is interrupted wherever it is, as it may be waiting there for ever."""
+"""Maximum seconds until the main thread is interrupted wherever it is, since it may be waiting forever."""
 _UNSAFE = {
     *(("subprocess", "_execute_child"), ("multiprocessing.popen_fork", "_launch")),
     *(("multiprocessing.util", "spawnv_passfds"), ("logging", "_acquireLock"), ("logging", "_releaseLock")),
     *(("logging", "acquire"), ("logging", "release")),
 }
-"""Functions that fork a process or hold a lock of logging. Python swallows what is raised in what it calls around a
-fork, such as the release of that lock: the next line that is logged would wait for ever."""
+"""Functions that fork a process or hold a lock of logging. Around a fork, Python swallows exceptions, so that this lock
+may never be released and the next logged line would wait forever."""
 _IMPORTING = {"importlib._bootstrap", "_frozen_importlib"}
-"""Modules with the lock of all imports, as innermost frames: the next import of another thread would wait for ever."""
+"""Modules that hold the lock of all imports while their frames are innermost: the next import of another thread would
+wait forever."""
 _LOCKING = {"__enter__", "__exit__", "acquire", "release"}
-"""Names of innermost functions in which a lock may be acquired, and not yet be released by what follows."""
+"""Names of innermost functions in which a lock may have been acquired that the following code does not release yet."""
 
 
 class LeaveNow(KeyboardInterrupt):
-    """Raised in the main thread by a signal. Ray lets only an interrupt from the keyboard end a call of its own."""
+    """Raised in the main thread by a signal. It is a ``KeyboardInterrupt``, since only that ends Ray's own calls."""
 
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the driver while it starts or ends; during the search ``ShutdownSignals`` has them."""
+    """Let Ctrl-C and SIGTERM end the driver while it starts or finishes; during the search ``ShutdownSignals`` handles
+    them."""
     with _handling(_leave_when_safe):
         yield
 

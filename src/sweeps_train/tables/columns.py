@@ -16,11 +16,11 @@ ColumnKind = Literal["number", "boolean", "date", "category", "empty"]
 THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
 """Number with marks between its thousands, such as 1.250.000,5."""
 MOSTLY = 0.5
-"""Part of the different texts of a column that are numbers, from which on the others are taken for mistakes."""
+"""Part of a column's distinct texts that must be numbers for the others to be reported as mistakes."""
 
 
 def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
-    """Find columns that the config names and the table does not have.
+    """Find columns that the config names and the table lacks.
 
     Args:
         config: Names of columns.

@@ -136,7 +136,7 @@ def _classes(config: TableData, table: pa.Table) -> list[str]:
 
 
 def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
-    """Classes of the rows as texts; each must have this many rows."""
+    """Return the classes of the rows as texts, and check that each class has at least this many rows."""
     labels = _classes(config, table)
     rarest, number = Counter(labels).most_common()[-1]
     if number < least:
@@ -148,7 +148,7 @@ def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
 
 
 def _groups(config: TableData, table: pa.Table) -> Rows:
-    """Number of the group of each row; rows without a group share one."""
+    """Number of each row's group; rows without a group share one."""
     column = table[str(config.group)].combine_chunks().dictionary_encode(null_encoding="encode")
     codes: Rows = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
