@@ -49,7 +49,7 @@ def ended_by_signals() -> Iterator[None]:
 
 class ShutdownSignals:
     """Begins the sweep's shutdown on a signal, with a deadline after which the main thread leaves. Trials that have not
-    stopped by then, since they may still be starting, are killed when the cluster is disconnected."""
+    stopped by then, because they may still be starting, are killed when the cluster is disconnected."""
 
     def __init__(self, state: SweepState):
         self._state = state
@@ -69,7 +69,7 @@ class ShutdownSignals:
                 signal.setitimer(signal.ITIMER_REAL, within_s, REPEATED_S)
 
     def leave(self, error: ClusterLost) -> None:
-        """End the search at once and without its trials, since Ray is gone. Another thread calls this.
+        """End the search immediately and without its trials, since Ray is gone. Called by another thread.
 
         Args:
             error: Raised when the search has ended, unless a person has ended it.
@@ -82,7 +82,8 @@ class ShutdownSignals:
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle signals for a while. They reach the main thread alone: on another one there is no deadline either."""
+        """Handle signals inside a ``with`` block. Only the main thread receives them; in any other thread there is no
+        deadline either."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -109,7 +110,7 @@ class ShutdownSignals:
 
 @contextlib.contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals in the main thread; other threads get none."""
+    """Handle the signals in the main thread; other threads receive none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,7 +124,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 def _leave_when_safe(_: int, frame: FrameType | None) -> None:
-    """Raise ``LeaveNow``, after waiting a limited time for a moment at which the exception leaves no lock held."""
+    """Raise ``LeaveNow``, after waiting a limited time until the exception would leave no lock held."""
     if _is_unsafe(frame):
         _Waiting.since = _Waiting.since or time.monotonic()
         if time.monotonic() < _Waiting.since + SAFE_WITHIN_S:
@@ -135,7 +136,7 @@ def _leave_when_safe(_: int, frame: FrameType | None) -> None:
 
 class _Waiting:
     since: float | None = None
-    """Time of the first signal that has not been obeyed, by the monotonic clock."""
+    """Monotonic time of the first signal that was not acted on."""
 
 
 def _is_unsafe(frame: FrameType | None) -> bool:
@@ -154,5 +155,5 @@ def _module(frame: FrameType) -> str:
 
 
 def _interrupt_now() -> None:
-    """Raise ``LeaveNow`` in the main thread, again and again until it has left."""
+    """Raise ``LeaveNow`` in the main thread repeatedly until it has left."""
     signal.setitimer(signal.ITIMER_REAL, 0.01, REPEATED_S)

@@ -37,7 +37,7 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
 
 
 def request_stop(record: SweepRecord, trial: str | None = None) -> None:
-    """Ask the driver of a sweep to end it, or one of its trials, without waiting for that; see ``stop``.
+    """Ask the driver of a sweep to end it, or one of its trials, without waiting for the end; see ``stop``.
 
     Raises:
         UserError: As ``stop`` does.
@@ -46,7 +46,7 @@ def request_stop(record: SweepRecord, trial: str | None = None) -> None:
 
 
 def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
-    """Check that a sweep and one of its trials run; returns the trial's number as it is recorded.
+    """Check that a sweep, and one of its trials if given, is running; return the trial's recorded number.
 
     Raises:
         UserError: One of them does not run.

@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Retried:
-    """A trial whose actor has died, and that is started again."""
+    """A trial that is started again after its actor died."""
 
     trial: str
     reason: str
@@ -45,9 +45,9 @@ class Finished:
     state: State
     error: str | None
     last_step: int | None = None
-    """Last step that counts; None: all count."""
+    """Last step that counts; None: all steps count."""
     for_good: bool = False
-    """Whether a person has stopped it, so that ``resume`` does not continue it."""
+    """Whether a person has stopped the trial, so that ``resume`` does not continue it."""
 
 
 Change = Line | Retried | Finished
@@ -75,7 +75,7 @@ class TrialLifecycle:
     # --- called by Tune's callbacks ---------------------------------------------------------------------------
 
     def started(self, config: dict[str, Any], attempt: int) -> None:
-        """Handle a trial's start: its first one, one after a failure, or one after a pause.
+        """Handle a trial's start: the first one, one after a failure, or one after a pause.
 
         Args:
             config: The trial's config in Tune.
@@ -141,7 +141,7 @@ class TrialLifecycle:
         self.queue(Retried(config[TRIAL], reason))
 
     def all_ended(self) -> None:
-        """End the trials that Tune stopped all together, without a callback for each."""
+        """End the trials that Tune stopped together, without a callback for each."""
         with self._state.lock:
             for status in self._state.all_trials:
                 if status.state == "running" and not status.ending:

@@ -19,11 +19,11 @@ from sweeps.runtime.placement import Fit, fit
 from sweeps.search.schedulers.places import Places
 
 LOOK_EVERY_S = 2.0
-"""Seconds between two looks at the cluster's nodes."""
+"""Seconds between two checks of the cluster's nodes."""
 
 
 def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found: int = 1) -> Fit:
-    """Compute how many trials run at a time on the nodes that are there now.
+    """Compute how many trials run at a time on the current nodes.
 
     Args:
         plan: The sweep.
@@ -120,7 +120,7 @@ class Capacity:
             self._known = nodes
 
     def _find_lanes(self) -> None:
-        """Adopt the number of trials per worker group that the workers have measured as the fastest."""
+        """Adopt the number of trials per worker group that the workers have measured to be the fastest."""
         state, (number, reason) = self._state, self._broker.lanes()
         if number == state.lanes_found and reason is None:
             return
@@ -152,7 +152,7 @@ class Capacity:
         )
 
     def _refit_and_tell(self, what: str) -> bool:
-        """Compute the limit again after a change of the cluster; returns whether any trial can be placed.
+        """Compute the limit again after a change of the cluster; return whether any trial can be placed.
 
         Args:
             what: The change, in words.

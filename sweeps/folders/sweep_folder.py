@@ -37,16 +37,15 @@ COPY_FILE = "sweep.copy.json"
 LOG_FILE = "driver.log"
 """File with the output of a driver in the background."""
 ERROR_FILE = "driver-error.txt"
-"""File with the tracebacks of errors that nobody foresaw and that have ended a driver."""
+"""File with the tracebacks of unexpected errors that have ended a driver."""
 BEAT_S = 2.0
 """Seconds between two heartbeats."""
 SILENCE_S = 20.0
-"""Seconds without a heartbeat after which a driver on another machine counts as dead, by the clock of the machine that
-waits: clocks of machines differ."""
+"""Seconds without a heartbeat after which a driver on another machine counts as dead, by the clock of the waiting
+machine, since clocks differ."""
 PATIENCE = "SWEEPS_WAIT_FOR_DRIVER_S"
-"""Environment variable with the seconds that a driver waits for another one to end, before it is refused. A job that
-Slurm has put back into the queue sets it: on a node that was taken out of service, the driver before may still be
-ending."""
+"""Environment variable with the seconds that a driver waits for another one to end before it is refused. A job that
+Slurm has requeued sets it: on a drained node, the previous driver may still be ending."""
 LEFT = 130
 """Exit status of a driver whose sweep was taken over: interrupted."""
 
@@ -63,7 +62,7 @@ def only_driver(
     patience_s: float = 0.0,
     is_stalled: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold a sweep's folder, as its only driver.
+    """Hold a sweep's folder as its only driver.
 
     Args:
         folder: Folder of the sweep; of one in an object store, this machine's copy.
@@ -119,7 +118,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
-    """Acquire the lock, which a driver on this machine may have.
+    """Acquire the lock, which another driver on this machine may hold.
 
     Raises:
         UserError: It keeps it for longer than that.
@@ -192,7 +191,7 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
 
 
 def _leave(sweep: str, other: dict[str, Any]) -> None:
-    """End this process at once, without writing: another driver has taken over while it was suspended."""
+    """End this process immediately, without writing: another driver has taken over while it was suspended."""
     logger.error("%s was taken over by %s, since this process gave no sign of life", sweep, _host(other))
     os._exit(LEFT)
 
@@ -204,7 +203,7 @@ class _DriverFile:
         self._place = place
 
     def read(self) -> dict[str, Any] | None:
-        """Content of the last driver's file; None if the driver ended by itself.
+        """Content of the last driver's file; None if that driver has ended properly.
 
         The file is opened anew each time, since NFS then asks its server. One that is damaged is that of a driver which
         may still run, on an unknown machine.
@@ -244,7 +243,7 @@ class _DriverFile:
 
 
 def _machine() -> str:
-    """Identity of this machine until its next boot, at which its locks end."""
+    """Identity of this machine until its next boot, which releases its locks."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}"
     return f"{socket.gethostname()}/{uuid.getnode()}"

@@ -1,4 +1,4 @@
-"""A plan as HTML, for notebooks: what would be searched, and on what."""
+"""A plan as HTML, for notebooks: search, space and resources."""
 
 from __future__ import annotations
 
