@@ -33,9 +33,9 @@ class SpaceRow:
     values: str
     """Range or choices."""
     default: str
-    """The config's own value, which a trial has that does not search the path."""
+    """The config's own value, for trials in which the path is not searched."""
     when: str
-    """Condition under which it is searched; empty: always."""
+    """Condition under which the path is searched; empty: always."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class PlanPreview:
     """The composed config, as YAML."""
     space: list[SpaceRow]
     fixed: list[str]
-    """Paths that an override took out of the space."""
+    """Paths that an override removed from the space."""
     constraints: list[str]
     objectives: str
     search: str
@@ -59,7 +59,7 @@ class PlanPreview:
 
 
 def describe_confirmation(number: int) -> str:
-    """Return in words what ``search.confirm`` adds to a sweep."""
+    """Describe the repeats that ``search.confirm`` adds to a sweep."""
     fewest, most = MIN_RUNS * number, MAX_RUNS * number
     return f"the best {number} are trained again with other seeds: {fewest} to {most} more trainings"
 

@@ -89,13 +89,13 @@ def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console
 
 
 def took(record: SweepRecord, trial: TrialRecord) -> str:
-    """Time from a trial's start to its end, or to now, without the pauses between drivers."""
+    """Time from a trial's start to its end, or to now, excluding the pauses between drivers."""
     seconds = record.took(trial)
     return "" if seconds is None else duration(seconds)
 
 
 def by_rank(record: SweepRecord) -> list[TrialRecord]:
-    """All trials, the best first."""
+    """All trials, best first."""
     front = {trial.trial for trial in record.front}
 
     def rank(trial: TrialRecord) -> tuple[bool, bool, float, str]:

@@ -25,11 +25,11 @@ class Policy:
     older_than_s: float | None = None
     """Minimum seconds since the end of a sweep."""
     max_size: int | None = None
-    """Maximum bytes of all checkpoints: no more are removed than necessary, those of the oldest sweeps first."""
+    """Maximum bytes of all checkpoints: only as many as necessary are removed, those of the oldest sweeps first."""
     runs: bool = False
-    """Whether trials' MLflow runs are removed, too."""
+    """Whether trials' MLflow runs are removed as well."""
     unfinished: bool = False
-    """Whether to clean interrupted and stopped sweeps, too, which then cannot be resumed."""
+    """Whether to clean interrupted and stopped sweeps as well, which then cannot be resumed."""
 
 
 class CleanOptions(TypedDict):
@@ -53,7 +53,7 @@ def read_policy(
     runs: bool,
     unfinished: bool,
 ) -> Policy:
-    """Return the policy of the options of ``clean``.
+    """Return the policy for the options of ``clean``.
 
     Args:
         names: Names of sweeps.
@@ -108,7 +108,7 @@ def parse_size(text: str) -> int:
 
 
 def describe_size(size: float) -> str:
-    """Return a size for people: ``1.5 GiB``."""
+    """Describe a size: ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -33,7 +33,8 @@ from sweeps.tracking.held_checkpoints import hold, release
 AGAIN_AFTER_S = 2.0
 ALIVE_EVERY_S = 5.0
 STAY_MEANWHILE = 2
-"""Replaced checkpoints that stay in the store while those that replace them are uploaded: the last and the best one."""
+"""Number of replaced checkpoints that stay in the store while their replacements are uploaded: the last and the best
+one."""
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class StoredTrial:
         barrier()
 
     def save(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
-        """Start the upload of a complete checkpoint; on the main worker.
+        """Start uploading a complete checkpoint; on the main worker.
 
         Args:
             checkpoint: Its folder, or a folder in it.
@@ -213,8 +214,8 @@ class StoredTrial:
             self._logs.upload(self.log_folder / log, log)
 
     def _withdraw_superseded(self) -> None:
-        """Remove checkpoints from the store that the training has removed here. Until those that have replaced them
-        are in the store, the newest of them stay: the trial could not be continued without any."""
+        """Remove checkpoints from the store that the training has removed here. The newest of them stay until their
+        replacements are in the store, since the trial could not continue without any."""
         from sweeps_train.checkpoints.checkpoint import complete_checkpoints  # imports torch
 
         here = {path.name for path in complete_checkpoints(self.folder)}

@@ -21,14 +21,14 @@ from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.record import SweepRecord
 
 TITLE_HEIGHT = 56
-"""Pixels."""
+"""Height in pixels."""
 IMAGE_WIDTH = 9.0
-"""Inches."""
+"""Width in inches."""
 PIXELS_PER_INCH = 80
 
 
 class ReportFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
-    """Figure of Plotly whose output in a notebook has an image, too, for viewers that run no Plotly, such as GitHub and
+    """Plotly figure whose notebook output also has an image, for viewers that cannot run Plotly, such as GitHub and
     nbconvert's pages."""
 
     # Plotly's own show no image, and a page that loads its library from the network.
