@@ -1,4 +1,4 @@
-"""Write new files, and never overwrite one."""
+"""Writes new files, and never overwrites one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sweeps.errors import UserError
 
 
 def write_new_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write all files or none.
+    """Write either all files or none.
 
     Args:
         folder: Made if it does not exist.

@@ -1,4 +1,4 @@
-"""Ids of the trials of a search, which people, folders and MLflow know them by."""
+"""Ids of the trials of a search, used by people, folders and MLflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def trial_id(number: int, stage: int | None = None) -> str:
 
 
 def trial_stage(trial: str) -> int | None:
-    """Return the number of the stage that a trial is of, from its id; None for the search after its stages."""
+    """Return the number of a trial's stage, from its id; None for the search after its stages."""
     stage, _, _ = trial.rpartition("-")
     return int(stage.removeprefix("s")) if stage else None
 

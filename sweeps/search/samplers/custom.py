@@ -42,6 +42,6 @@ def make_custom_sampler(sampler: CustomSampler, seed: int) -> BaseSampler:
 
 
 def _told(error: Exception) -> str:
-    """The error in one line; its type as well, where the text alone says too little."""
+    """Describe an error in one line, with its type if the text alone is not informative."""
     text = " ".join(str(error).split())
     return text if text and isinstance(error, ImportError | AttributeError | TypeError | ValueError) else repr(error)

@@ -1,5 +1,5 @@
-"""Promise of candidates: the expected improvement at the last rung, of one objective or a weighted one of several, for
-what it costs."""
+"""Score of candidates: the expected improvement at the last rung, of one objective or a weighted sum of several,
+relative to the cost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 from sweeps.search.weighted_objective import weighted
 
 DRAWS = 128
-"""Draws of the objectives, by which the expected improvement of a weighted one is computed."""
+"""Number of draws of the objectives from which the expected improvement of a weighted one is computed."""
 LEAST = 1e-12
 """Expected improvement that is too small to compare."""
 
 
 class Promise:
-    """Promise of points, given the models of all objectives.
+    """Score of points, given the models of all objectives.
 
     With several objectives it is that of a weighted one, by random weights (ParEGO: Knowles, 2006,
     https://doi.org/10.1109/TEVC.2005.851274). Unlike there, each objective has a model of its own, and the improvement
@@ -47,11 +47,11 @@ class Promise:
         self._best = float(self._of_known.min())
 
     def best_known(self, number: int) -> Indices:
-        """Rows of the first ``number`` points that were tried, the best one first."""
+        """Rows of the ``number`` best points that were tried, best first."""
         return np.asarray(np.argsort(self._of_known[:number]))
 
     def of(self, points: Array) -> Array:
-        """Logarithm of the expected improvement of points, for what they cost."""
+        """Logarithm of the expected improvement of points, relative to their cost."""
         means, deviations = self._predict(points)
         middle = self._weighted(means)
         if len(means) == 1:
