@@ -30,7 +30,7 @@ _MAY_BE = {
 
 _DAY_S = 86400
 _SPAN_S = 7 * _DAY_S
-"""Seconds within which no zone changes its clocks twice."""
+"""Seconds within which no time zone changes its clocks twice."""
 _LONGEST_S = 50 * 366 * _DAY_S
 """Seconds without a firing after which a line never fires: CronSim's own limit."""
 
@@ -64,7 +64,7 @@ class CronLine:
         self._at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, time: float) -> Iterator[float]:
-        """Yield all times after the given one at which the line fires, in order; seconds since 1970."""
+        """Yield all later times at which the line fires, in order; seconds since 1970."""
         return self._fixed(time) if self._at_fixed_times else self._by_clock(time)
 
     def _fixed(self, time: float) -> Iterator[float]:
@@ -112,8 +112,8 @@ def zone(name: str) -> ZoneInfo:
 
 
 def instant_of(local: datetime, zone: ZoneInfo) -> float:
-    """Return the instant of a local time, in seconds since 1970: the first one if repeated; if skipped, the clock
-    change."""
+    """Return the instant of a local time, in seconds since 1970. A repeated local time is its first occurrence; a
+    skipped one is the clock change."""
     instant = int(local.replace(tzinfo=zone, fold=0).timestamp())
     if datetime.fromtimestamp(instant, zone).replace(tzinfo=None) == local:
         return float(instant)

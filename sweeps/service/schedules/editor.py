@@ -1,4 +1,4 @@
-"""Changes of schedules through the service: who may make them, and what is checked before they are saved.
+"""Changes of schedules through the service: permissions, and the checks before saving.
 
 An admin may change every schedule. A user with the role ``run`` may make schedules of their own and change those. The
 operator's files in the folders of configs are never written: a changed one is saved in the service's own folder, and
@@ -42,14 +42,14 @@ class Checked:
 
     definition: Definition
     coming: Sequence[Coming]
-    """Its next firings, or those that it would have if it fired."""
+    """Next firings of the schedule, or those that it would have if enabled."""
     preview: PlanPreview | None
-    """Plan of its next sweep; None for a paused schedule, whose sweep is not checked."""
+    """Plan of the schedule's next sweep; None for a paused schedule, whose sweep is not checked."""
 
 
 class ScheduleEditor:
     """Checks and saves schedules. Every method raises ``UserError`` for a mistake, and ``HTTPException`` with status
-    403 for what the principal may not do."""
+    403 if the principal lacks the right."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ScheduleEditor:
         return principal.may("admin") or (principal.may("run") and is_own)
 
     def check(self, principal: Principal, schedule: Schedule) -> Checked:
-        """Check a schedule as it would be saved, with its sweep if it is enabled."""
+        """Check a schedule in the form in which it would be saved, with its sweep if it is enabled."""
         owned = self._owned(principal, schedule)
         present = self._scheduler.definitions.get(schedule.name)
         if present is not None:
@@ -131,7 +131,7 @@ class ScheduleEditor:
         self._change(principal, definition.schedule, text, tag, "paused" if is_paused else "resumed")
 
     def remove(self, principal: Principal, name: str, *, tag: str | None = None) -> None:
-        """Remove a saved schedule; the operator's own of the same name, if there is one, then fires again."""
+        """Remove a saved schedule; if the operator has one of the same name, that one fires again."""
         definition = self._changeable(principal, name)
         if not definition.is_saved:
             raise ConfigError(f"{name} is in the operator's folders of configs and cannot be removed here; pause it")
@@ -155,7 +155,7 @@ class ScheduleEditor:
         self._change(principal, owned, text, tag, f"version {number} brought back")
 
     def versions(self, principal: Principal, name: str) -> list[Version]:
-        """Return the saved versions of a schedule, the newest first; also those of a removed one.
+        """Return the saved versions of a schedule, newest first; also for a removed schedule.
 
         Raises:
             UnknownName: The principal may not see a schedule of this name.

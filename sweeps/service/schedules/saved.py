@@ -32,11 +32,11 @@ from sweeps.service.schedules.schedule_file import description_of, is_pause, rea
 FOLDER = "schedules"
 """Name of the folder, in the service's output folder."""
 KEPT_VERSIONS = 200
-"""Number of versions of a schedule that are kept, the newest ones."""
+"""Maximum number of versions kept for a schedule, the newest ones."""
 KEPT_BYTES = 2**20
-"""Number of bytes of a schedule's versions that are kept, of the newest ones."""
+"""Maximum bytes kept of a schedule's versions, the newest ones."""
 KEPT_REMOVED = 50
-"""Number of removed schedules of a user whose versions are kept, those that were removed last."""
+"""Maximum number of removed schedules of a user whose versions are kept, those that were removed last."""
 LARGEST = 2**16
 """Maximum size of a schedule's file, in bytes."""
 _HISTORY, _LOCK = ".history", ".lock"
@@ -54,17 +54,17 @@ class Version:
     time: float
     """Time at which it was saved, in seconds since 1970 (UTC)."""
     action: str
-    """``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
+    """Kind of change: ``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
     text: str | None
-    """The YAML; null: the schedule was removed."""
+    """The YAML; null if the schedule was removed."""
     owner: str | None = None
-    """User whose schedule it was; null in versions of earlier releases and of files that were edited by hand."""
+    """Owner of the schedule; null in versions of earlier releases and of files that were edited by hand."""
     project: str | None = None
-    """Project of the schedule, likewise."""
+    """Project of the schedule; null in versions of earlier releases and of files that were edited by hand."""
 
 
 class Owner(NamedTuple):
-    """Whose schedule it was."""
+    """Owner and project of a schedule."""
 
     user: str
     project: str
@@ -76,7 +76,7 @@ class SavedSchedules:
     def __init__(self, folder: Path) -> None:
         """
         Args:
-            folder: The folder; made when the first schedule is saved.
+            folder: The folder; created when the first schedule is saved.
         """
         self.folder = folder
 
@@ -85,7 +85,7 @@ class SavedSchedules:
         return sorted(path.stem for path in self.folder.glob("*.yaml") if _NAME.fullmatch(path.stem))
 
     def removed(self) -> list[str]:
-        """Return the names of schedules that were saved once and have no file now."""
+        """Return the names of schedules that were saved before and have no file now."""
         known = (path.name for path in (self.folder / _HISTORY).glob("*") if _NAME.fullmatch(path.name))
         return sorted(set(known) - set(self.names()))
 
@@ -100,13 +100,13 @@ class SavedSchedules:
         return _tag(self.text(name))
 
     def versions(self, name: str) -> list[Version]:
-        """Return the versions of a schedule, the newest first; if its file was edited by hand since, that as well."""
+        """Return the versions of a schedule, newest first, including one for an edit of its file by hand."""
         found = self._versions(name)
         by_hand = self._by_hand(name, found)
         return [*([by_hand] if by_hand is not None else []), *reversed(found)]
 
     def last_owner(self, name: str) -> Owner | None:
-        """Return the owner of a schedule by its newest version that tells; None if none does."""
+        """Return the owner of a schedule by its newest version that names one; None if none does."""
         paths = sorted((self.folder / _HISTORY / name).glob("*.json"), key=lambda path: path.name, reverse=True)
         owners = (_owner(version, name) for path in paths if (version := _read_version(path)) is not None)
         return next((owner for owner in owners if owner is not None), None)
