@@ -24,7 +24,7 @@ SHUTDOWN_S = 5
 """Maximum seconds to finish open requests at shutdown."""
 
 OTHER_FILES = 500
-"""Number of open files besides connections: databases, logs, pipes."""
+"""Number of open files in addition to connections: databases, logs, pipes."""
 
 
 class _Server(uvicorn.Server):

@@ -15,13 +15,13 @@ from sweeps.simulate.regret import Scale, scale_of
 
 @dataclass(frozen=True)
 class Inputs:
-    """A plan, and a table that has what its search needs."""
+    """A plan, and a table with the data that its search needs."""
 
     plan: Plan
     table: CurveTable
     objectives: Objectives
     scale: Scale
-    """Values of the table against which those of the search are held."""
+    """Values of the table with which those of the search are compared."""
 
 
 def read_inputs(plan: Plan, table: Path) -> Inputs:

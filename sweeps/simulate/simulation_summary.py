@@ -17,7 +17,7 @@ from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.values import short
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""Parts of the simulated time at which the regret is told."""
+"""Parts of the simulated time at which the regret is printed."""
 
 
 def simulation_document(result: SimulationResult) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sweeps.tracking.uris import sqlite_path
 
 USE_ANOTHER = "name another store with --tracking-uri, tracking.uri or MLFLOW_TRACKING_URI"
 MLFLOW_TABLES = {"alembic_version", "experiments", "runs"}
-"""Tables that MLflow creates at once in a new store, before the others."""
+"""Tables that MLflow creates first in a new store."""
 OPTUNA_TABLE = "studies"
 SHOWN_TABLES = 3
 
@@ -64,7 +64,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 def check_sqlite_file(path: Path) -> None:
     """Check a file before MLflow opens it, which would retry for a minute, or write its tables into another program's
-    database. A file that does not exist is accepted, and a locked one, for which MLflow waits.
+    database. A missing file is accepted, as is a locked one, for which MLflow waits.
 
     Raises:
         TrackingUnreachable: See ``reading``.

@@ -39,7 +39,7 @@ def sqlite_uri(path: Path) -> str:
 
 @cache
 def decodes_paths() -> bool:
-    """Whether ``%20`` in the path of a URI is a blank to SQLAlchemy, as from 2.1 on."""
+    """Whether SQLAlchemy decodes ``%20`` in the path of a URI as a space, as it does from 2.1 on."""
     major, minor, *_ = version("sqlalchemy").split(".")
     return (int(major), int(minor)) >= (2, 1)
 

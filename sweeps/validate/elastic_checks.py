@@ -1,4 +1,4 @@
-"""Check of elastic trials: a range of numbers of workers that fits the task, the strategy and the space."""
+"""Checks elastic trials: a range of numbers of workers that fits the task, the strategy and the space."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def check_elastic(config: SweepConfig) -> None:
 
 
 def _check_group(config: SweepConfig, given: str) -> None:
-    """Check that a change of workers keeps the group that holds one model, and the work of each step, the same."""
+    """Check that a change of the number of workers changes neither the group that holds one model nor the work of each
+    step."""
     strategy = config.strategy
     if isinstance(strategy, DDP):
         if strategy.compression == "powersgd":

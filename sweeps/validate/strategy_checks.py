@@ -1,4 +1,4 @@
-"""Check that the strategy fits the workers, the batch and the model."""
+"""Checks that the strategy fits the workers, the batch and the model."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
 
 
 def _num_parts(config: SweepConfig) -> int | None:
-    """Number of model parts that can be pipeline stages; None if only a worker can tell."""
+    """Number of model parts that can be pipeline stages; None if only a worker can determine it."""
     model = config.model
     if isinstance(model, ConvNet):
         return 2 * model.blocks + 1  # a convolution and a normalisation each, and the classifier

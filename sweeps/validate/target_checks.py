@@ -1,4 +1,4 @@
-"""Check of import paths and local files that a config names."""
+"""Checks import paths and local files that a config names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sweeps.validate.source_checks import find_module
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
 SEARCHED = ("_target_", "model.path")
-"""Ends of the searched paths whose values name code or files."""
+"""Endings of the searched paths whose values name code or files."""
 
 
 def check_all_targets(composition: Composition, space: Space, lookup: Lookup) -> None:
     """Check the import paths and local files of all trials: under each option of the searched groups, with each choice
-    of the space, and at each point that a person gave.
+    of the space, and at each of the user's points.
 
     Raises:
         ConfigError: With every one that does not exist, one a line.
@@ -86,7 +86,7 @@ def check_target(key: str, target: str) -> None:
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Names that a module defines or imports, and those that it assigns."""
+    """Names that a module defines, imports or assigns."""
     defined, assigned = set[str](), set[str]()
     for node in ast.walk(tree):
         match node:

@@ -1,4 +1,4 @@
-"""Trials of other programs, loaded as ``search.warm_start`` names them."""
+"""Loads trials of other programs, as named by ``search.warm_start``."""
 
 from __future__ import annotations
 

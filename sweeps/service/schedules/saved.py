@@ -165,7 +165,7 @@ class SavedSchedules:
             return self._forget_removed(owner, operators) if text is None else []
 
     def _forget_removed(self, owner: Owner | None, operators: Collection[str]) -> list[str]:
-        """Remove the versions of the user's removed schedules, except of those that were removed last."""
+        """Remove the versions of the user's removed schedules, except those that were removed last."""
         user = None if owner is None else owner.user
         removed = (name for name in self.removed() if name not in operators)
         own = [name for name in removed if getattr(self.last_owner(name), "user", None) == user]
@@ -185,7 +185,7 @@ class SavedSchedules:
         )
 
     def _by_hand(self, name: str, versions: Sequence[Version]) -> Version | None:
-        """Version of a file that was edited by hand; None if the file is as it was saved."""
+        """Version for a file that was edited by hand; None if the file is unchanged since it was saved."""
         text = self.text(name)
         if text is None or text in (each.text for each in versions[-2:]):  # a crash may have come before the last one
             return None
@@ -226,7 +226,7 @@ class SavedSchedules:
 def with_saved(
     definitions: Mapping[str, Definition], saved: SavedSchedules, define: Callable[[Schedule], Definition], now: float
 ) -> tuple[dict[str, Definition], dict[str, str]]:
-    """Add saved schedules to the operator's, which those of the same name replace.
+    """Add saved schedules to the operator's; a saved one replaces the operator's of the same name.
 
     Their sweeps are not composed here, since anybody who may run sweeps may save a schedule: that is done when they are
     saved, and again before a sweep starts.
@@ -274,7 +274,7 @@ def define_saved(
 
 
 def _too_many(versions: Sequence[Version]) -> Sequence[Version]:
-    """Return those of the versions, the newest first, that are not kept."""
+    """Return the versions that are not kept, newest first."""
     sizes = accumulate(len((each.text or "").encode()) for each in versions)
     return versions[max(1, min(KEPT_VERSIONS, sum(size <= KEPT_BYTES for size in sizes))) :]
 
@@ -306,7 +306,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Write the names in a folder to the disk itself."""
+    """Flush the names in a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

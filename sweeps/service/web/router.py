@@ -1,4 +1,4 @@
-"""Pages that show sweeps and the queue, from the cached records: they work while the store cannot be reached."""
+"""Pages that show sweeps and the queue, from the cached records: they work even while the store cannot be reached."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DONE = {
     "extend": "It was extended.",
     "report": "The report is made.",
 }
-"""Message after each action; the address has only the action's name."""
+"""Message after each action; the address contains only the action's name."""
 
 
 @router.get("/")

@@ -28,13 +28,13 @@ STOPPED = "The trial was told to stop. It saves its state first."
 
 
 class TrialChoices(BaseModel):
-    """Query of a trial's page."""
+    """Query parameters of a trial's page."""
 
     metric: str = Field("", max_length=LONGEST_METRIC)
     """Metric of the learning curves."""
     axis: str = Field("good", max_length=10)
     worker: int | None = Field(None, ge=0, lt=1_000_000)
-    """Rank of the worker whose log is shown; default: the first that has one."""
+    """Rank of the worker whose log is shown; default: the first worker with a log."""
     view: str = Field("slices", max_length=20)
     """Figure of the space."""
     done: str = Field("", max_length=200)
