@@ -37,7 +37,7 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     Ray starts no more processes at a time than the node has cores, and drops the others.
 
     Args:
-        number: How many.
+        number: Number of processes.
         node_id: Ray's id of the node.
         runtime_env: Runtime environment of the actors, as Ray serializes it: others do not get these processes.
 

@@ -27,7 +27,7 @@ def complete_key(root: type, values: Mapping[str, Any], typed: str) -> list[Cand
 
     Args:
         root: Dataclass of the whole config.
-        values: What the YAML sets; it has keys that the schema leaves open, such as ``task.arguments.lr``.
+        values: Values that the YAML sets, with keys that the schema leaves open, such as ``task.arguments.lr``.
         typed: A dotted path, the last part incomplete.
     """
     *parts, begun = typed.split(".")

@@ -76,8 +76,8 @@ class Cluster:
                 raise ValueError(f"env: {name.partition('=')[0]!r} is given a value; give names alone")
             if _VARIABLE.fullmatch(name) is None:
                 raise ValueError(
-                    f"env: {name!r} is no name of an environment variable; give names, or beginnings of names followed "
-                    "by *, such as [HF_TOKEN, 'NCCL_*']"
+                    f"env: {name!r} is not the name of an environment variable; give names, or prefixes followed by *, "
+                    "such as [HF_TOKEN, 'NCCL_*']"
                 )
             if name in SET_BY_RAY:
                 raise ValueError(f"env: {name} is different for each worker, and set by Ray; remove it")

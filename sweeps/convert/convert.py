@@ -40,7 +40,7 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         reader = next((read for is_format, read in FORMATS if is_format(file.values)), None)
         if reader is None:
             raise UserError(
-                f"{source}: is no W&B sweep (method, parameters) and no config of Hydra's Optuna sweeper "
+                f"{source}: is neither a W&B sweep (method, parameters) nor a config of Hydra's Optuna sweeper "
                 "(hydra.sweeper)"
             )
         conversion = reader(file)

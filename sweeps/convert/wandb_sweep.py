@@ -50,7 +50,7 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
     conversion.num_trials = None if cap is None else int(cap)
     for key in file.values:
         if key not in READ | WITHOUT_MEANING:
-            reason = NOT_CARRIED.get(key, f"is no key of a W&B sweep{did_you_mean(key, READ, listed=0)}")
+            reason = NOT_CARRIED.get(key, f"is not a key of a W&B sweep{did_you_mean(key, READ, listed=0)}")
             conversion.notes.append(f"line {file.line(key)}: {key}: {reason}")
     if conversion.command:
         conversion.notes.append(

@@ -25,7 +25,7 @@ def check_nodes(probes: Probes, wanted: Look, expected: Mapping[str, str | None]
 
     Args:
         probes: Processes on the nodes.
-        wanted: What to look at.
+        wanted: Settings of the checks.
         expected: Versions of the driver's packages, and of Python under ``python``.
     """
     states = probes.look(wanted)

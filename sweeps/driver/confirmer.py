@@ -81,7 +81,7 @@ class Confirmer:
         """The result so far.
 
         Args:
-            reason: Why the confirmation ends now, if it does so before it is over.
+            reason: Reason why the confirmation ends early, if it does.
         """
         if len(self._contenders) < MIN_RUNS:
             count = len(self._contenders) or "none"

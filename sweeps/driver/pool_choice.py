@@ -37,7 +37,7 @@ class PoolChoice:
         return len(self._pools)
 
     def refit(self, pools: Mapping[str, Fit]) -> None:
-        """Set the present capacity of each pool; a missing pool has no node."""
+        """Set the current capacity of each pool; a missing pool has no node."""
         self._pools = {name: pools.get(name, before) for name, before in self._pools.items()}
         self._empty = self._pools.keys() - pools.keys()
 

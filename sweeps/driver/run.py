@@ -286,7 +286,7 @@ def _status(session: Session, ended_because: str | None) -> str:
 
     Args:
         session: The sweep.
-        ended_because: Why no further trial was started, if there is a reason.
+        ended_because: Reason why no further trial was started, if there is one.
 
     Raises:
         StorageFailed: The sweep's folder cannot be written.
@@ -327,8 +327,8 @@ def _train_stages(
     """Train the stages that are not finished, one after another.
 
     Returns:
-        The plan, as it was extended meanwhile, and the reason for which the search ends before its last stage; None
-        if it goes on.
+        The plan, which may have been extended meanwhile, and the reason why the search ends before its last stage; None
+        if it continues.
     """
     from sweeps.driver.stage_searches import begin_stage, end_stage, is_over
 
@@ -349,7 +349,7 @@ def _train(
     """Let Tune run the trials of a search: that of the sweep, or of a stage, whose plan is ``searched``.
 
     Returns:
-        The sweep's plan, as it was extended meanwhile, and the reason to start no further trial.
+        The sweep's plan, which may have been extended meanwhile, and the reason to start no further trial.
     """
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.reconcile import reconcile

@@ -55,7 +55,7 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
         ended_because: Reason for which no further trial of the stage was started.
 
     Returns:
-        The reason for which the search cannot go on to what follows; None if it does.
+        Reason why the search cannot continue; None if it can.
     """
     state, shutdown = session.state, session.state.shutdown
     session.wait_for_ends()

@@ -185,8 +185,8 @@ class TrialLifecycle:
         Args:
             trial: Its number.
             parameters: Its point.
-            state: How it ended.
-            error: Why it failed.
+            state: Final state.
+            error: Reason for its failure.
             last_step: Last step that counts; default: all count.
             stage: Number of the stage of the search that it is of.
         """

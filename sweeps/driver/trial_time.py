@@ -175,7 +175,7 @@ class TrialTime:
         """Correct the lost work of earlier attempts once it is known where the current attempt continues.
 
         Args:
-            resumed: Seconds of optimizer steps in the checkpoint from which the present attempt continues.
+            resumed: Seconds of optimizer steps in the checkpoint from which the current attempt continues.
         """
         if self._exploited:
             self._exploited, self._of_others = False, resumed - (self._steps_s or 0.0)

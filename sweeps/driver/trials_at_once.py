@@ -27,7 +27,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
 
     Args:
         plan: The sweep.
-        before: What held when its session began: whether workers use GPUs does not change.
+        before: Fit at the start of the session, since the use of GPUs does not change.
         excluded: Ids of nodes to leave out.
         lanes_found: See ``fit``.
 
@@ -44,7 +44,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
 class Capacity:
     """Follows the cluster's nodes while the sweep searches, and sets the limit on the number of trials at a time.
 
-    Trials that run on other nodes go on undisturbed; one that joins is used as soon as it is seen.
+    Trials that run on other nodes continue undisturbed; a node that joins is used as soon as it is seen.
     """
 
     def __init__(self, plan: Plan, session: Session, places: Places):
@@ -136,7 +136,7 @@ class Capacity:
         """Move trials away from nodes that are about to leave the cluster.
 
         Args:
-            leaving: What was announced of each node, by its id.
+            leaving: Announcement for each node, by its id.
         """
         state = self._state
         state.excluded_nodes = (*state.excluded_nodes, *leaving)

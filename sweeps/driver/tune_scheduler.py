@@ -94,7 +94,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         returns.
 
         Raises:
-            TrialFailed: The scheduler cannot go on with the trial.
+            TrialFailed: The scheduler cannot continue with the trial.
         """
         with self._lock:
             trial = self._trials.get(number)

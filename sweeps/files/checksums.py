@@ -73,7 +73,7 @@ def parsed(text: bytes) -> dict[str, Any]:
         raise ValueError("its checksum does not match")
     document = json.loads(intact.decode())
     if not isinstance(document, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - callers know one error for what cannot be read
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers know one error for what cannot be read
     document.pop(CHECKSUM, None)
     return document
 
@@ -131,7 +131,7 @@ class Damage:
 def mend(path: Path) -> Damage:
     """Correct flipped bits in a file of JSON lines, in place, and return the lines with more damage.
 
-    Half a line that a killed writer has left is no damage.
+    Half a line that a killed writer has left does not count as damage.
 
     Raises:
         OSError: The file cannot be read or written.

@@ -70,7 +70,7 @@ def only_driver(
         machine: Identity of the machine; default: this one.
         store: Place of the sweep in an object store.
         patience_s: Maximum seconds to wait for another driver to end.
-        is_stalled: Whether the driver does not go on; it then gives no heartbeat.
+        is_stalled: Whether the driver makes no progress; it then sends no heartbeat.
 
     Raises:
         UserError: Another driver runs this sweep; two would train its trials twice.
@@ -141,10 +141,10 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: flo
         file: Its heartbeat.
         sweep: Name of the sweep.
         machine: Identity of this machine.
-        deadline: Monotonic time until which its heartbeat may go on.
+        deadline: Monotonic time until which its heartbeat may continue.
 
     Raises:
-        UserError: Its heartbeat goes on.
+        UserError: Its heartbeat continues.
     """
     last = file.read()
     if last is None or last["machine"] == machine:

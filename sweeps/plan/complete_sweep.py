@@ -47,7 +47,7 @@ def extension(ended: str, planned: int, points: int | None) -> tuple[str, str]:
     """Return an override with which ``extend`` continues a sweep, and its effect.
 
     Args:
-        ended: Why it started no further trial; empty if that is not known.
+        ended: Reason why it started no further trial; empty if unknown.
         planned: Number of trials that it can start.
         points: Number of all points of a small space or grid; None of any other space.
     """

@@ -287,7 +287,7 @@ def make_plan(
         command: Command as it was typed; it is recorded without secrets.
         tags: Additional tags of the sweep's MLflow run.
         approve: Policy of the service that plans it for a user; see ``check_sweep``.
-        where: Where it will run; elsewhere, its folder and its data files are not checked.
+        where: Place where it will run; for ``elsewhere``, its folder and its data files are not checked.
 
     Raises:
         UserError: For every mistake that can be seen from here.

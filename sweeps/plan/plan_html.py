@@ -30,10 +30,10 @@ def plan_html(
     Args:
         name: Name of the sweep.
         composition: Its config.
-        space: What it searches.
+        space: Search space.
         fit: Resources of its trials; None if only the cluster knows them.
         folder: Path or URI of its folder.
-        notes: What the user should know about it.
+        notes: Notes for the user.
         num_trials: Number of trials that it can start.
         search_summary: Its sampler and scheduler.
     """

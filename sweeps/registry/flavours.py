@@ -102,7 +102,7 @@ def flavour_of(folder: Path, scratch: Path, *, merged: bool) -> Flavour:
 
 
 def _adapter(folder: Path) -> Flavour:
-    # Not MLflow's own way to save adapters: if the base is no hub name, its saved weights load as random ones.
+    # Not MLflow's own way to save adapters: if the base is not a hub name, its saved weights load as random ones.
     import mlflow.pyfunc
 
     config = read_training_config(folder).model
@@ -211,7 +211,7 @@ def _of_users_training(folder: Path) -> Flavour:
     """Return the flavour for files that a user's own training has saved for transformers.
 
     Raises:
-        ValueError: It is no such folder, or has adapters alone.
+        ValueError: It is not such a folder, or contains only adapters.
     """
     import transformers
 
@@ -219,7 +219,7 @@ def _of_users_training(folder: Path) -> Flavour:
         raise ValueError("its checkpoint has adapters without their base; add --merge to register both as one model")
     if not (folder / "config.json").is_file() or not (folder / "tokenizer_config.json").is_file():
         raise ValueError(
-            "only the training itself knows how to load it: it is no folder of transformers with a "
+            "only the training itself knows how to load it: it is not a folder of transformers with a "
             "config.json and a tokenizer (give the Trainer its processing_class); log the model with MLflow yourself"
         )
     name = (transformers.AutoConfig.from_pretrained(folder).architectures or [""])[0]

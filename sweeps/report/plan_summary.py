@@ -138,7 +138,7 @@ def print_plan(
         console: The terminal.
         warnings: Further notes.
         memory: Memory that its trials will need, if that was measured.
-        cost: What it is expected to take, in words.
+        cost: Description of its expected cost.
     """
     console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
     console.print()

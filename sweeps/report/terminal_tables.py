@@ -136,7 +136,7 @@ def print_best(record: SweepRecord, console: Console, *, label: str | None = Non
     Args:
         record: The sweep.
         console: The terminal.
-        label: What a trial is called; default: the best trial, or one on the Pareto front.
+        label: Noun for a trial; default: the best trial, or one on the Pareto front.
     """
     record = record.settled()
     if not record.front:

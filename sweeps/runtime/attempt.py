@@ -110,7 +110,7 @@ class Attempt:
         """Process an event of a worker: STARTING -> TRAINING.
 
         Args:
-            event: What a worker has posted.
+            event: Event that a worker has posted.
             locations: ``host`` or ``host/gpu`` of each worker, by rank.
         """
         self._silence.end(counts=self.phase is Phase.TRAINING)
@@ -221,7 +221,7 @@ class Attempt:
         in the meantime.
 
         Args:
-            reason: What is told to the user.
+            reason: Reason for the user.
             in_time: Whether these workers are about to end: a training that cannot save when asked stops at its next
                 report then, and else at its next checkpoint.
         """

@@ -393,7 +393,7 @@ class Broker(SharedSlots):
         """Move the trials on some nodes elsewhere, after a checkpoint.
 
         Args:
-            nodes: What is announced for each node, by its id.
+            nodes: Announcement for each node, by its id.
         """
         self._leaving.update(nodes)
         self._move_from(nodes)

@@ -1,6 +1,6 @@
 """Folders of a trial's checkpoints, and of checkpoints from which other trials continue.
 
-``trials/0003`` holds ``step-00000020``, ...; after the trial has taken over another one's state for the second time,
+``trials/0003`` holds ``step-00000020``, ...; after the trial has continued from another trial's state twice,
 ``trials/0003/lineage-2`` does. ``trials/0007/pinned`` holds the checkpoint from which others may continue, since the
 training deletes older ones. In a plain folder, files are shared by hard links, so that a copy takes no space; an object
 store copies them by itself.
@@ -62,7 +62,7 @@ def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
     Args:
         trials: Folder of all trials.
         trial: Number of the trial.
-        num_exploits: Number of times that it has taken over another one's state.
+        num_exploits: Number of times that it has continued from another trial's state.
     """
     return trials / trial / f"{LINEAGE}{num_exploits}" if num_exploits else trials / trial
 

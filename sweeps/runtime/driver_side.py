@@ -154,6 +154,6 @@ class DriverSide:
         """Send a restarted broker the state of the previous one, and let the trials begin again.
 
         Args:
-            trials: What the driver knows of the trials that have not ended.
+            trials: The driver's knowledge of the trials that have not ended.
         """
         self._awaited = call(self._broker.attach, trials, [*self._told.values()])

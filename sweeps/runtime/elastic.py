@@ -1,8 +1,9 @@
 """Elastic trials: asks running trials to change their number of workers, and lets new trials wait for workers.
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
-the new number of workers. Tune does not learn of it, and it is no failure. Before a trial grows, processes for its new
-workers are started, while it trains on; once no trial is to come, they are started before another one ends.
+the new number of workers. Tune does not notice, and it does not count as a failure. Before a trial grows, processes for
+its new workers are started while it continues to train; once no trial is to come, they are started before another one
+ends.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> di
 
     Args:
         names: Names, and beginnings of names followed by ``*``.
-        environment: Where the variables are looked up.
+        environment: Variables by name.
 
     Example:
         >>> chosen_variables(["HF_TOKEN", "NCCL_*"], {"NCCL_DEBUG": "INFO", "HOME": "/root"})

@@ -54,7 +54,7 @@ async def diagnose_hang(
     """Build the error for hanging workers, with the line of code at which each one is, if known.
 
     Args:
-        message: What was noticed.
+        message: Description of the hang.
         processes: Node and process id of each worker, by rank.
         locations: ``host`` or ``host/gpu`` of each worker, by rank.
         log_folder: Folder of the trial's logs.

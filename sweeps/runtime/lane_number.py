@@ -34,7 +34,7 @@ class LaneNumber:
         Args:
             lanes: Number of lanes that made it.
             tokens: Tokens of all of them.
-            seconds: How long it took.
+            seconds: Duration in seconds.
         """
         if self.is_found:
             return False
@@ -75,7 +75,7 @@ def fastest(rates: Mapping[int, float]) -> int:
     2
 
     Args:
-        rates: What a group trains in a second, by number of lanes, ascending.
+        rates: Throughput of a group per second, by number of lanes, ascending.
     """
     (number, rate), *others = rates.items()
     for lanes, other in others:

@@ -131,7 +131,7 @@ class SharedSlots(ABC):
 
         Args:
             slot: The slot.
-            reason: What is told to the users of its other trials.
+            reason: Reason for the users of its other trials.
         """
         owner, queue = self._owners.get(slot), self._lanes_of(slot)
         if queue is not None:

@@ -165,7 +165,7 @@ def _import(name: str) -> None:
     _Idle.tried.add(name)
     os.environ.setdefault(NVML_CHECK, "1")
     try:
-        with contextlib.suppress(Exception):  # some names are no modules of a file
+        with contextlib.suppress(Exception):  # some names are not modules with a file
             importlib.import_module(name)
     finally:
         if _Idle.sets_nvml_check:

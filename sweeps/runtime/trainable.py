@@ -275,7 +275,7 @@ class Trial(tune.Trainable):
     def _begins_again(self, outcome: Outcome) -> bool:
         """Restart from the last checkpoint with new workers if the trial continues; return whether it does.
 
-        The driver has decided that after a failure. After an end that is no failure, either the workers' nodes or
+        The driver has decided that after a failure. After an end that is not a failure, either the workers' nodes or
         processes are about to end, or the trial is to have another number of workers, or the broker's process has died,
         or a device ran out of memory while workers wait for each other: then with half the micro batch, which changes
         no result.

@@ -138,7 +138,7 @@ def _option(
     if type_name == "bool" and is_tyro:
         excluded = "a flag, which takes no value"
     elif type_name is None and not isinstance(default, int | float | str):
-        excluded = "is no single number or text"
+        excluded = "is not a single number or text"
     return Option(name, type_name, default, choices, required=not has_default, excluded=excluded)
 
 

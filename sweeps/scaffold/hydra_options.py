@@ -80,7 +80,7 @@ def read_options(script: Path, tree: ast.Module, config: HydraConfig) -> tuple[l
     Args:
         script: The application.
         tree: Its source, which may put dataclasses into Hydra's ``ConfigStore``.
-        config: Where its config is.
+        config: Folder and name of its config.
 
     Raises:
         UserError: The config cannot be read.
@@ -189,5 +189,5 @@ def _option(name: str, value: Any) -> Option:
     elif isinstance(value, str) and "${" in value:
         excluded = "follows another value"
     elif name.rpartition(".")[2].startswith("_"):
-        excluded = "is no value of the training"
+        excluded = "does not belong to the training"
     return Option(name, default=MISSING if value is None else value, excluded=excluded)

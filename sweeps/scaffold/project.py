@@ -36,7 +36,7 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
     """Return the files of a project: its module, its config and its test, by path.
 
     Args:
-        kind: What is trained.
+        kind: Kind of project.
         name: Name of the config.
     """
     texts = {

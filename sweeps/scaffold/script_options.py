@@ -88,9 +88,9 @@ def _parse(path: Path) -> ast.Module:
     except OSError as error:
         raise UserError(f"--from={path}: cannot be read ({error.strerror})") from None
     except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: is no Python ({error.msg})") from None
+        raise UserError(f"{path}, line {error.lineno}: is not valid Python ({error.msg})") from None
     except ValueError as error:  # null bytes
-        raise UserError(f"{path}: is no Python ({error})") from None
+        raise UserError(f"{path}: is not valid Python ({error})") from None
 
 
 def printed_metrics(tree: ast.Module) -> list[str]:

@@ -91,7 +91,7 @@ def rebuild_trial(
         results: Its reports, in order.
         state: Its state: ``RUNNING`` if it has not ended.
         values: Its final values; default: those of its best result.
-        reason: Why it failed.
+        reason: Reason for its failure.
     """
     study = optuna.create_study(directions=["minimize" if mode == "min" else "maximize" for mode in objectives.modes])
     study.enqueue_trial(space.encode(point))

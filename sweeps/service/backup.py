@@ -227,7 +227,7 @@ def _read_contents(archive: tarfile.TarFile, file: Path) -> Contents:
     member = archive.next()
     found = archive.extractfile(member) if member is not None and member.name == CONTENTS else None
     if found is None:
-        raise UserError(f"{file}: is no backup of a service")
+        raise UserError(f"{file}: is not a backup of a service")
     document = json.loads(found.read())
     if document.get("format") != FORMAT:
         raise UserError(

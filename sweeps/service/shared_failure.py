@@ -24,7 +24,7 @@ class SharedFailure:
 
         Args:
             function: The function.
-            asked: When the caller began to wait for its turn, by the monotonic clock.
+            asked: Time at which the caller began to wait for its turn, by the monotonic clock.
         """
         last, failed = self._last
         if last is not None and failed > asked:

@@ -361,6 +361,6 @@ def own_files(config: Service) -> tuple[str, ...]:
     """Return the names of the files that a service itself has in the folder of the sweeps."""
     folder, database = config.folder, make_url(config.database)
     files = [folder / AUDIT_FILE, Path(config.log.file or folder / LOG_FILE).expanduser()]
-    if database.get_backend_name() == "sqlite":  # of a server it is no file
+    if database.get_backend_name() == "sqlite":  # a server's database is not a file
         files.append(Path(database.database or ""))
     return tuple(each.name for each in files if each.name and each.absolute().parent == folder)

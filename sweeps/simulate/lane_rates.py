@@ -48,7 +48,7 @@ class LaneRates:
             wanted: ``scaling.trials_per_group``; auto is the number that it would find.
 
         Raises:
-            ConfigError: No rate is known for so many.
+            ConfigError: The rate of this number of trials is unknown.
         """
         if wanted == "auto":
             return fastest(self.rates)

@@ -79,7 +79,7 @@ def _read(path: Path) -> pd.DataFrame:
         frame: pd.DataFrame = pyarrow.parquet.ParquetFile(path).read().to_pandas(ignore_metadata=True)
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"--simulate {path}: is no Parquet file that can be read ({reason})") from error
+        raise UserError(f"--simulate {path}: cannot be read as a Parquet file ({reason})") from error
     if frame.empty:
         raise UserError(f"--simulate {path}: the table has no rows")
     return frame.loc[:, ~frame.columns.str.startswith(UNNAMED_INDEX)]

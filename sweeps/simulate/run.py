@@ -92,7 +92,7 @@ def simulate(
         rates: Speeds of ``scaling.trials_per_group`` trials that share their workers; None: none shares them.
 
     Raises:
-        ConfigError: No speed is known of so many trials.
+        ConfigError: The speed of this number of trials is unknown.
     """
     plan, curves, search = inputs.plan, inputs.table, inputs.plan.config.search
     counted = {getattr(search.scheduler, "resource", "evaluations")} & curves.metric_names()

@@ -132,7 +132,7 @@ class Delivery:
         """End the thread of the outbox, and close the journal if nothing remains.
 
         Args:
-            artifacts: How many could not be uploaded.
+            artifacts: Number of artifacts that could not be uploaded.
         """
         points = self._outbox.close()
         remaining = Remaining(points, artifacts, entries=self.journal.position < self.journal.end)

@@ -16,7 +16,7 @@ def with_session(earlier: Sequence[Session], began: float, ended: float) -> tupl
 
     Args:
         earlier: The earlier sessions, in order.
-        began: Unix time of the present one's start.
+        began: Unix time of the current one's start.
         ended: Unix time of its end.
     """
     sessions = [*earlier, (round(began, 3), round(max(began, ended), 3))]

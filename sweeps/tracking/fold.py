@@ -1,6 +1,6 @@
 """The runs of a sweep according to its journal, as MLflow shows them once it has received all entries.
 
-A driver that resumes a sweep goes on from here, whether MLflow has taken them or not.
+A driver that resumes a sweep continues from here, whether MLflow has received them or not.
 """
 
 from __future__ import annotations

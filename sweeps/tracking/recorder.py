@@ -170,11 +170,11 @@ class Recorder:
 
         Args:
             status: Status of the sweep: finished, stopped, failed or interrupted.
-            patience_s: Give up after so many seconds in which MLflow has taken nothing.
-            total_s: Give up after so many seconds in any case.
+            patience_s: Give up after this many seconds in which MLflow has received nothing.
+            total_s: Give up after this many seconds in total.
 
         Returns:
-            What MLflow has not taken.
+            The part that MLflow has not received.
         """
         self._delivery.give_up_after(patience_s, total_s)
         with suppress(StorageFailed):  # at the end of a sweep on a full disk, which was reported before

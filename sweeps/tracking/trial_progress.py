@@ -56,7 +56,7 @@ class TrialProgress:
 
         Args:
             trial: Its record.
-            replayed: What its metrics in the journal tell.
+            replayed: Progress from its metrics in the journal.
         """
         replayed = replayed or cls({})
         return cls(

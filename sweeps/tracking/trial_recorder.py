@@ -242,7 +242,7 @@ class TrialRecorder:
         Args:
             trial_id: A started trial.
             spans: Its spans.
-            account: What its workers have spent their time on, once an attempt has ended.
+            account: Time of its workers by activity, once an attempt has ended.
         """
         tags: dict[str, str | None] = {constants.TAG_SPANS: spans_to_text(spans)}
         if account is not None:

@@ -107,7 +107,7 @@ def _patterns(task: CommandTask) -> Iterator[str]:
                 if not re.compile(source.pattern).groupindex:
                     yield rf"{key}: has no named group, so no metric; write (?P<loss>\S+) around a number"
             except re.error as error:
-                yield f"{key}: is no regular expression: {error}"
+                yield f"{key}: is not a regular expression: {error}"
 
 
 def _unknown_names(task: CommandTask, unknown: list[str], document: Mapping[str, Any]) -> Iterator[str]:
@@ -259,7 +259,7 @@ def _path_mistakes(
     except UnknownPath as error:
         if error.above is not None:
             where = f"a value at {error.above} that" if error.above else "content that"
-            yield f"{key}.values.{path}: {source} has {where} is no section; set that as a whole"
+            yield f"{key}.values.{path}: {source} has {where} is not a section; set it as a whole"
             return
         known = list(document.paths())
         close = closest_names(path.removeprefix(NEW), known)

@@ -15,7 +15,7 @@ def load_other_trials(
 
     Args:
         key: Config key of the source, for messages.
-        source: Where the trials are.
+        source: Source of the trials.
         tracking_uri: Tracking URI of this sweep.
         space: This sweep's space.
         lookup: Returns this sweep's own value at a path.

@@ -27,7 +27,7 @@ def read_table(key: str, source: TrialTable, metric: str) -> OtherSearch:
 
     Args:
         key: Config key of the source, for messages.
-        source: Where the table is.
+        source: Source of the table.
         metric: Metric of this search, if the source has none.
 
     Raises:

@@ -146,7 +146,7 @@ def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "there is no such file; run this where the service runs" in refusal("backup", "x.tar.gz")
     with tarfile.open("bad.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("anything"), io.BytesIO())
-    assert "is no backup of a service" in refusal("restore", "bad.tar.gz")
+    assert "is not a backup of a service" in refusal("restore", "bad.tar.gz")
     Path("text.tar.gz").write_text("text")
     assert "cannot be restored" in refusal("restore", "text.tar.gz")
     open_database(f"sqlite:///{tmp_path}/outputs/service.db").dispose()

@@ -248,7 +248,7 @@ def test_a_table_without_a_value_at_the_end_is_refused(table: Path, tmp_path: Pa
             "search.stages: has 1, whose trainings differ .* search.stages=\\[\\]",
         ),
         ({}, ["space.train.lr.low=1", "space.train.lr.high=2"], "none of its 100 configurations lies in the space"),
-        ({"text": True}, [], "is no Parquet file that can be read"),
+        ({"text": True}, [], "cannot be read as a Parquet file"),
         ({"missing": True}, [], "there is no such file"),
     ],
 )

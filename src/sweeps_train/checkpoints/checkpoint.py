@@ -109,7 +109,7 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
         height, width) to logits of shape (batch, classes).
 
     Raises:
-        ValueError: The folder is no checkpoint, or its base model cannot be loaded.
+        ValueError: The folder is not a checkpoint, or its base model cannot be loaded.
 
     Example:
         >>> model = load_model("outputs/digits-20261120-021500/trials/0003/step-00000200")  # doctest: +SKIP
@@ -149,7 +149,7 @@ def read_training_config(folder: Path) -> TrainingConfig:
         The config.
 
     Raises:
-        ValueError: The folder is no checkpoint.
+        ValueError: The folder is not a checkpoint.
 
     Example:
         >>> read_training_config(Path("step-00000020"))

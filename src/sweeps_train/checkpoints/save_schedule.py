@@ -16,7 +16,7 @@ class SaveSchedule:
     def __init__(self, config: Checkpoint, eval_every: int, failures: int, step: int):
         """
         Args:
-            config: How often, and which checkpoints are kept.
+            config: Frequency and retention of checkpoints.
             eval_every: Steps between evaluations.
             failures: Failures of this training so far.
             step: Step from which it continues.

@@ -87,7 +87,7 @@ def write_state(
 def load_state(folder: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
     """Restore trained weights, optimizer, scaler and random state, and return the progress.
 
-    A worker for which the checkpoint has no random state, since it had fewer workers, keeps its present one.
+    A worker for which the checkpoint has no random state, since it had fewer workers, keeps its current one.
     """
     state, tensors = _read(folder), _tensors(folder)
     moments: OptimizerState = state["optimizer"]

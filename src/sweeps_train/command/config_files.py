@@ -31,8 +31,8 @@ class UnknownPath(KeyError):
         """
         Args:
             path: The path.
-            above: Its beginning at which the file has a value that is no section, so that nothing can be added below;
-                empty if the whole file is none. None if the path was not to be added.
+            above: Its beginning at which the file has a value instead of a section, so that nothing can be added below;
+                empty if the whole file is such a value. None if the path was not to be added.
         """
         super().__init__(path, above)
         self.path, self.above = path, above
@@ -174,7 +174,7 @@ def read_document(text: str, file_format: str) -> Document:
         return formats[file_format](text)
     except (yaml.YAMLError, json.JSONDecodeError, tomllib.TOMLDecodeError, tomlkit.exceptions.TOMLKitError) as error:
         place = re.sub(r"\s+", " ", str(error))
-        raise ValueError(f"is no {file_format.upper()} ({place})") from error
+        raise ValueError(f"is not valid {file_format.upper()} ({place})") from error
 
 
 def file_format(file: ConfigFile) -> str | None:

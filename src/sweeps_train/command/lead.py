@@ -109,7 +109,7 @@ class Lead:
         """Wait up to ``POLL_S`` for the next instruction, and return it.
 
         Raises:
-            ValueError: The program's step is no whole number.
+            ValueError: The program's step is not a whole number.
         """
         assert program is not None, "the first worker always starts a process"
         if self._due:

@@ -73,7 +73,7 @@ class Measurements:
     def take(self, record: Record) -> Measured:
         """
         Raises:
-            ValueError: The step is no whole number, or a limited metric does not come.
+            ValueError: The step is not a whole number, or a limited metric does not come.
         """
         step_name = self._name_of_step(record)
         if step_name is not None:

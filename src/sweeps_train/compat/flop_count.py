@@ -102,8 +102,8 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
 
     Args:
         query: Shape: samples, heads, length, width.
-        key: Shape likewise. Its heads may be fewer: groups of query heads share one (grouped-query attention).
-        value: Shape likewise; its width may be another one.
+        key: Shape as for the query. Its heads may be fewer: groups of query heads share one (grouped-query attention).
+        value: Shape as for the key; its width may differ.
 
     Example:
         >>> attention_flops((1, 8, 4, 16), (1, 2, 5, 16), (1, 2, 5, 16)) == 8 * (2 * 4 * 16 * 5 + 2 * 4 * 5 * 16)

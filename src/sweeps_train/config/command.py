@@ -173,6 +173,6 @@ class CommandTask:
     def __post_init__(self) -> None:
         for name in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ValueError(f"environment.{name}: is no environment variable's name; use letters, digits and _")
+                raise ValueError(f"environment.{name}: is not the name of a variable; use letters, digits and _")
         if not self.read:
             raise ValueError("read=[]: no metric can come; name a source, such as {kind: json}")

@@ -75,7 +75,7 @@ class TableData:
 
     def __post_init__(self) -> None:
         try:
-            "".encode(self.encoding)  # the codecs module also knows some that are no encodings of text
+            "".encode(self.encoding)  # the codecs module also knows some that do not encode text
         except LookupError:
             raise ValueError(
                 f"encoding={self.encoding}: Python has no such encoding; use utf-8, latin-1, cp1252 or utf-16"

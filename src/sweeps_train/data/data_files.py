@@ -109,7 +109,7 @@ def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> lis
 def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
     from pyarrow.fs import FileSelector, FileType
 
-    address, _, options = uri.partition("?")  # the query has options of the store; the ? is no pattern of a glob
+    address, _, options = uri.partition("?")  # the query has options of the store; this ? is not a glob pattern
     scheme = address.partition("://")[0]
     base = address
     while "*" in base or "[" in base:

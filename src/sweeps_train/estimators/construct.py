@@ -35,8 +35,8 @@ def estimator_class(task: EstimatorTask) -> type[Any]:
     found = import_target("task", task.target)
     if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "get_params"):
         raise ValueError(
-            f"task._target_={task.target} is no estimator: task=estimator wants a class with fit, predict, get_params "
-            "and set_params, as those of scikit-learn"
+            f"task._target_={task.target} is not an estimator: task=estimator needs a class with fit, predict, "
+            "get_params and set_params, like those of scikit-learn"
         )
     return found
 
@@ -92,7 +92,7 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
     Args:
         task: Class and arguments.
         seed: Its ``random_state``, if it has one and the arguments do not set it.
-        num_cpus: Its number of threads, likewise.
+        num_cpus: Its number of threads, with the same condition.
         has_categories: Whether it gets columns of categories.
 
     Raises:

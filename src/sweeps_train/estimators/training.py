@@ -49,7 +49,7 @@ def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Calla
         mode: Whether ``min`` or ``max`` of it is best.
 
     Raises:
-        ValueError: The class is no estimator; from the returned function: the table cannot be used.
+        ValueError: The class is not an estimator; from the returned function: the table cannot be used.
     """
     found = estimator_class(config.task)
     goal, native = goal_of(config.task, found), is_native(config.task, found)

@@ -1,7 +1,7 @@
 """Optimizer values that change when a trial continues, such as a learning rate under PBT.
 
-A checkpoint holds the optimizer with its former values, and a framework that loads it would go on with these, whatever
-the trial's new values are.
+A checkpoint holds the optimizer with its former values, and a framework that loads it would continue with these
+instead of the trial's new values.
 """
 
 from __future__ import annotations

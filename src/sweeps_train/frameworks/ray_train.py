@@ -281,7 +281,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """Select the metrics that are numbers; others cannot be plotted or compared, and are left out with a note.
 
         Raises:
-            ValueError: A metric that the search reads is missing, or a name is no text.
+            ValueError: A metric that the search reads is missing, or a name is not a text.
             TypeError: A metric that the search reads is not a number.
         """
         found = metrics_in(metrics)
@@ -313,7 +313,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         decrease.
 
         Raises:
-            ValueError: The reported step is no whole number.
+            ValueError: The reported step is not a whole number.
         """
         name = next((name for name in STEP_METRICS if name in metrics), None)
         step = None if name is None else as_step(name, metrics[name])

@@ -23,12 +23,12 @@ class StepLog(Protocol):
 def log_step(step: int, metrics: Mapping[str, Any]) -> None:
     """Record metrics of a step of the trial that this worker trains.
 
-    Unlike ``ray.train.report`` it is no evaluation: no scheduler decides on it, and other workers need not call it.
+    Unlike ``ray.train.report`` it is not an evaluation: no scheduler decides on it, and other workers need not call it.
     In a function of stock Ray Train nothing happens.
 
     Args:
         step: Number of optimizer steps done.
-        metrics: Values by name; those that are no numbers are left out.
+        metrics: Values by name; those that are not numbers are left out.
     """
     utils = get_train_fn_utils()
     if isinstance(utils, StepLog):

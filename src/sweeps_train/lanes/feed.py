@@ -28,7 +28,7 @@ class Feed(Protocol):
         Args:
             lanes: Number of trainings that made it.
             tokens: Tokens of all of them.
-            seconds: How long it took.
+            seconds: Duration in seconds.
         """
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:

@@ -46,7 +46,7 @@ class JointLinear(nn.Module):
         """
         Args:
             base: The frozen layer.
-            parts: Rows of the present batch, one list for all layers, which the owner of this layer fills.
+            parts: Rows of the current batch, one list for all layers, which the owner of this layer fills.
         """
         super().__init__()
         self.base = base

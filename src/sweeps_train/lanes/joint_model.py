@@ -95,7 +95,7 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
     for name, each in layers.items():
         if not isinstance(each, FusedLinear) or each.base_layer is base.get_output_embeddings():
             raise ValueError(
-                f"model.lora.target_modules: the layer {name} is no linear layer within the model, and only such "
+                f"model.lora.target_modules: the layer {name} is not a linear layer of the model, and only such "
                 "are trained together with those of other trials; leave it out, or train this alone"
             )
     return {name: each for name, each in layers.items() if isinstance(each, FusedLinear)}

@@ -25,7 +25,7 @@ class ShardedLaneStrategy(LaneStrategy):
     def __init__(self, config: FSDP, workers: Workers, precision: Precision, passes: JointPasses):
         """
         Args:
-            config: How the base is sharded.
+            config: Config of the sharding of the base.
             workers: All workers.
             precision: Precision of the training.
             passes: Passes of all lanes.

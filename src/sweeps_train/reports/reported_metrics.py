@@ -30,7 +30,7 @@ def metrics_in(reported: Mapping[Any, Any]) -> ReportedMetrics:
     """Return the numbers of a report, and the types of its other values.
 
     Raises:
-        ValueError: A name is no text, or two values would have the same name.
+        ValueError: A name is not a text, or two values would have the same name.
 
     Example:
         >>> metrics_in({"loss": 0.5, "eval": {"accuracy": True}, 0: 2, "note": "x"})
@@ -53,7 +53,7 @@ def flattened(reported: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[s
     """Return the names and values of nested mappings, whose names are joined by ``/``.
 
     Raises:
-        ValueError: A name is no text.
+        ValueError: A name is not a text.
     """
     for key, value in reported.items():
         name = _as_text(key)
@@ -87,7 +87,7 @@ def as_step(name: str, value: Any) -> int:
     """Return a metric's value as a step.
 
     Raises:
-        ValueError: It is no whole number from 0, or too large to be stored.
+        ValueError: It is not a whole number from 0, or too large to be stored.
 
     Example:
         >>> as_step("step", 10.0)

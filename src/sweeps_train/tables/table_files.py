@@ -54,7 +54,7 @@ def read_table(config: TableData, key: str = "data.path", path: str | None = Non
     Args:
         config: Type of the files, and how missing values are written.
         key: Config key that has the path, for messages.
-        path: Where it is; default: the config's own path.
+        path: Path of the table; default: the config's own path.
 
     Returns:
         An Arrow table; columns without a name, such as the index that pandas writes, are left out.

@@ -103,7 +103,7 @@ def learning_curves(
         data: The sweep, with the histories of this metric.
         metric: Name of the metric; default: the first objective.
         chosen: Trials to compare, each drawn in a colour of its own before the others, which are pale.
-        axis: What the value axis shows.
+        axis: Range of the value axis.
     """
     curves = LearningCurves(data.record, data.curves, chosen)
     if not curves.trials:

@@ -37,7 +37,7 @@ def cholesky_factor(covariance: Array) -> Array:
     """Return the lower Cholesky factor of a covariance matrix, with the smallest necessary term added to the diagonal.
 
     Raises:
-        numpy.linalg.LinAlgError: It is no covariance matrix.
+        numpy.linalg.LinAlgError: It is not a covariance matrix.
     """
     diagonal = np.diag_indices(len(covariance))
     scale, added = max(1.0, float(covariance[diagonal].mean())), JITTER
@@ -66,7 +66,7 @@ def fit(
         data: The observations; if there are many, those of the trials with most values.
         groups: Parameter of each column of the vectors, from 0.
         rungs: Number of rungs.
-        start: Where to begin; default: at the prior's mean.
+        start: Initial values; default: at the prior's mean.
         iterations: Most steps of the optimisation (L-BFGS).
     """
     parameters = max(groups, default=-1) + 1

@@ -67,7 +67,7 @@ class CandidateSource:
         Args:
             given: The points.
             widths: Standard deviations of the changes, as parts of a range, which take turns as well.
-            number: How many points.
+            number: Number of points.
             seed: Seed of the changes.
         """
         draws = [NearDraws(seed + each, given[each % len(given)], widths[each % len(widths)]) for each in range(number)]

@@ -60,7 +60,7 @@ class Promise:
             drawn = self._weighted(means[:, None] + deviations[:, None] * self._draws)
             improvement = np.maximum(self._best - drawn, 0.0).mean(axis=0)
             doubt = drawn.std(axis=0) + LEAST
-        # Far from the best the expected improvement is no number any more, but some points are still nearer.
+        # Far from the best, the expected improvement underflows, but some points are still nearer.
         nearer = np.log(LEAST) - np.maximum(middle - self._best, 0.0) / doubt
         promise = np.where(improvement > LEAST, np.log(np.maximum(improvement, LEAST)), nearer)
         return promise if self._costs is None else promise - np.log(self._costs.of(points))

@@ -253,7 +253,7 @@ class FreezeThaw(PausingScheduler):
         if (broken := self._violation(result)) is not None:
             return broken
         if rung is not None and not self._is_finite(result):
-            return f"{', '.join([self._objective, *self._further])} had a value that is no finite number"
+            return f"{', '.join([self._objective, *self._further])} had a value that is not finite"
         return None
 
     def _stop(self, name: str, reason: str) -> Verdict:

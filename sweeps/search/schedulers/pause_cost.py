@@ -47,7 +47,7 @@ class PauseCost:
         """Add a report.
 
         Returns:
-            Why trials are not to be paused, if that is known now.
+            Reason why trials should not be paused, if known now.
         """
         if result.get(SAVED) is False:
             return "its reports come without checkpoints"

@@ -62,8 +62,8 @@ def measure_worth(
         rungs: Positions of all rungs; the last one is the end of a training.
         at: Hyperparameters of the model of learning curves.
         groups: Parameter of each column of the vectors, from 0.
-        costs: What the worth of each trial is divided by (``CostModel``).
-        costs_of_new: What that of each new trial is divided by.
+        costs: Divisors of the worth of each trial (``CostModel``).
+        costs_of_new: Divisors of the worth of each new trial.
     """
     end, rows = len(rungs) - 1, most_telling(values[None], MOST)
     posterior = Posterior(at, groups, observe(vectors[rows], values[rows]))

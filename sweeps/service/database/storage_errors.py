@@ -67,7 +67,7 @@ class StorageOutage:
 
         Args:
             error: An error for which ``is_unavailable`` is true.
-            where: What failed, for the log.
+            where: Operation that failed, for the log.
         """
         with self._lock:
             self._count += 1

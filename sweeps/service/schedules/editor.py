@@ -101,7 +101,7 @@ class ScheduleEditor:
         Args:
             principal: The user.
             schedule: The schedule.
-            description: First line of its file; None: the present one.
+            description: First line of its file; None: the current one.
             tag: State of the file when the user began (``tag``); None: whatever is there.
             is_new: Whether there must be no schedule of this name yet.
 

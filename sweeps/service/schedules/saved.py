@@ -128,10 +128,10 @@ class SavedSchedules:
         Args:
             name: Name of the schedule.
             text: The YAML; None removes it.
-            tag: What ``tag`` returned when the change began; None replaces whatever is there.
+            tag: Result of ``tag`` when the change began; None replaces any version.
             user: User who changes it.
             now: Present time.
-            action: What the user did; see ``Version.action``.
+            action: Kind of change; see ``Version.action``.
             owner: User and project of the schedule.
             operators: Names of schedules in the operator's files, which are not removed if they have no file here.
 

@@ -105,7 +105,7 @@ def read_choices(record: SweepRecord, metric: str, axis: str, trials: Sequence[s
     Args:
         record: The sweep.
         metric: Name of a metric; empty means the first objective.
-        axis: What the value axis shows.
+        axis: Range of the value axis.
         trials: Ids of trials; ``7`` is ``0007``.
     """
     known = {trial.trial for trial in record.trials}

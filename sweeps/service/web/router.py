@@ -73,7 +73,7 @@ def sweep_page(
     Args:
         visit: The user's visit.
         name: Name of the sweep.
-        chosen: What the viewer has chosen to see.
+        chosen: The viewer's choices.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """

@@ -59,7 +59,7 @@ def trial_page(
         visit: The user's visit.
         name: Name of the sweep.
         trial: Id of the trial; ``7`` is ``0007``.
-        chosen: What the viewer has chosen to see.
+        chosen: The viewer's choices.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """
