@@ -78,7 +78,7 @@ def _ask_for_kind() -> str:
         UserError: No terminal is available to ask.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UserError(f"say what is trained with --kind, since there is no terminal to ask on: {LISTED_KINDS}")
+        raise UserError(f"give --kind, since there is no terminal to ask on: {LISTED_KINDS}")
     kinds = list(KINDS.values())
     for number, kind in enumerate(kinds, start=1):
         say(f"{number:2} {kind.title} ({kind.name})")

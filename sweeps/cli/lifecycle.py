@@ -98,7 +98,7 @@ def _service(operations: Operations, wanted: WantedModel, **only_here: object) -
 @click.argument("sweep")
 @click.argument("tokens", nargs=-1, metavar="[key=value ...]")
 @trial
-@click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: derived from the old name.")
 @registering
 @click.option("--no-register", is_flag=True, help="Train only, without registering the model.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
@@ -170,13 +170,13 @@ def _registered(
     except UserError as error:
         again = f"python -m sweeps best {record.sweep} --register {wanted.name} --alias {wanted.alias}"
         again += " --merge" if wanted.merged else ""
-        raise UserError(f"{error}; `{again}` registers it without another training") from error
+        raise UserError(f"{error}; `{again}` registers it without training again") from error
 
 
 @verb("reproduce")
 @click.argument("run")
 @click.option("--trial", metavar="ID", help="Repeat only this trial of the sweep.")
-@click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: derived from the old name.")
 @click.option("--dry-run", is_flag=True, help="Show what differs now, and start nothing.")
 @as_json
 @sweep_operations

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @click.option("--check-nodes", is_flag=True, help="Check all nodes first, and leave out slow and broken ones.")
 @click.option("--detach", is_flag=True, help="Run it in the background, and print its name.")
-@click.option("--resume", "again", is_flag=True, help="If the sweep --name exists already, continue it.")
+@click.option("--resume", "again", is_flag=True, help="If the sweep --name already exists, continue it.")
 @simulating
 @as_json
 @server

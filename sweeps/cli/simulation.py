@@ -52,7 +52,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--lane-rates",
             metavar="RATES",
-            help="With --simulate: how much 1, 2, ... trials that share workers train in a second: 1=100,2=180,4=250.",
+            help="With --simulate: throughput of 1, 2, ... trials that share workers: 1=100,2=180,4=250.",
         ),
         click.option(
             "--between",

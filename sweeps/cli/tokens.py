@@ -65,7 +65,7 @@ def create(
 
     lasts_s = None if expires is None else parse_age(expires, "--expires")
     if file is not None and file.exists():
-        raise ConfigError(f"--file={file}: exists already; give one that does not")
+        raise ConfigError(f"--file={file}: already exists; choose another file")
     with _database(tokens, config_dirs, "token made") as (connection, noted):
         made, secret = of.create(connection, user, role, time.time(), projects=projects, label=label, lasts_s=lasts_s)
         noted.append(made)

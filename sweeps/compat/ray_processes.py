@@ -64,7 +64,7 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     try:
         _generated("node_manager_pb2_grpc").NodeManagerServiceStub(channel).PrestartWorkers(request, timeout=WITHIN_S)
     except grpc.RpcError as error:
-        raise ConnectionError(f"the node manager at {address} starts no processes: {error}") from error
+        raise ConnectionError(f"the node manager at {address} does not start processes: {error}") from error
     finally:
         channel.close()
 

@@ -45,7 +45,7 @@ def power(base: Any, exponent: Any) -> Any:
 def modulo(left: Any, right: Any) -> Any:
     """Return ``left % right`` of numbers. For a string it would be formatting, whose result may have any width."""
     if isinstance(left, str | bytes):
-        raise TypeError("% takes numbers")
+        raise TypeError("% needs numbers")
     return left % right
 
 

@@ -127,7 +127,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror})"
     if "Invalid loaded object type" in str(error):
-        return f"is one plain value, and not `key: value` lines; {EXAMPLE}"
+        return f"must have `key: value` lines, not one plain value; {EXAMPLE}"
     return str(error).strip().partition("\n")[0]
 
 
@@ -143,7 +143,7 @@ def _advice(problem: str) -> str:
 
 def _check_mapping(file: Path, config: object, *, is_sweep: bool) -> None:
     if isinstance(config, ListConfig):
-        raise ConfigError(f"{_display_path(file)}: is a list, and not `key: value` lines; {EXAMPLE}")
+        raise ConfigError(f"{_display_path(file)}: must have `key: value` lines, not a list; {EXAMPLE}")
     if not isinstance(config, DictConfig):
         return
     if is_sweep and not config:

@@ -59,7 +59,7 @@ def _parse(parser: OverridesParser, token: str, before: Sequence[Override]) -> O
     except HydraException as error:
         raise ConfigError(_explained(token, first_line(error), before)) from None
     if not override.key_or_group:
-        raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
+        raise ConfigError(f"{token!r} is not an override: it has no key; write key=value")
     if override.is_sweep_override():
         _check_choices(override)
     return override

@@ -56,7 +56,7 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
     except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
         raise ConfigError(f"{file}: {explain(error)}") from None
     if not isinstance(config, DictConfig):
-        raise ConfigError(f"{file}: must have `key: value` lines, and is a list")
+        raise ConfigError(f"{file}: must have `key: value` lines, not a list")
     try:
         container: dict[str, Any] = resolve(config)
         return read_as(Service, container)

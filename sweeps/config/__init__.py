@@ -147,7 +147,7 @@ class SweepConfig:
             if self.checkpoint.every is not None:
                 what = "function" if isinstance(self.task, FunctionTask) else "program"
                 raise ValueError(
-                    f"checkpoint.every={self.checkpoint.every}: a {what} decides itself when it saves; remove it"
+                    f"checkpoint.every={self.checkpoint.every}: a {what} itself decides when to save; remove it"
                 )
         elif isinstance(self.task, EstimatorTask):
             self._check_estimator(self.task)

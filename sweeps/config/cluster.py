@@ -73,7 +73,7 @@ class Cluster:
     def __post_init__(self) -> None:
         for name in self.env:
             if "=" in name:  # the value may be a secret
-                raise ValueError(f"env: {name.partition('=')[0]!r} is given a value; give names alone")
+                raise ValueError(f"env: {name.partition('=')[0]!r} has a value; give only names")
             if _VARIABLE.fullmatch(name) is None:
                 raise ValueError(
                     f"env: {name!r} is not the name of an environment variable; give names, or prefixes followed by *, "

@@ -133,10 +133,11 @@ class Search:
     def __post_init__(self) -> None:
         if len(self.metrics) != len(self.modes):
             raise ValueError(
-                f"metric={self.metric} and mode={self.mode} must be as many; give one mode for each metric, as lists"
+                f"metric={self.metric} and mode={self.mode} must have the same length; give one mode for each metric, "
+                "as lists"
             )
         if len(set(self.metrics)) < len(self.metrics):
-            raise ValueError(f"metric={self.metric} names one twice; name each once")
+            raise ValueError(f"metric={self.metric} has a duplicate; name each metric once")
 
     @property
     def must_pause(self) -> bool:

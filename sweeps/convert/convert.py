@@ -35,7 +35,7 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         conversion = read_ray_tune(source, tune_config)
     else:
         if tune_config is not None:
-            raise UserError(f"--tune-config={tune_config}: goes with a param_space of Ray Tune, MODULE:NAME")
+            raise UserError(f"--tune-config={tune_config}: is only for a param_space of Ray Tune (MODULE:NAME)")
         file = SourceFile(Path(source))
         reader = next((read for is_format, read in FORMATS if is_format(file.values)), None)
         if reader is None:

@@ -113,4 +113,4 @@ def check_tracking(tracking: Tracking) -> Iterator[Finding]:
         fix = "grant this user the permission to write, and check the server's artifact location and its disk"
         yield Finding("tracking", "failed", "", f"tracking.uri={address} cannot be written: {first_cause(error)}", fix)
         return
-    yield Finding("tracking", "ok", "", f"{address} takes runs, metrics and artifacts")
+    yield Finding("tracking", "ok", "", f"{address} accepts runs, metrics and artifacts")

@@ -46,7 +46,7 @@ class RepeatSearcher(NotPickled, Searcher):
         state = self._session.state
         # Tune asks again only after a second while no trial runs, so this waits here for the ends that decide.
         if not self._live and not self._session.wait_for_ends():
-            self.ended_because = "the ends of repeats are not known"
+            self.ended_because = "the ends of repeats are unknown"
         with state.lock:
             self._record()
             if self.ended_because is None and self._confirmer.is_over():

@@ -31,6 +31,6 @@ def is_stalled() -> bool:
     if not _Driver.is_reported:
         _Driver.is_reported = True
         # Without logging and sys.stderr, whose locks may be what the threads wait for.
-        os.write(2, b"sweeps: the driver does not go on, and gives no further heartbeat; its threads:\n")
+        os.write(2, b"sweeps: the driver makes no progress and sends no further heartbeat; its threads:\n")
         faulthandler.dump_traceback(2)
     return True

@@ -30,7 +30,7 @@ class PinnedStates(SavedStates):
                 self._trials, trial, num_exploits, step
             )
         except OSError as error:
-            logger.warning("no trial can go on from trial %s's step %s: %s", trial, step, error)
+            logger.warning("no trial can continue from trial %s's step %s: %s", trial, step, error)
             return False
 
     def take_over(self, trial: str, origin: Origin) -> bool:
@@ -39,7 +39,7 @@ class PinnedStates(SavedStates):
                 return False
             take_over(self._trials, trial, origin, self._metric, self._mode)
         except OSError as error:
-            logger.warning("trial %s does not go on from trial %s's state: %s", trial, origin.trial, error)
+            logger.warning("trial %s does not continue from trial %s's state: %s", trial, origin.trial, error)
             return False
         return True
 

@@ -170,7 +170,9 @@ def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, s
     lines = composition.as_yaml().splitlines()
     hidden = [line.strip() for line in lines if HIDDEN in line and not line.strip().startswith("uri:")]
     if hidden:
-        raise UserError(f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it anew with `run`")
+        raise UserError(
+            f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it again with `run`"
+        )
     return new_plan(composition, name, command, tags, approve)
 
 

@@ -168,7 +168,7 @@ class TrialLifecycle:
             status = self._state.trials.get(trial)
             if status is None or status.state not in ("running", "waiting") or status.ending:
                 known = f": it is {status.state}" if status else ""
-                raise UserError(f"trial {trial} of {self._state.sweep} does not run{known}")
+                raise UserError(f"trial {trial} of {self._state.sweep} is not running{known}")
         self._broker.stop_for_good(trial)
 
     def catch_up(

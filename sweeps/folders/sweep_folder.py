@@ -131,7 +131,7 @@ def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
         try:
             lock.acquire(timeout=patience_s)
         except Timeout:
-            raise UserError(f"{sweep} is run by another process already; {_watch(sweep)}") from None
+            raise UserError(f"{sweep} is already run by another process; {_watch(sweep)}") from None
 
 
 def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: float) -> None:
@@ -149,7 +149,9 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: flo
     last = file.read()
     if last is None or last["machine"] == machine:
         return  # the lock excludes drivers on this machine
-    logger.warning("%s was last run on %s; waiting %.0f s to see that it no longer is", sweep, _host(last), SILENCE_S)
+    logger.warning(
+        "%s was last run on %s; waiting %.0f s to make sure that it has ended", sweep, _host(last), SILENCE_S
+    )
     silent_since = time.monotonic()
     while time.monotonic() < silent_since + SILENCE_S:
         time.sleep(BEAT_S / 4)
@@ -158,7 +160,7 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: flo
             return  # it has ended by itself
         if now != last:
             if time.monotonic() > deadline:
-                raise UserError(f"{sweep} is run by another process already, on {_host(last)}; {_watch(sweep)}")
+                raise UserError(f"{sweep} is already run by another process, on {_host(last)}; {_watch(sweep)}")
             last, silent_since = now, time.monotonic()
 
 
@@ -192,7 +194,7 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
 
 def _leave(sweep: str, other: dict[str, Any]) -> None:
     """End this process immediately, without writing: another driver has taken over while it was suspended."""
-    logger.error("%s was taken over by %s, since this process gave no sign of life", sweep, _host(other))
+    logger.error("%s was taken over by %s, since this process sent no heartbeat", sweep, _host(other))
     os._exit(LEFT)
 
 

@@ -64,8 +64,8 @@ class Bundle:
         self.files[name] = path
         if len(self.files) > MAX_FILES:
             raise UserError(
-                f"more than {MAX_FILES:,} files would travel to the cluster, {path} among them; submit from the folder "
-                "of your code, or list the others in .gitignore"
+                f"more than {MAX_FILES:,} files would be sent to the cluster, {path} among them; submit from the "
+                "folder of your code, or list the others in .gitignore"
             )
 
     def add_sweeps(self) -> None:
@@ -100,7 +100,7 @@ class Bundle:
             largest = sorted(self.files.items(), key=lambda each: -each[1].stat().st_size)[:3]
             named = ", ".join(f"{name} ({path.stat().st_size / MIB:.1f} MiB)" for name, path in largest)
             raise UserError(
-                f"the files of the working folder are too large to travel: {size / MIB:.1f} MiB and more when packed, "
+                f"the files of the working folder are too large to send: {size / MIB:.1f} MiB and more when packed, "
                 f"of at most {limit / MIB:g} MiB. The largest are {named}. List in .gitignore what the "
                 f"trials do not need{advice}"
             )

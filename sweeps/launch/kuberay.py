@@ -129,7 +129,7 @@ def apply(documents: list[Manifest]) -> str:
         done = subprocess.run(command, input=written(documents), capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise UserError(
-            "there is no kubectl on this machine; write the manifests with --print, and apply them where there is: "
+            "there is no kubectl on this machine; write the manifests with --print, and apply them elsewhere: "
             "kubectl apply -f FILE"
         ) from None
     if done.returncode:

@@ -94,6 +94,6 @@ def submit(job: RayJob) -> None:
         except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise UserError(
-                f"cluster.address={job.address}: its job server does not take the job ({reason}); the cluster must "
+                f"cluster.address={job.address}: its job server does not accept the job ({reason}); the cluster must "
                 "have been started with ray[default], and RAY_AUTH_TOKEN must be the same here and there"
             ) from None

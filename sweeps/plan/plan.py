@@ -124,7 +124,7 @@ class Plan:
             assert self.store is not None
             if has_state(self.store):
                 raise UserError(
-                    f"the folder {self.uri} exists already; choose another --name, or continue it with --resume"
+                    f"the folder {self.uri} already exists; choose another --name, or continue it with --resume"
                 )
 
     @cached_property
@@ -405,7 +405,7 @@ def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
 
 def _check_folder(folder: Path) -> None:
     if folder.exists() and not was_left_unstarted(folder):
-        raise UserError(f"the folder {folder} exists already; choose another --name")
+        raise UserError(f"the folder {folder} already exists; choose another --name")
     existing = next(parent for parent in folder.parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise UserError(f"output_dir: {folder.parent} cannot be written; set output_dir to a folder that can")

@@ -96,7 +96,7 @@ class MemoryReport:
         text = f"{_gib(own.total)} GiB a worker ({_itemized(own.parts)})"
         if most.total > own.total:
             text += f", up to {_gib(most.total)} with {_listed(most.values)}"
-        has = "how much a worker has is not known (set cluster.gpu_memory_gib)"
+        has = "the memory of a worker is unknown (set cluster.gpu_memory_gib)"
         return f"{text}; {has if self.room is None else f'a worker has {_gib(self.room)}'}"
 
     @property
@@ -256,7 +256,7 @@ def memory_report(
         for question, answer in zip(questions, answers, strict=False)
         if "error" not in answer
     ]
-    failure = errors[0] if errors else "there was no time for it (preflight.timeout_s)"
+    failure = errors[0] if errors else "there was not enough time (preflight.timeout_s)"
     return MemoryReport(answers=known, room=room, failure=None if known else failure)
 
 

@@ -87,7 +87,7 @@ def check_registration(
     """
     if name != name.strip() or not name or not name.isprintable() or re.search(FORBIDDEN, name):
         raise ConfigError(
-            f"--register={name}: a model's name has none of / : . % \" ' \\, no space at its ends and no characters "
+            f"--register={name}: a model's name must not contain / : . % \" ' \\, spaces at its ends, or characters "
             "that cannot be printed; choose another"
         )
     reserved = alias is not None and (alias.lower() == "latest" or re.fullmatch(r"(?i)v\d+", alias))

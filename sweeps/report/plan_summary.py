@@ -162,7 +162,7 @@ def print_plan(
     if search.confirm:
         console.print(f"confirm   {describe_confirmation(search.confirm)}", markup=False, soft_wrap=True)
     console.print(f"search    {plan.search_summary}", markup=False, soft_wrap=True)
-    needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
+    needs = fit.describe() if fit else f"is read from the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
     if plan.config.task.kind == "causal_lm" and plan.config.scaling.trials_per_group == 1:
         reason = why_alone(plan.config) or "scaling.trials_per_group=1; with more, several trials train on its workers"

@@ -68,7 +68,7 @@ def read_policy(
         ConfigError: An age or a size cannot be read, or no option limits what is removed.
     """
     if not names and older_than is None and keep_last is None and max_size is None:
-        raise ConfigError("say what to remove: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
+        raise ConfigError("name what to remove: sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
     return Policy(
         keep_best=keep_best,
         keep_last=keep_last or 0,
@@ -91,7 +91,7 @@ def parse_age(text: str, option: str = "--older-than") -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
     if found is None:
-        raise ConfigError(f"{option}={text}: must be a number and m, h, d or w, such as 30d")
+        raise ConfigError(f"{option}={text}: must be a number followed by m, h, d or w, such as 30d")
     return float(found[1]) * AGES[found[2]]
 
 
@@ -103,7 +103,7 @@ def parse_size(text: str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in SIZES:
-        raise ConfigError(f"--max-size={text}: must be a number and MB, GB, TB, MiB, GiB or TiB, such as 50GiB")
+        raise ConfigError(f"--max-size={text}: must be a number followed by MB, GB, TB, MiB, GiB or TiB, such as 50GiB")
     return int(float(found[1]) * SIZES[found[2].upper()])
 
 

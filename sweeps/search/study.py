@@ -49,7 +49,7 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
             with path.open("r+b") as file:
                 file.truncate(intact)
                 os.fsync(file.fileno())
-            wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and goes on from there"
+            wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and continues from there"
     return JournalStorage(StudyFile(path)), wrong
 
 

@@ -79,7 +79,7 @@ class Audit:
             finally:
                 os.close(handle)
         except OSError as error:
-            logger.error("%s: %s; not noted: %s", self.file, error.strerror, line)  # noqa: TRY400 - no traceback needed
+            logger.error("%s: %s; not recorded: %s", self.file, error.strerror, line)  # noqa: TRY400 - no traceback needed
 
     def read(self, most: int, before: int | None = None, words: str = "") -> tuple[list[Entry], int | None]:
         """Return the newest entries, newest first, and the position for the next page; None on the last one.

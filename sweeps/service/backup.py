@@ -80,7 +80,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
         SweepsError: Something could not be read or written; there is no file then.
     """
     if file.exists():
-        raise UserError(f"{file}: exists already; give another file")
+        raise UserError(f"{file}: already exists; give another file")
     url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder
     is_sqlite = url.get_backend_name() == "sqlite"
     if is_sqlite and not Path(str(url.database)).is_file():
@@ -253,7 +253,7 @@ def _check_empty(config: Service, contents: Contents, archive: tarfile.TarFile, 
     for name in archive.getnames():
         target = _target(name, places)
         if target is not None and target.exists():
-            raise UserError(f"{target}: exists already, and a backup replaces nothing; restore into an empty folder")
+            raise UserError(f"{target}: already exists, and a restore overwrites nothing; restore into an empty folder")
 
 
 def _check_empty_database(url: str) -> None:
@@ -262,7 +262,7 @@ def _check_empty_database(url: str) -> None:
     engine = create_engine(url)
     try:
         if names := inspect(engine).get_table_names():
-            raise UserError(f"database={redact_uri(url)}: has tables already ({names[0]}); give an empty database")
+            raise UserError(f"database={redact_uri(url)}: already has tables ({names[0]}); give an empty database")
     finally:
         engine.dispose()
 

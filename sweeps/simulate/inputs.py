@@ -51,12 +51,12 @@ def _check_search(search: Search) -> None:
     """
     if search.copies_trials:
         raise ConfigError(
-            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
-            "no curves; simulate asha, hyperband, freeze_thaw or none"
+            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, for which a table "
+            "has no curves; simulate asha, hyperband, freeze_thaw or none"
         )
     if search.confirm:
         raise ConfigError(
-            f"search.confirm={search.confirm}: repeats train with other seeds, of which a table has no curves; "
+            f"search.confirm={search.confirm}: repeats train with other seeds, for which a table has no curves; "
             "simulate with search.confirm=0"
         )
     if search.stages:

@@ -38,7 +38,7 @@ class LaneRates:
         pairs = [(lanes, rate.replace(",", "")) for lanes, rate in words] or re.findall(r"\b(\d+)=([\d.]+)", text)
         rates = {int(lanes): float(rate) for lanes, rate in pairs}
         if 1 not in rates or not (words or len(pairs) == len(text.split(","))) or min(*rates, *rates.values()) <= 0:
-            raise ValueError("rates are above 0, and one of them is that of 1 trial")
+            raise ValueError("rates must be above 0, and one must be for 1 trial")
         return cls(dict(sorted(rates.items())))
 
     def number(self, wanted: int | Literal["auto"]) -> int:

@@ -40,8 +40,8 @@ class Replay:
         """The result in one line."""
         same = f"{len(self.differences)} are different" if self.differences else "all are the same"
         given = f"; {self.given} other points were given, and not sampled" if self.given else ""
-        unknown = f"; {self.unknown} decisions are of a kind that is not made again" if self.unknown else ""
-        return f"{self.suggestions} suggestions and {self.decisions} decisions made again: {same}{given}{unknown}"
+        unknown = f"; {self.unknown} decisions are of a kind that is not repeated" if self.unknown else ""
+        return f"{self.suggestions} suggestions and {self.decisions} decisions repeated: {same}{given}{unknown}"
 
     def as_json(self) -> dict[str, Any]:
         """The document of ``replay --json``."""

@@ -79,7 +79,7 @@ class ForestCurve:
         rows = [self._rows(trial) for trial in table.trials]
         if not any(len(features) for features, _ in rows):
             raise UserError(
-                f"--between=forest: at the steps that a forest is fitted to, no report in {table.name} has finite "
+                f"--between=forest: at the steps to which a forest is fitted, no report in {table.name} has finite "
                 f"values of all of {', '.join(metrics)}; use --between=nearest"
             )
         self._forest = self._fit(rows)

@@ -197,7 +197,9 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
             and path not in distributions[path].when
         ]
         if not ready:
-            raise ConfigError(f"space: the conditions of {', '.join(waiting)} depend on each other; break the circle")
+            raise ConfigError(
+                f"space: the conditions of {', '.join(waiting)} depend on each other in a circle; remove one"
+            )
         ordered.extend(ready)
         waiting = [path for path in waiting if path not in ready]
     return ordered

@@ -216,7 +216,7 @@ class ArtifactUploader:
     def _warn(self, message: str) -> None:
         if not self._warned:
             self._warned = True
-            logger.warning("%s (said once)", message)
+            logger.warning("%s (logged once)", message)
 
 
 def _logs(folder: str) -> Iterator[tuple[str, bytes]]:

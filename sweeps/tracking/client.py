@@ -108,10 +108,10 @@ def _explained(uri: str, error: Exception) -> str:
     """Explain why a store cannot be used, and what to do."""
     if type(error).__name__.startswith("Unsupported"):  # one of several exceptions of MLflow
         scheme = uri.partition(":")[0]
-        return f"is no tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
+        return f"is not a tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
     why = first_cause(error)
     if "filesystem tracking backend" in why:
-        return f"is a folder of files, which MLflow no longer takes as a store; use a database, as in {DEFAULT}"
+        return f"is a folder of files, which MLflow no longer supports as a store; use a database, as in {DEFAULT}"
     return f"does not answer: {why}; {_advice(uri, why)}"
 
 
@@ -123,7 +123,7 @@ def _advice(uri: str, why: str) -> str:
         "No module named 'psycopg": "install its driver: pip install 'ray-sweeps[postgresql]'",
         "certificate": "name its certificate in MLFLOW_TRACKING_SERVER_CERT_PATH",
         "error code 401": "sign in with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token",
-        "error code 403": "ask for the permission, or sign in as somebody else with MLFLOW_TRACKING_USERNAME",
+        "error code 403": "ask for the permission, or sign in as another user with MLFLOW_TRACKING_USERNAME",
     }
     plain = f"start it, correct the address, or use {DEFAULT}"
     return next((advice for sign, advice in known.items() if sign in why), plain)

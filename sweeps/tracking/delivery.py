@@ -96,7 +96,7 @@ class Delivery:
             if monotonic() - logged > LOG_PROGRESS_EVERY_S:
                 logged = monotonic()
                 left = self.journal.end - self.journal.position
-                logger.warning("delivering to MLflow what an earlier session left: %.1f MB to go", left / 1e6)
+                logger.warning("delivering the entries of an earlier session to MLflow: %.1f MB left", left / 1e6)
 
     def run_id(self, key: str) -> str:
         """Return MLflow's id of a run that was delivered."""

@@ -289,7 +289,7 @@ class Outbox:
             self._refused.add(key)
             self._condition.notify_all()
         what = f"trial {key}" if key else "the sweep"
-        logger.warning("MLflow refuses what is written to the run of %s: %s", what, error)
+        logger.warning("MLflow refuses entries for the run of %s: %s", what, error)
 
 
 def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:

@@ -79,7 +79,7 @@ def check_name(uri: str, name: str) -> None:
         TrackingUnreachable: The store cannot be read.
     """
     if is_recorded(uri, name):
-        raise UserError(f"a sweep named {name!r} exists already in {redact_uri(uri)}; choose another --name")
+        raise UserError(f"a sweep named {name!r} already exists in {redact_uri(uri)}; choose another --name")
 
 
 def is_recorded(uri: str, name: str) -> bool:

@@ -105,7 +105,7 @@ class Recorder:
 
         Raises:
             TrackingUnreachable: MLflow does not answer.
-            UserError: A sweep of that name exists already, or with ``resume`` does not.
+            UserError: A sweep of that name already exists, or with ``resume`` does not.
             StorageFailed: The sweep's folder cannot be written.
         """
         if resume and not Journal.is_in(sweep.folder):

@@ -105,7 +105,7 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 def _explained(path: Path, error: sqlite3.DatabaseError) -> str:
     text = str(error)
     if path.is_dir():
-        return f"is a folder, and no database file; {USE_ANOTHER}"
+        return f"is a folder, not a database file; {USE_ANOTHER}"
     if "locked" in text:
         return f"another process has locked it ({text}); try again when that has ended"
     if "no such column" in text or "no such table" in text:

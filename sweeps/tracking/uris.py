@@ -30,7 +30,7 @@ def sqlite_uri(path: Path) -> str:
     text = str(path.absolute())
     if not decodes_paths() and "?" in text:
         raise UserError(
-            f"{text}: SQLAlchemy {version('sqlalchemy')} opens no file with ? in its path; rename the folder"
+            f"{text}: SQLAlchemy {version('sqlalchemy')} cannot open a file with ? in its path; rename the folder"
         )
     if decodes_paths():
         text = re.sub(r"%(?=[0-9A-Fa-f]{2})", "%25", text).replace("?", "%3F")

@@ -98,7 +98,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     scheduler = search.scheduler
     yield from _sampler_notes(search)
     if isinstance(scheduler, MedianScheduler):
-        yield "search.scheduler.kind=median: asha with eta=2 is used in its place, which finds better values"
+        yield "search.scheduler.kind=median: asha with eta=2 is used instead, which finds better values"
     if isinstance(scheduler, OF_RUNGS):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
@@ -108,7 +108,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             )
     if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:
         yield (
-            f"the scheduler {scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
+            f"the scheduler {scheduler.kind} judges trials only by {search.metrics[0]}, and ends some that "
             f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
             "Pareto front"
         )
@@ -139,7 +139,7 @@ def _sampler_notes(search: Search) -> Iterator[str]:
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
     if isinstance(sampler, PredictedSampler):
-        yield "search.sampler.kind=predicted: curves is used in its place, which finds better values; write curves"
+        yield "search.sampler.kind=predicted: curves is used instead, which finds better values; write curves"
 
 
 def _new_processes(config: SweepConfig) -> Iterator[str]:

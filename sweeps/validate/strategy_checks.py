@@ -83,7 +83,7 @@ def _check_context(config: SweepConfig, size: int) -> None:
         )
     if model.attention == "eager":
         raise ConfigError(
-            "strategy.kind=context_parallel: model.attention=eager is not for long sequences; use sdpa, "
+            "strategy.kind=context_parallel: model.attention=eager is unsuitable for long sequences; use sdpa, "
             "flash_attention_2 or flex_attention"
         )
     other = sorted(set(model_facts(model).get("layer_types") or ()) - _ATTENTIONS)

@@ -36,8 +36,8 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
     known = sorted(optuna.get_all_study_names(storage))
     if not known:  # Optuna takes a file of anything for an empty journal
         raise UserError(
-            f"{key}.storage={redact_uri(source.storage)}: holds no Optuna study; give an SQLite or journal file that "
-            "Optuna has written, or the URL of a database"
+            f"{key}.storage={redact_uri(source.storage)}: contains no Optuna study; give an SQLite or journal file "
+            "that Optuna has written, or the URL of a database"
         )
     if source.study is None and len(known) != 1:
         raise UserError(f"{key}.study: the storage has {len(known)} studies ({', '.join(known[:12])}); name one")

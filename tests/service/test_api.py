@@ -76,7 +76,7 @@ def test_a_mistake_is_answered_in_the_terminals_words(api: Api, uri: str) -> Non
     unknown = get(client, "/sweeps/digits-9", 404)["detail"]
     assert unknown == "there is no sweep 'digits-9'; did you mean digits-1?"
     assert "does not run: it is finished" in post(client, "/sweeps/digits-1/stop", 422)["detail"]
-    assert "say what to remove" in post(client, "/clean", 422)["detail"]
+    assert "name what to remove" in post(client, "/clean", 422)["detail"]
     assert post(client, "/sweeps", 422, conf="digits", overrides=["--debug"])["detail"].startswith("body.overrides.0: ")
 
 

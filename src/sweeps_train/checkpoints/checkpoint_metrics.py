@@ -47,5 +47,5 @@ def _read_evaluation(file: Path) -> dict[str, float]:
     metrics: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
     checksum = metrics.pop(CHECKSUM, None)  # none in those of earlier releases
     if checksum not in (None, zlib.crc32(json.dumps(metrics).encode())):
-        raise ValueError(f"{file} is not what was written")
+        raise ValueError(f"{file} does not match its checksum")
     return metrics

@@ -105,7 +105,7 @@ def find_damage(folder: Path) -> str | None:
             if (folder / name).stat().st_size != size:
                 return f"{name} has {(folder / name).stat().st_size} bytes of {size}"
             if _size_and_checksum(folder / name)[1] != checksum:
-                return f"{name} is not what was written"
+                return f"{name} does not match its checksum"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except (AttributeError, OSError, TypeError, ValueError) as error:  # flipped bits may leave other valid JSON
@@ -125,7 +125,7 @@ def read_sealed(folder: Path, name: str) -> bytes:
     except FileNotFoundError:
         return content
     if not isinstance(sums, dict) or sums.get(name) != [len(content), zlib.crc32(content)]:
-        raise ValueError(f"{folder / name} is not what was written")
+        raise ValueError(f"{folder / name} does not match its checksum")
     return content
 
 

@@ -52,7 +52,7 @@ def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], N
     if not resume:
         raise ValueError(
             f"checkpoint_folder={root} holds checkpoints of an earlier training; "
-            "go on from them with resume=True, or give an empty folder"
+            "continue from them with resume=True, or give an empty folder"
         )
     path = root / name  # whose path may differ between nodes
     is_here = memory is not None and read_identity(memory[0]) == memory[1]

@@ -21,7 +21,7 @@ def words(task: CommandTask) -> list[str]:
     except ValueError as error:
         raise ValueError(f"{error} in {task.command!r}; close it, or give a list of words") from None
     if not found or not found[0]:
-        raise ValueError(f"{task.command!r} names no program")
+        raise ValueError(f"{task.command!r} contains no program")
     return found
 
 

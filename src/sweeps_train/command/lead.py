@@ -155,10 +155,10 @@ class Lead:
     def why_silent(self) -> str:
         """Return the error message for a program that ended without a report."""
         names = sorted(self._measurements.names)
-        found = f"it has only {', '.join(names)}" if names else "no metric was found in what task.read names"
+        found = f"it has only {', '.join(names)}" if names else "no metric was found in the sources of task.read"
         wanted = [name for name in (*self._config.objectives, *self._config.limited) if name not in names]
         return (
-            f"search.metric={', '.join(wanted or self._config.objectives)}: the program ended without a report of it; "
+            f"search.metric={', '.join(wanted or self._config.objectives)}: the program ended without reporting it; "
             f"{found}. See task.read, task.rename and its output in the trial's log"
         )
 

@@ -59,11 +59,11 @@ class Template:
         try:
             parts = list(Formatter().parse(text))
         except ValueError:
-            raise ValueError(f"{text!r} has a brace without the other one; write {{{{ and }}}} for braces") from None
+            raise ValueError(f"{text!r} has an unmatched brace; write {{{{ and }}}} for literal braces") from None
         for literal, name, spec, conversion in parts:
             if name is not None and (not _NAME.fullmatch(name) or conversion or "{" in (spec or "")):
                 raise ValueError(
-                    f"{text!r} has braces that hold no name of a placeholder; write {{{{ and }}}} for braces"
+                    f"{text!r} has braces without a placeholder's name; write {{{{ and }}}} for literal braces"
                 )
             self._parts.append((literal, name, spec or ""))
 

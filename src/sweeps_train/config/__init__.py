@@ -167,8 +167,8 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
         return
     if strategy.kind != "ddp":
         raise ValueError(
-            f"train.max_communication_share={train.max_communication_share} is for strategy=ddp, which sends gradients "
-            f"alone, once a step; with strategy.kind={strategy.kind} set it and train.max_global_batch_size to null"
+            f"train.max_communication_share={train.max_communication_share} is for strategy=ddp, which only sends "
+            f"gradients, once a step; with strategy.kind={strategy.kind} set it and train.max_global_batch_size to null"
         )
     if strategy.compression == "powersgd":
         raise ValueError(
@@ -237,7 +237,7 @@ def check_precision(model: Model, train: Train, strategy: Strategy) -> None:
         )
     if isinstance(model, CausalLM) and model.lora is not None:
         raise ValueError(
-            "train.precision=fp8: torchao computes gradients of all weights that it multiplies, also of frozen ones, "
+            "train.precision=fp8: torchao computes gradients of all weights that it multiplies, even frozen ones, "
             "which is slower; train all weights (model.lora=null), or use train.precision=bf16"
         )
 

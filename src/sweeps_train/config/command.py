@@ -175,4 +175,4 @@ class CommandTask:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ValueError(f"environment.{name}: is not the name of a variable; use letters, digits and _")
         if not self.read:
-            raise ValueError("read=[]: no metric can come; name a source, such as {kind: json}")
+            raise ValueError("read=[]: no metric can be read; name a source, such as {kind: json}")

@@ -31,7 +31,7 @@ def process_environment(train: Train, present: Mapping[str, str]) -> dict[str, s
         workspace = present.get(_WORKSPACE, _WORKSPACES[0])
         if workspace not in _WORKSPACES:
             raise ValueError(
-                f"train.deterministic=true: cuBLAS is not with the environment variable {_WORKSPACE}={workspace}; "
+                f"train.deterministic=true: cuBLAS is not deterministic with the variable {_WORKSPACE}={workspace}; "
                 f"unset it, or set it to {' or '.join(_WORKSPACES)}"
             )
         found |= {_WORKSPACE: workspace, "FLASH_ATTENTION_DETERMINISTIC": "1"}  # transformers reads the second one

@@ -90,7 +90,7 @@ class TableData:
             raise ValueError("features=[]: there is nothing to predict from; name columns, or remove it")
         both = sorted({*(self.features or ())} & {*self.drop})
         if both:
-            raise ValueError(f"drop={both}: also named in features; remove them in one of the two")
+            raise ValueError(f"drop={both}: also named in features; remove them from one of the two")
         if self.path.startswith("builtin:") and self.path.removeprefix("builtin:") not in BUILTIN_TABLES:
             names = ", ".join(f"builtin:{name}" for name in BUILTIN_TABLES)
             raise ValueError(f"path={self.path}: there is no such table; use a file, or {names}")

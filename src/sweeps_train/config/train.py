@@ -120,7 +120,9 @@ class Train:
                 "set the other to null"
             )
         if self.on_divergence == "skip" and self.max_grad_norm is None:
-            raise ValueError("on_divergence=skip needs the gradients' norm; set max_grad_norm, 1.0e9 clips nothing")
+            raise ValueError(
+                "on_divergence=skip needs the norm of the gradients; set max_grad_norm (1.0e9 never clips)"
+            )
         if self.corruption_check_every is not None and not self.deterministic:
             raise ValueError(
                 f"corruption_check_every={self.corruption_check_every} compares numbers bit for bit; set "

@@ -97,12 +97,12 @@ def _read(file: Path) -> Arrays | None:
             arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118 - no dict
             sums = opened.metadata()
     except (OSError, SafetensorError) as error:
-        _log.warning("%s is damaged (%s) and made anew", file, error)
+        _log.warning("%s is damaged (%s) and is rebuilt", file, error)
         return None
     for name, array in arrays.items():
         array.flags.writeable = False
         if str(_checksum(array)) != sums.get(name):
-            _log.warning("%s is damaged (its %s) and made anew", file, name)
+            _log.warning("%s is damaged (its %s) and is rebuilt", file, name)
             return None
     mark_used(file)
     return arrays

@@ -278,7 +278,7 @@ def _table(opened: Any) -> Iterator[Document]:
     for row in rows:
         if None in row:
             raise csv.Error(
-                f"line {rows.line_num} has more cells than the first one names columns; quote those with commas"
+                f"line {rows.line_num} has more cells than the header has columns; quote cells that contain commas"
             )
         yield row
 
@@ -340,6 +340,6 @@ def _objects(piece: Piece, lines: Iterator[str]) -> Iterator[Document]:
 def _checked(piece: Piece, document: Any) -> Document:
     if not isinstance(document, dict):
         raise ValueError(  # noqa: TRY004 - a mistake in the data
-            f"{piece} must hold JSON objects, one a line, each with the columns of a document"
+            f"{piece} must contain JSON objects, one per line, each with the columns of a document"
         )
     return document

@@ -28,7 +28,7 @@ class Encoder:
         """Raise ``ValueError`` if the tokenizer has no end-of-text token, or returns no tokens for a letter."""
         if not isinstance(tokenizer.eos_token_id, int):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
-                "the tokenizer has no end-of-text token; give model.tokenizer one that has"
+                "the tokenizer has no end-of-text token; set model.tokenizer to one that has it"
             )
         self._tokenizer = tokenizer
         self._config = config
@@ -39,8 +39,8 @@ class Encoder:
         ids = tokenizer("a").input_ids
         if not ids:
             raise ValueError(
-                "the tokenizer makes no tokens of a letter: its files may belong to another kind of model than "
-                "model.path; give model.tokenizer one that reads text"
+                "the tokenizer returns no tokens for a letter: its files may belong to another kind of model than "
+                "model.path; set model.tokenizer to one that reads text"
             )
         self._begin = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
 

@@ -38,7 +38,7 @@ def _note_untried(kind: str) -> None:
     """Log once that Sweeps was never tried on this kind of device."""
     name = "ROCm" if kind == "cuda" and torch.version.hip else kind
     if name not in _TRIED:
-        _log.warning("Sweeps has not been tried on %s devices yet; `make test-gpu` tells what works", name)
+        _log.warning("Sweeps has not been tested on %s devices yet; `make test-gpu` shows what works", name)
 
 
 def select_own(local_rank: int, processes: int) -> None:

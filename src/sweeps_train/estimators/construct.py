@@ -20,7 +20,7 @@ FIT_AT_ONCE = {
     ),
     "callbacks": "they cannot be written in a config",
     "eval_metric": "metrics are computed from the predictions; name one in search.metric",
-    "warm_start": "it is set as the estimator is fitted piece by piece",
+    "warm_start": "it is set by Sweeps, which fits the estimator piece by piece",
     "process_type": "trees can only be added",
 }
 """Arguments that are not supported, and the reasons."""

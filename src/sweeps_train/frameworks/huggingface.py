@@ -38,7 +38,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
         if not isinstance(trainer, Trainer):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
                 f"task._target_={target} returned a {type(trainer).__name__}; "
-                "task.framework=huggingface wants a transformers.Trainer, not yet trained"
+                "task.framework=huggingface needs an untrained transformers.Trainer"
             )
         if trainer.args.world_size != workers.size:
             raise ValueError(

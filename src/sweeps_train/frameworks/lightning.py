@@ -95,7 +95,7 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
             kinds = [type(each) for each in (made if isinstance(made, tuple) else (made,))]
             raise ValueError(
                 f"task._target_={target} returned {', '.join(f'{kind.__module__}.{kind.__name__}' for kind in kinds)}; "
-                "task.framework=lightning wants a tuple of a lightning.pytorch Trainer, a LightningModule and, if its "
+                "task.framework=lightning needs a tuple of a lightning.pytorch Trainer, a LightningModule and, if its "
                 "data is not in the module, a LightningDataModule"
             )
     if not isinstance(trainer.strategy, RayDDPStrategy | RayFSDPStrategy | RayDeepSpeedStrategy):

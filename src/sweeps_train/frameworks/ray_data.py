@@ -81,7 +81,7 @@ def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
             results.append((call, result))
         dataset = result.get(name) if isinstance(result, Mapping) else result
         if isinstance(result, Mapping) and name not in result:
-            raise ValueError(f"{key}._target_={each.target} returned the datasets {sorted(result)}, and no {name!r}")
+            raise ValueError(f"{key}._target_={each.target} returned the datasets {sorted(result)}, but not {name!r}")
         if not isinstance(dataset, Dataset):
             raise TypeError(
                 f"{key}._target_={each.target} returned a {type(dataset).__name__}; return a ray.data.Dataset, such as "

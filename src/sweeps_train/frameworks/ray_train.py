@@ -297,9 +297,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if found.others and not self._has_noted:
             self._has_noted = True
             others = ", ".join(f"{name} ({kind})" for name, kind in found.others.items())
-            self._reporter.note(
-                f"what it reports beside its metrics is not recorded, since it is not a number: {others}"
-            )
+            self._reporter.note(f"reported values that are not numbers are not recorded: {others}")
         return found.numbers
 
     def _key_of(self, metric: str) -> str:

@@ -37,7 +37,7 @@ def check_float8(device: torch.device) -> None:
     """
     if not multiplies_float8(device):
         raise ValueError(
-            f"train.precision=fp8: {name_of(device)} multiplies no 8-bit floating-point numbers; use "
+            f"train.precision=fp8: {name_of(device)} does not support 8-bit floating-point multiplication; use "
             "train.precision=auto, or a GPU of compute capability 8.9 or later (L4, L40, RTX 40, H100, ...)"
         )
 

@@ -49,7 +49,8 @@ def detach_head(model: Any) -> DetachedHead | None:
     if type(head) is nn.Linear and _is_last_step(bare, head):
         return DetachedHead(head)
     _log.info(
-        "the logits of a %s are not those of a plain linear layer: they are computed at once", type(bare).__name__
+        "the logits of a %s are not those of a plain linear layer: they are computed all at once instead of in chunks",
+        type(bare).__name__,
     )
     return None
 

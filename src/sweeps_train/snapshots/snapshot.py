@@ -83,7 +83,7 @@ class Snapshot:
             self._is_here = read_identity(self._folder) == identity
             links = link_workers(self._workers, is_here=self._is_here)
             if links is None:
-                self.problem = "some workers do not reach the first one's machine"
+                self.problem = "some workers cannot reach the machine of the first one"
             else:
                 self._links = links
         self.exists = found is not None and self.problem is None

@@ -111,6 +111,6 @@ def _refuse_unknown(model: nn.Module, plan: Mapping[str, str], unknown: list[str
     if len(unknown) == len(plan) or hasattr(model, "tensor_parallel_plan"):
         kind, layers = type(model).__name__, [name for name, _ in model.named_children()]
         raise ValueError(
-            f"strategy.kind=tensor_parallel: the plan of a {kind} names {unknown}, which it does not have; "
-            f"name what it has, within {layers}"
+            f"strategy.kind=tensor_parallel: the plan of a {kind} names {unknown}, which it lacks; "
+            f"name modules within {layers}"
         )

@@ -100,7 +100,7 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     if others and all(THOUSANDS.fullmatch(each) for each in others):
         or_decimals = ", or set 'data.decimal=\",\"' if these are decimals" if are_decimals else ""
         raise ValueError(
-            f"data: the column {name!r} has numbers with marks between their thousands ({others[0]}); write them "
+            f"data: the column {name!r} has numbers with thousands separators ({others[0]}); write them "
             f"without{or_decimals}, or name the column in data.categories"
         )
     if are_decimals:
@@ -112,7 +112,7 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
         shown = ", ".join(repr(each) for each in others[:3]) + (", ..." if len(others) > 3 else "")
         missing = json.dumps([*config.missing, *others[:3]], ensure_ascii=False)
         raise ValueError(
-            f"data: the column {name!r} has numbers, and texts among them ({shown}); name the column in "
+            f"data: the column {name!r} has numbers mixed with texts ({shown}); name the column in "
             f"data.categories, or add those that stand for a missing value: {shlex.quote(f'data.missing={missing}')}"
         )
 

@@ -95,7 +95,7 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
             )
         except ValueError as error:
             raise ValueError(
-                f"data.eval_fraction={config.eval_fraction}: of {len(rows)} rows it does not leave every class one to "
+                f"data.eval_fraction={config.eval_fraction}: of {len(rows)} rows it does not leave each class one to "
                 f"train and one to evaluate ({error}); change it"
             ) from error
     return np.sort(train), np.sort(held_out)

@@ -209,6 +209,6 @@ def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
         )
     raise ValueError(
         f"model.path={config.path}: its own tokenizer has {tokens} tokens, and the model has embeddings for {rows}, as "
-        "after tokens were added; give model.tokenizer without them, or save the model once more after "
+        "after tokens were added; set model.tokenizer to one without them, or save the model again after "
         "`model.resize_token_embeddings(len(tokenizer))`"
     )

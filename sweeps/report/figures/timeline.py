@@ -104,7 +104,7 @@ def timeline(data: ReportData) -> Section | None:
     figures = [SectionFigure(figure=figure, label="workers", height=height + 180, min_width=480)]
     shares = time_shares(data)
     if shares is not None:
-        label = "what the time was spent on"
+        label = "time by activity"
         figures.append(SectionFigure(figure=shares, label=label, height=shares_height(shares), min_width=480))
     images = [each.figure for each in figures]
     pixels = 40 + sum(each.height for each in figures)

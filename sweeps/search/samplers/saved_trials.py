@@ -38,6 +38,6 @@ def saved_earlier(folder: Path, file: str = EARLIER_FILE) -> list[EarlierSweep] 
     except OSError:
         return None
     except ValueError as error:
-        logger.warning("%s is damaged (%s): the sweep goes on without the trials in it", path, error)
+        logger.warning("%s is damaged (%s): the sweep continues without the trials in it", path, error)
         return None
     return [EarlierSweep(**each) for each in FORMAT.brought_forward(document, str(path))["earlier"]]

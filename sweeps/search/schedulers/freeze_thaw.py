@@ -139,17 +139,17 @@ class FreezeThaw(PausingScheduler):
         """Reason why a trial at a rung continued, paused or was stopped."""
         if STOPS in arrived:
             least = "not " if arrived[STOPS] else ""
-            return f"it was {least}among the best 1/{self._eta:g} of those that had come there"
+            return f"it was {least}among the best 1/{self._eta:g} of those that had reached it"
         if not arrived.get("new_fits", True):
-            told = "another one that could promised more" if arrived[PAUSES] else "this one promised most"
+            told = "another trial that could continue promised more" if arrived[PAUSES] else "this one promised most"
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
-            return f"there were too few values to predict its end, and the best 1/{self._eta:g} went on"
+            return f"there were too few values to predict its end, and the best 1/{self._eta:g} continued"
         if not arrived[PAUSES] and arrived["worth"] < arrived["new"]:
-            return "less than two thirds of all steps had been spent on training trials on, and this one promised most"
+            return "less than two thirds of all steps had been spent on continuing trials, and this one promised most"
         return (
-            f"to go on promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of a "
-            f"whole training, and a new trial {float(arrived['new']):.3g}"
+            f"continuing promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of "
+            f"a whole training, and a new trial {float(arrived['new']):.3g}"
         )
 
     # --- what trials are worth -----------------------------------------------------------------------------------

@@ -137,12 +137,12 @@ class Hyperband(PausingScheduler):
                 return (
                     f"at the rung of {amount(bracket.rung(), self._resource)} its {self._objective} was "
                     f"{self._sign * float(value):.6g}; {before} of {len(bracket.values)} trials of its bracket were "
-                    f"there before, of which the best 1/{self._eta:g} go on when all are"
+                    f"there before, of which the best 1/{self._eta:g} continue when all are"
                 )
             case {"broken": limit}:
                 return str(limit)
             case {"event": "resumed"}:
-                return "it was among the best of its bracket, and went on"
+                return "it was among the best of its bracket, and continued"
             case {"event": "left"} if number in self._bracket_of[number].losers:
                 return "it was not among the best of its bracket"
         return None

@@ -67,7 +67,7 @@ class PauseCost:
         share = self.share
         if share is None or share <= MOST:
             return None
-        return f"saving and beginning again would take {share:.0%} of a training, more than {MOST:.0%}"
+        return f"saving and restarting would take {share:.0%} of a training, more than {MOST:.0%}"
 
     def complete(self, trial: str) -> None:
         """Record that a training has reached its end."""

@@ -83,7 +83,7 @@ def _check_text(token: str, access: Access) -> None:
         depth += (character in OPENING) - (character in CLOSING)
         deepest = max(deepest, depth)
     if deepest > access.max_depth:
-        raise ConfigError(f"{token[:50]}...: has more than {access.max_depth} brackets within brackets; simplify it")
+        raise ConfigError(f"{token[:50]}...: has more than {access.max_depth} levels of brackets; simplify it")
     if re.search(r"(?<!\d)\d{1000}", token):
         raise ConfigError(f"{token[:50]}...: has a number of more than a thousand digits; give a shorter one")
     if not token.isprintable():

@@ -201,8 +201,8 @@ class JobRunner(Poller):
         if job.stop_asked is None:
             if self._has_stalled(job):
                 logger.error(
-                    "job %d (%s): its process has given no heartbeat for %.0f s, and is killed; it continues from its "
-                    "checkpoints. Its log has what it waited for",
+                    "job %d (%s): its process has sent no heartbeat for %.0f s and is killed; it continues from its "
+                    "checkpoints. Its log shows what it was waiting for",
                     *(job.id, job.sweep, self._limits.lost_after_s),
                 )
                 subprocesses.send(folder, signal.SIGKILL)

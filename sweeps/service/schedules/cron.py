@@ -50,7 +50,7 @@ class CronLine:
         self.zone = zone(timezone)
         self._fields = SHORTHANDS.get(line.strip().lower(), line)
         if self._fields.startswith("@"):
-            raise ValueError(f"there is no such shorthand; there is {', '.join(SHORTHANDS)}")
+            raise ValueError(f"there is no such shorthand; use one of {', '.join(SHORTHANDS)}")
         if (count := len(self._fields.split())) != len(_MAY_BE):
             raise ValueError(f"has {count} fields and must have five: {' '.join(_MAY_BE)}, as in '30 2 * * mon-fri'")
         try:
@@ -59,7 +59,7 @@ class CronLine:
             field = str(error).removeprefix("Bad ")
             raise ValueError(f"its {field} must be {_MAY_BE[field]}; lists, ranges and steps of them") from None
         except StopIteration:
-            raise ValueError("names days that never come") from None
+            raise ValueError("names days that never occur") from None
         minute, hour, *_ = self._fields.split()
         self._at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 

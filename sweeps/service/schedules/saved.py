@@ -178,7 +178,7 @@ class SavedSchedules:
         last = self.versions(name)[0] if self.versions(name) else None
         who = f" by {last.user}" if last is not None and last.user else ""
         if present is None:
-            return f"{name} was removed{who} since you opened it; save it again to make it anew"
+            return f"{name} was removed{who} since you opened it; save it again to create it again"
         return (
             f"{name} was changed{who} since you opened it; what you entered is not saved. Compare it with the version "
             "that is saved now, and save again to replace that"

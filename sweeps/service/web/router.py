@@ -30,7 +30,7 @@ DONE = {
     "stop": "It was told to stop. Its trials save their state first.",
     "stop-trial": "The trial was told to stop. It saves its state first.",
     "register": "It is the newest version of the model in MLflow's registry.",
-    "cancel": "It is out of the queue.",
+    "cancel": "It was removed from the queue.",
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue and will be resumed.",
     "extend": "It was extended.",

@@ -13,7 +13,7 @@ from sweeps.service.web.rendering import answer
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-REFUSED = "This token is not good: it is incomplete, has expired, or was revoked."
+REFUSED = "This token is not valid: it is incomplete, has expired, or was revoked."
 TOO_OFTEN = "Too many wrong tokens came from your address: wait a minute, and try again."
 Next = Annotated[str, Query(max_length=2000)]
 
