@@ -78,7 +78,7 @@ def _of_glob(override: Override, glob: Glob, options: Sequence[str] | None) -> d
         raise ConfigError(f"{override.input_line}: glob selects options of a group, and {key} is not a group")
     chosen = glob.filter(list(options))
     if not chosen:
-        raise ConfigError(f"{override.input_line}: matches none of {key}'s options; there is {', '.join(options)}")
+        raise ConfigError(f"{override.input_line}: matches none of {key}'s options; they are {', '.join(options)}")
     return {"type": "categorical", "choices": chosen}
 
 

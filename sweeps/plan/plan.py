@@ -299,7 +299,7 @@ def make_plan(
     search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:
         known = ", ".join(search_path.confs())
-        raise UnknownName(f"say which sweep to run, once: conf=NAME; there is {known}")
+        raise UnknownName(f"say which sweep to run, once: conf=NAME, one of {known}")
     overrides = [token for token in tokens if not token.startswith("conf=")]
     composition = compose_sweep(confs[0], overrides, search_path)
     return new_plan(composition, name, command, tags, approve, where)

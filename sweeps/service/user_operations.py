@@ -335,7 +335,7 @@ class UserOperations(Reading):
             self._check_not_reserved(name)
         # A recorded sweep may have been made on a terminal; the job would get that sweep.
         if name is not None and find_sweep(self.service.config.tracking_uri, name) is not None:
-            raise UserError(f"name={name}: there is a sweep of this name already; choose another")
+            raise UserError(f"name={name}: a sweep of this name already exists; choose another")
         with writing(self.service.database) as connection:
             if project is None and (maker := jobs.creator(connection, sweep)) is not None:
                 project = maker.project

@@ -121,7 +121,8 @@ class TrialLogs:
         if data is None:
             known = ", ".join(map(str, self.workers())) or "none"
             raise UnknownName(
-                f"trial {self._trial.trial} of {self._record.sweep} has no log of worker {worker}; there is {known}"
+                f"trial {self._trial.trial} of {self._record.sweep} has no log of worker {worker}; workers with "
+                f"a log: {known}"
             )
         return data
 

@@ -73,4 +73,4 @@ def project_of(principal: Principal, requested: str | None) -> str:
     if principal.role == "admin" or requested == principal.user or requested in principal.projects:
         return requested
     known = ", ".join([*principal.projects, principal.user])
-    raise UnknownName(f"project={requested}: is not one of yours; there is {known}")
+    raise UnknownName(f"project={requested}: is not one of yours; use one of {known}")

@@ -175,7 +175,7 @@ def submit(
                 return _insert(connection, {**values, "sweep": name, "makes": name, "request": document_of(named)})
         except IntegrityError:
             if request.name is not None:
-                raise UserError(f"there is a sweep {name} already; choose another --name") from None
+                raise UserError(f"a sweep {name} already exists; choose another --name") from None
     raise AssertionError
 
 

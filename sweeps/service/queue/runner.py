@@ -46,7 +46,7 @@ STORE_AWAY_S = 10.0
 INTERRUPTED, STORE_AWAY = 130, 75
 """Exit statuses of drivers that are restarted, as after their death."""
 NAME_TAKEN = (
-    "there is a sweep {} already, which this job has not started; submit it again with another --name (if the "
+    "a sweep {} already exists, which this job has not started; submit it again with another --name (if the "
     "service's database is of a backup, that sweep may be this job's)"
 )
 
