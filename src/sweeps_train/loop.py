@@ -45,8 +45,8 @@ def train(
         largest_micro_batch: Micro batch size that is known to fit into memory from an earlier attempt.
         on_prepared: Called by each worker when its data and model are loaded, before it waits for the others; until
             then hours may pass.
-        evaluator: Computes the evaluations from checkpoints, while the training goes on; used on rank 0 only, and given
-            on all. By default the workers evaluate.
+        evaluator: Computes the evaluations from checkpoints, while the training continues; used on rank 0 only, and
+            given on all. By default the workers evaluate.
         failures: Number of earlier attempts that have failed, for ``checkpoint.every=auto``.
 
     Raises:

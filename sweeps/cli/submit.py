@@ -152,4 +152,4 @@ def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
     where = "" if uri is None or is_known else f" --tracking-uri={shlex.quote(uri)}"
     say(f"progress  {PROGRAM} show {sweep} --watch{where}")
     say(f"stop      {PROGRAM} stop {sweep}{where}")
-    say(f"go on     {PROGRAM} submit --resume={sweep} --to={to}{where}, if it was stopped or lost its machine")
+    say(f"resume    {PROGRAM} submit --resume={sweep} --to={to}{where}, if it was stopped or lost its machine")

@@ -73,7 +73,7 @@ def explore_by_pb2(
         bounds: Both ends of each value's range.
         chosen: Values that were chosen since the last observation, one row each.
         donor: Trial whose state is copied.
-        trial: Trial that goes on with the new values.
+        trial: Trial that continues with the new values.
         values: The donor's values.
 
     Returns:

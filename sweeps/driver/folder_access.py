@@ -109,7 +109,7 @@ def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
     """Download the reports of workers in earlier sessions, if the sweep is in an object store.
 
     Trials that began after its state was last copied, or took over another one's state since, are removed: the search
-    will make others of the same numbers, and decide anew.
+    will make others of the same numbers, and decide again.
 
     Args:
         plan: A sweep that continues.

@@ -1,4 +1,4 @@
-"""Reproduction of a recorded trial or of a whole sweep: runs it once more and compares the metrics."""
+"""Reproduction of a recorded trial or of a whole sweep: runs it again and compares the metrics."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Session:
     def _run(self) -> None:
         try:
             self._take_events()
-        except Exception as error:  # noqa: BLE001 - raised by `close`: a sweep that records nothing must not go on
+        except Exception as error:  # noqa: BLE001 - raised by `close`: a sweep that records nothing must not continue
             self._error = error
             self.state.shutdown.begin("interrupted")
             self.broker.needs_no_answers()

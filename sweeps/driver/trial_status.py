@@ -137,7 +137,7 @@ class TrialStatus:
 
     def add_point(self, step: int, value: float) -> None:
         """Add a report to the trial's learning curve. When it becomes long, every second point is dropped."""
-        if self.curve and step < self.curve[-1][0]:  # it goes on from another trial's earlier state
+        if self.curve and step < self.curve[-1][0]:  # it continues from another trial's earlier state
             self.curve = [point for point in self.curve if point[0] < step]
         self.curve.append((float(step), value))
         if len(self.curve) > MOST_POINTS:

@@ -207,8 +207,8 @@ class _DriverFile:
     def read(self) -> dict[str, Any] | None:
         """Content of the last driver's file; None if that driver has ended properly.
 
-        The file is opened anew each time, since NFS then asks its server. One that is damaged is that of a driver which
-        may still run, on an unknown machine.
+        The file is opened again each time, since NFS then asks its server. If it is damaged, its driver may still run,
+        on an unknown machine.
         """
         text: bytes | None = None
         for _ in range(3):  # it may be half written

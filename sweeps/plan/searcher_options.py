@@ -27,7 +27,7 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
         memory: Estimate of the trials' memory, which may refuse points.
     """
     search = plan.config.search
-    # Otherwise random points of the search would be those of its stages once more.
+    # Otherwise random points of the search would be those of its stages again.
     seed = plan.config.seed if plan.stage is None else (plan.config.seed + plan.stage.number) % 2**32
     is_grid = search.sampler.kind == "grid"
     sources = [*plan.results_of_stages, *plan.warm_start]

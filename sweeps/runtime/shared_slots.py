@@ -74,7 +74,7 @@ class SharedSlots(ABC):
         attempt = self._attempts[assignment.trial]
         for name, its_spec in [*self._specs.items()]:
             if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
-                await self._slots[name].close()  # its trials go on
+                await self._slots[name].close()  # its trials continue
         slot = self._emptiest() or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
         attempt.assign(slot, assignment.log_folder)
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))

@@ -1,6 +1,6 @@
 """Script that Ray runs for each new worker process of a cluster on this machine instead of Ray's ``setup_worker``.
 
-Ray's own script imports ray, for a second, to read one argument, and then executes Python anew, which imports it again.
+Ray's own script imports ray, for a second, to read one argument, and then executes Python, which imports it again.
 This one imports only what every Python has loaded. What a runtime environment asks for beyond environment variables is
 left to Ray's script.
 """

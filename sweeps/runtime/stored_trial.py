@@ -2,8 +2,8 @@
 checkpoints.
 
 The workers train in a folder of their node. The first worker of each node brings the trial's checkpoints there before
-the training begins. The main worker uploads every checkpoint from a thread while the training goes on: first the report
-log, so that the reports up to a checkpoint are there when it is, then its files, and last its seal.
+the training begins. The main worker uploads every checkpoint from a thread while the training continues: first the
+report log, so that the reports up to a checkpoint are there when it is, then its files, and last its seal.
 """
 
 from __future__ import annotations

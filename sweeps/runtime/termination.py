@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def announce_sigterm(broker: WorkersSide, slot: str, rank: int) -> None:
     """Tell the broker when this process receives SIGTERM, instead of ending immediately; a second one ends the process.
 
-    Runs in the main thread of a worker's process. The training is in another thread, and goes on until the broker asks
-    it to stop.
+    Runs in the main thread of a worker's process. The training is in another thread, and continues until the broker
+    asks it to stop.
 
     Args:
         broker: Is told.

@@ -46,7 +46,7 @@ class WorkerGroupSpec:
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     spare_processes: Literal["always", "after a failure", "never"]
-    """When worker processes are started in advance."""
+    """Condition under which worker processes are started in advance."""
     cluster_grows: bool
     """Whether the cluster may get more nodes."""
     storage_path: str

@@ -211,7 +211,7 @@ def _add_folder(
                 if info.size > MAX_AT_ONCE:
                     archive.addfile(info, file)
                     continue
-                content = positions.get(path) or file.read()  # such a file may be written anew while it is read
+                content = positions.get(path) or file.read()  # such a file may be rewritten while it is read
         except FileNotFoundError:  # removed meanwhile
             continue
         info.size = len(content)

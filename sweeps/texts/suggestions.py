@@ -43,7 +43,7 @@ def did_you_mean(name: str, known: Iterable[str], count: int = 3, listed: int = 
     if close:
         return f"; did you mean {', '.join(close)}?"
     if known and len(known) <= listed:
-        return f"; use one of {', '.join(known)}"
+        return f"; use {'one of ' if len(known) > 1 else ''}{', '.join(known)}"
     return ""
 
 

@@ -234,7 +234,7 @@ def _prepare() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # Else ten connections are kept, and others made anew for each call.
+    # Else ten connections are kept, and others opened for each call.
     os.environ.setdefault("MLFLOW_HTTP_POOL_MAXSIZE", str(CALLS_AT_ONCE))
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
 

@@ -289,7 +289,7 @@ class Journal:
 
     def advance(self, position: int) -> None:
         """Save the position up to which MLflow has received the journal."""
-        # On a full disk the old position stays, and what follows it is sent once more, without harm.
+        # On a full disk the old position stays, and what follows it is sent again, without harm.
         with suppress(OSError), replacing(self._position_path) as unfinished:
             unfinished.write_text(_with_checksum(position), encoding="ascii")
         self.position = position

@@ -90,8 +90,8 @@ class TrialProgress:
     def notice_beginning(self, step: int) -> None:
         """Record a step at which the trial measures something; must be called before the step is recorded.
 
-        At a step that another trial's state had passed already, the trial has lost that state and begun anew: what it
-        recorded at such steps earlier, with other weights, does not stand for what it measures there now.
+        At a step that another trial's state had passed already, the trial has lost that state and started again: values
+        that it recorded at such steps earlier, with other weights, do not replace a measurement there now.
         """
         if step <= self.continued_at:
             self.logged.begin_anew(self.continued_at)

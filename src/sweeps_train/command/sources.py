@@ -145,7 +145,7 @@ class JsonLinesTail(_Lines):
 class CsvTail(_Lines):
     """A CSV file whose first line has the names.
 
-    Some programs write it anew whenever they have a further metric, as Lightning's ``CSVLogger`` does: rows that were
+    Some programs rewrite it whenever they have a further metric, as Lightning's ``CSVLogger`` does: rows that were
     read before are recognised by their numbers.
     """
 

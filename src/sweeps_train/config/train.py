@@ -75,7 +75,7 @@ class Train:
     gradients of each step; with fp16 such steps are always left out."""
     corruption_check_every: PositiveInt | None = None
     """Steps between two checks for silent data corruption: all workers compute the loss and the gradients of the
-    same samples once more, and a difference of one bit fails the attempt with the names of the workers. It takes as
+    same samples again, and a difference of one bit fails the attempt with the names of the workers. It takes as
     long as a micro batch. Needs ``strategy=ddp``, ``deterministic=true``, several workers, and the same kind of
     processor in all of them. Null: never."""
     eval_every: PositiveInt = 10

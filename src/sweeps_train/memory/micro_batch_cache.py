@@ -46,7 +46,7 @@ def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
 
 def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> None:
     """Cache a size reached by running out of memory, unless other processes had filled the GPU."""
-    with Measurement("how full the GPU is").attempt():  # the training goes on with smaller micro batches
+    with Measurement("how full the GPU is").attempt():  # the training continues with smaller micro batches
         device = strategy.workers.device
         if not is_crowded(device) if counts_memory(device) else config.train.micro_batch_size == "auto":
             remember(config, strategy, size)

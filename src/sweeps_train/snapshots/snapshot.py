@@ -1,9 +1,9 @@
 """The snapshot of a training: checkpoint files in shared memory that its workers overwrite together.
 
 When the first snapshot is taken, the files are laid out as those of any checkpoint. Afterwards each worker copies its
-own tensors, or its shards of them, and the training goes on: nothing is gathered, allocated or formatted, and no worker
-waits for another one. Workers on the first one's machine copy to places in the files, which are mapped into their
-memory. Others copy into memory of their own, from which the parts are sent to their places meanwhile.
+own tensors, or its shards of them, and the training continues: nothing is gathered, allocated or formatted, and no
+worker waits for another one. Workers on the first one's machine copy to places in the files, which are mapped into
+their memory. Others copy into separate memory, from which the parts are sent to their places during the training.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class CurveSampler(WrappedSampler):
     The first suggestions, half of those before a training has ended, and at last a tenth, are those of the wrapped
     sampler.
 
-    Hyperparameters are fitted anew when there are a fifth more values, and noted in the trial: so the suggestions are
+    Hyperparameters are fitted again when there are a fifth more values, and noted in the trial: so the suggestions are
     the same if the search is interrupted, and can be made again.
 
     Example:

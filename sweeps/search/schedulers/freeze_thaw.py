@@ -30,10 +30,10 @@ class FreezeThaw(PausingScheduler):
     """Pauses trials at rungs and continues the most promising one (freeze-thaw: Swersky et al., 2014,
     https://arxiv.org/abs/1406.3896), by a model of all learning curves so far (``TrialModel``).
 
-    At a rung a trial goes on if it is worth at least as much as starting a new one, and pauses otherwise. It goes on
-    later if it turns out to be worth it after all, before any new trial is started. The most promising one goes on in
-    any case while less than two thirds of all steps were spent on training trials on. As long as there are too few
-    values for the model, the best 1/eta of a rung go on, as in asynchronous successive halving.
+    At a rung a trial continues if it is worth at least as much as starting a new one, and pauses otherwise. It
+    continues later if it turns out to be worth it after all, before any new trial is started. The most promising one
+    continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
+    few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving.
 
     Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
     cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that

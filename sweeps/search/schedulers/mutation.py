@@ -23,7 +23,7 @@ MAX_ATTEMPTS = 20
 class Mutation:
     """Makes points near a given one, within the space and its conditions (Jaderberg et al., 2017).
 
-    Numbers are multiplied by 0.8 or 1.2, ordered choices move to a neighbour, and some values are sampled anew.
+    Numbers are multiplied by 0.8 or 1.2, ordered choices move to a neighbour, and some values are sampled again.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ Choice = tuple[list[ScheduledTrial], list[ScheduledTrial]]
 
 
 class Turn(NamedTuple):
-    """Which paused trial continues, and which are stopped."""
+    """The paused trial that continues, and those that are stopped."""
 
     resumed: ScheduledTrial | None = None
     stopped: Sequence[ScheduledTrial] = ()

@@ -59,7 +59,7 @@ def _connection_class() -> Any:
             wanted = next(generator)
             while True:
                 ready = yield wanted
-                # Read anew each time: the process may have been told to end.
+                # Read each time: the process may have been told to end.
                 if ready == Ready.NONE and time.monotonic() - began > min(most_s, timeout_s() + LATER_S):
                     raise psycopg.OperationalError("the server does not answer")
                 wanted = generator.send(ready)

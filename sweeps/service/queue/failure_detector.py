@@ -50,7 +50,7 @@ class FailureDetector:
         """Whether a job's machine has sent no heartbeat for too long, as observed by this service.
 
         Raises:
-            TrackingUnreachable: MLflow does not answer, perhaps the drivers neither; the observation starts anew.
+            TrackingUnreachable: MLflow does not answer, perhaps the drivers neither; the observation starts again.
         """
         try:
             heartbeats = self._heartbeats(job)
