@@ -31,7 +31,9 @@ class WorkerRange:
 
     def __post_init__(self) -> None:
         if self.min >= self.max:
-            raise ValueError(f"min={self.min} must be less than max={self.max}; for a fixed number give it alone")
+            raise ValueError(
+                f"min={self.min} must be less than max={self.max}; for a fixed number use num_workers={self.max}"
+            )
 
 
 @dataclass(config=STRICT, kw_only=True)

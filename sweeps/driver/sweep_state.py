@@ -165,7 +165,7 @@ class SweepState:
         idle = 0 if self._more_to_come() else empty
         self._usage.count(running, sum(held) + empty, idle, self.lanes_found)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
-            self.announce(f"{reason}: trials that run save their state and end")
+            self.announce(f"{reason}: running trials save their state and end")
             self.shutdown.budget_is_spent(reason)
 
     def _holding(self) -> list[TrialStatus]:

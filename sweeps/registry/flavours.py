@@ -219,8 +219,8 @@ def _of_users_training(folder: Path) -> Flavour:
         raise ValueError("its checkpoint has adapters without their base; add --merge to register both as one model")
     if not (folder / "config.json").is_file() or not (folder / "tokenizer_config.json").is_file():
         raise ValueError(
-            "only the training itself knows how to load it: it is not a folder of transformers with a "
-            "config.json and a tokenizer (give the Trainer its processing_class); log the model with MLflow yourself"
+            "only your training can load it, since it is not a folder of transformers with a config.json and a "
+            "tokenizer (give the Trainer its processing_class); log the model with MLflow yourself"
         )
     name = (transformers.AutoConfig.from_pretrained(folder).architectures or [""])[0]
     task = next((task for end, task in TASKS.items() if name.endswith(end)), None)

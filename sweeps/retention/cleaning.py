@@ -196,7 +196,9 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
     left = cleaning.size - freed
     console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints", highlight=False)
     if cleaning.policy.max_size is not None and left > cleaning.policy.max_size:
-        console.print(f"what must stay takes {describe_size(left)}, which is more than --max-size", highlight=False)
+        console.print(
+            f"checkpoints that must be kept take {describe_size(left)}, which is more than --max-size", highlight=False
+        )
     if cleaning.policy.runs:
         console.print("MLflow keeps deleted runs until `mlflow gc`", highlight=False, markup=False)
 

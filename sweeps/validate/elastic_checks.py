@@ -23,7 +23,7 @@ def check_elastic(config: SweepConfig) -> None:
     given = f"scaling.num_workers={{min: {workers.min}, max: {workers.max}}}"
     if isinstance(config.task, CommandTask | EstimatorTask):
         raise ConfigError(
-            f"{given}: only built-in tasks and functions can change their workers while they train, and not "
+            f"{given}: the number of workers can change only with built-in tasks and functions, not with "
             f"task.kind={config.task.kind}; give one number"
         )
     searched = [path for path in config.space if path.split(".")[0] == "scaling"]

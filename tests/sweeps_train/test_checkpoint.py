@@ -296,7 +296,7 @@ def test_load_model_gives_the_image_model_that_was_trained(tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no checkpoint of a built-in task, without training\.json"):
+    with pytest.raises(ValueError, match=r"is not a checkpoint of a built-in task \(no training\.json\)"):
         sweeps_train.load_model(tmp_path)
 
 

@@ -149,7 +149,7 @@ def test_a_table_of_another_separator_or_encoding_names_the_key(
         (
             ["1,250", "12,500", "7"],
             {},
-            "thousands (1,250); write them without, or set 'data.decimal=\",\"' if these are",
+            "thousands separators (1,250); write them without, or set 'data.decimal=\",\"' if these are",
         ),
         (["1,250", "12,5", "7"], {}, "numbers with a decimal comma (1,250); set 'data.decimal="),
     ],

@@ -154,12 +154,12 @@ def read_training_config(folder: Path) -> TrainingConfig:
     Example:
         >>> read_training_config(Path("step-00000020"))
         Traceback (most recent call last):
-        ValueError: step-00000020: no checkpoint of a built-in task, without training.json; load it with your own code
+        ValueError: step-00000020: is not a checkpoint of a built-in task (no training.json); load it with your own code
     """
     file = folder / TRAINING_FILE
     if not file.is_file():
         raise ValueError(
-            f"{folder}: no checkpoint of a built-in task, without {TRAINING_FILE}; load it with your own code"
+            f"{folder}: is not a checkpoint of a built-in task (no {TRAINING_FILE}); load it with your own code"
         )
     return TRAINING_CONFIG.validate_json(file.read_bytes())
 

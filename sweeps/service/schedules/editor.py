@@ -124,7 +124,7 @@ class ScheduleEditor:
         """Pause a schedule, or let it fire again."""
         definition, tag = self._changeable(principal, name), self._saved.tag(name)
         if definition.schedule.enabled != is_paused:
-            raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
+            raise ConfigError(f"{name} is {'already' if is_paused else 'not'} paused")
         text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
         if not is_paused and text is not None:
             self.check(principal, replace(definition.schedule, enabled=True))

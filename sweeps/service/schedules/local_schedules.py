@@ -95,7 +95,7 @@ class LocalSchedules(Schedules):
 
         definition, tag, text = self.find(name), self._saved.tag(name), self._saved.text(name)
         if definition.schedule.enabled != is_paused:
-            raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
+            raise ConfigError(f"{name} is {'already' if is_paused else 'not'} paused")
         if not is_paused:
             replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
         self._saved.write(
