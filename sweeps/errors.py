@@ -145,7 +145,7 @@ drive."""
 
 
 def is_storage_failure(error: BaseException | None) -> bool:
-    """Whether an error or one of its causes is that of a full, read-only, broken or missing disk."""
+    """Whether an error, or one of its causes, comes from a full, read-only, broken or missing disk."""
     while error is not None:
         if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in (*FULL, *_LOST)):
             return True

@@ -34,7 +34,7 @@ MOST_PARAMETERS = 100_000_000
 SAMPLES = 256
 """Number of samples of each split that are read, spread evenly over it."""
 ALL_VALUES = 2**26
-"""Maximum numbers in a data set of tensors of which all samples are read."""
+"""Number of values in a data set of tensors up to which all samples are read."""
 BATCH = 8
 """Samples in the forward pass."""
 IGNORED_LABEL = -100

@@ -82,7 +82,7 @@ class Sweep(SweepRecord):
         """Return one figure of the sweep's report as a Plotly object.
 
         Args:
-            name: Its name, or that of several figures of which the first is returned: ``best_so_far``,
+            name: Its name, or a name of several figures, the first of which is returned: ``best_so_far``,
                 ``learning_curves``, ``parallel_coordinates``, ``importance``, ``slices``, ``contours``, ``timeline``,
                 or ``pareto_front``.
 

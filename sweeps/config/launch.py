@@ -91,7 +91,7 @@ class Slurm:
     mail_on: list[Literal["BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL"]] = Field(
         default_factory=lambda: ["END", "FAIL", "REQUEUE"]  # type: ignore[arg-type]
     )
-    """Events of which Slurm sends a mail."""
+    """Events for which Slurm sends mail."""
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and self.seconds is None:

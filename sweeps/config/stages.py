@@ -1,4 +1,4 @@
-"""Schema of a stage of a search: cheaper trainings that come before those of the sweep."""
+"""Schema of a stage of a search: cheaper trainings that precede the sweep's trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Power = Annotated[float, Field(ge=-4, le=4)]
 
 @dataclass(config=STRICT, kw_only=True)
 class Stage:
-    """Cheaper trainings with the sweep's space, sampler and scheduler, before those of the sweep."""
+    """Cheaper trainings with the sweep's space, sampler and scheduler, which precede the sweep's trials."""
 
     overrides: Annotated[list[Text], Field(min_length=1)]
     """Overrides that make a training cheaper, such as ``[train.max_steps=100, model=tiny_llama]``; of the sections

@@ -1,4 +1,4 @@
-"""Stages of a search: cheaper trainings before those of the sweep, and how far their orders agree."""
+"""Stages of a search: cheaper trainings that precede the sweep's trials, and the agreement of their rankings."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class TrialLifecycle:
 
         Args:
             config: The trial's config in Tune.
-            reason: Tune's reason; that of the workers, if they have given one, says more.
+            reason: Tune's reason, less specific than one that the workers have given.
         """
         self.queue(Retried(config[TRIAL], reason))
 

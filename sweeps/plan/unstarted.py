@@ -28,7 +28,7 @@ _BEFORE_THE_SEARCH = {
 }
 
 JUST_MADE_S = 60.0
-"""Seconds for which an empty folder counts as that of a driver that is about to claim it."""
+"""Seconds for which an empty folder is left to the driver that has made it and is about to claim it."""
 
 
 def is_unstarted(folder: Path) -> bool:

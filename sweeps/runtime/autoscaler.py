@@ -75,7 +75,7 @@ def _node(name: str, kind: NodeType) -> dict[str, float]:
 
 
 def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
-    """Types of nodes in the autoscaler's config, except that of the head unless the autoscaler may add such nodes."""
+    """Types of nodes in the autoscaler's config, except the head's unless the autoscaler may add such nodes."""
     known = {}
     for name, kind in config.get("available_node_types", {}).items():
         is_head = name == config.get("head_node_type")

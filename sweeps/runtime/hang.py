@@ -36,7 +36,7 @@ class Silence:
         return time.monotonic() - self._began
 
     def end(self, *, counts: bool) -> None:
-        """Restart the measurement; ``counts`` tells whether the silence so far was that of training workers."""
+        """Restart the measurement; ``counts``: whether workers were training during it."""
         if counts:
             self.longest_s = max(self.longest_s, self.seconds)
         self._began = time.monotonic()

@@ -254,7 +254,7 @@ def _belongs(node: Resources, pool: Scaling) -> bool:
 
 
 def _marks(pool: Scaling) -> list[str]:
-    """Names among the resources of a pool's nodes."""
+    """Names of the resources that only a pool's nodes have: labels and the type of accelerator."""
     kind = [accelerator(pool.accelerator_type)] if pool.accelerator_type is not None else []
     return [label(name, value) for name, value in pool.labels.items()] + kind
 

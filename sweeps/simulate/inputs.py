@@ -47,7 +47,7 @@ def _check_search(search: Search) -> None:
     """Check that a table has the curves of all trainings of a search.
 
     Raises:
-        ConfigError: It trains in ways of which a table has none.
+        ConfigError: The search trains in ways for which a table has no curves.
     """
     if search.copies_trials:
         raise ConfigError(

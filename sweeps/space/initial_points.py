@@ -16,7 +16,7 @@ from sweeps.space.space import Lookup, Space, check_point
 from sweeps.space.suggester import RandomDraws
 
 NUM_DRAWS = 1000
-"""Number of random points of which the constraints must allow at least one."""
+"""Number of random points, at least one of which the constraints must allow."""
 FEW_POINTS = 1000
 """Maximum number of points of a space that is listed to count the trials that it allows."""
 NUM_DRAWS_OF_SHARE = 300

@@ -10,8 +10,8 @@ LONGEST_NAME = 500
 
 
 def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return known names with a similar spelling, or of which one abbreviates the other (``maximize``, ``max``). Paths
-    that end with the name (``model.heads``, ``heads``) come first.
+    """Return known names with a similar spelling, and longer or shorter forms (``maximize``, ``max``). Paths that end
+    with the name (``model.heads``, ``heads``) come first.
 
     Args:
         name: The misspelt name.

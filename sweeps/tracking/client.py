@@ -45,7 +45,7 @@ SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
 _patience: ContextVar[tuple[float, float]] = ContextVar("_patience", default=(REACH_WITHIN_S, math.inf))
-"""Seconds that this context waits for an answer, and the time since when it shares the failures of others."""
+"""Seconds that this context waits for an answer, and the time from which failures of others count for it, too."""
 _failed: dict[str, tuple[float, TrackingUnreachable]] = {}
 """Last failure to reach each store, with its monotonic time; removed when the store answers again."""
 

@@ -14,7 +14,7 @@ class Span:
     """The time from the assignment of workers to a trial until they have finished it. All times are Unix times."""
 
     held: float
-    """Time at which workers were assigned to the trial, some of which may have to start first."""
+    """Time at which workers were assigned to the trial; some may have to start first."""
     trained: float
     """Time at which the workers began to train the trial."""
     ended: float | None = None

@@ -90,8 +90,8 @@ class DatasetConfig:
     """Options of Ray Data for ``task.datasets``."""
 
     datasets_to_split: Literal["all"] | list[Text] = "all"
-    """Names of the datasets of which each worker reads its own part, or ``all``. Of the others, every worker reads all
-    rows."""
+    """Names of the datasets of which each worker reads its own part, or ``all``. Every worker reads all rows of the
+    others."""
     enable_shard_locality: Flag = True
     """Whether a worker preferably reads blocks that are on its node."""
     preserve_order: Flag = False

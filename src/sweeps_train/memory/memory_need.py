@@ -122,7 +122,7 @@ def _need(config: TrainingConfig, strategy: Strategy, batch: Batch, *, keeps_gra
         config: The training.
         strategy: Its model is trained.
         batch: The micro batch.
-        keeps_gradients: Whether gradients are there before: those of earlier micro batches, or of CUDA graphs.
+        keeps_gradients: Whether earlier micro batches, or CUDA graphs, already hold gradients in memory.
     """
     logits = _sizes_of_logits(strategy.task)
     trained = list(strategy.parameters.values())

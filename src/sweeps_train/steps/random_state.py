@@ -58,7 +58,7 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 class RandomNumbers:
-    """The random numbers of a training, which are those of the process."""
+    """The random numbers of a training, from the process's generators."""
 
     def __init__(self, device: torch.device):
         self._device = device

@@ -27,7 +27,7 @@ from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 ValueAxis = Literal["good", "all", "log"]
-"""Range of the value axis: that of the good curves, or all values, or all values on a logarithmic scale."""
+"""Range of the value axis: the good curves, all values, or all values on a logarithmic scale."""
 
 GOOD_SHARE, FEWEST_GOOD = 0.25, 3
 """Share of the trials whose curves the axis shows, and the minimum number of them."""

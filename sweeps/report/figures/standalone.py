@@ -72,7 +72,7 @@ def sweep_figure(record: SweepRecord, name: str) -> go.Figure:
 
     Args:
         record: The sweep, which may still be running.
-        name: Its name, or that of a kind, whose first figure is returned.
+        name: Its name, or a kind, whose first figure is returned.
 
     Raises:
         UnknownName: There is no such figure, or the sweep has no data for it.

@@ -21,7 +21,7 @@ LEAST = 1e-12
 class Promise:
     """Score of points, given the models of all objectives.
 
-    With several objectives it is that of a weighted one, by random weights (ParEGO: Knowles, 2006,
+    With several objectives one randomly weighted objective is scored (ParEGO: Knowles, 2006,
     https://doi.org/10.1109/TEVC.2005.851274). Unlike there, each objective has a model of its own, and the improvement
     is the mean over draws of their predictions (qParEGO: Daulton et al., 2020, https://arxiv.org/abs/2006.05078).
     """

@@ -76,7 +76,7 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
 
 
 def distinct_best(sweep: EarlierSweep, number: int, space: Space) -> list[Point]:
-    """The best points of an earlier sweep of which no two are similar, up to the requested number.
+    """The best points of an earlier sweep, without similar ones, up to the requested number.
 
     A search that has converged has many points beside its best one, which tell little more than that one.
 

@@ -37,7 +37,7 @@ class PauseCost:
 
         Args:
             trial: Its number.
-            counts: Whether to measure this: not where the first workers are started.
+            counts: Whether to measure the start; false while the first workers are started.
         """
         self._saved_s.pop(trial, None)
         if counts:

@@ -60,7 +60,7 @@ class TrialCurves:
         """Steps of all trials up to their last rungs, and the number of these after the first rung.
 
         Args:
-            training_on: Trials of which the steps to their next rung count, too.
+            training_on: Trials whose steps to their next rung count, too.
             rungs: All rungs, ascending.
         """
         coming = []
