@@ -141,9 +141,9 @@ def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
     """Print the commands that can be typed next, here or on another machine.
 
     Args:
-        sweep: Its name.
+        sweep: Name of the submitted sweep.
         to: Kind of cluster.
-        uri: Its tracking store; None for the default one.
+        uri: The sweep's tracking store; None for the default one.
     """
     from sweeps.texts.uri_passwords import holds_password
     from sweeps.tracking import default_uri

@@ -28,7 +28,7 @@ def examine(config: SweepConfig) -> Iterator[Finding]:
     """Yield findings as soon as they are known: packages, tracking, storage, then all nodes of the cluster.
 
     Args:
-        config: Its sections ``cluster`` and ``tracking`` and its ``output_dir`` are used.
+        config: Provides ``cluster``, ``tracking`` and ``output_dir``.
     """
     yield from check_packages()
     yield from check_tracking(config.tracking)

@@ -113,7 +113,7 @@ def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
 
     Args:
         plan: A sweep that continues.
-        earlier: Its record, with everything that earlier sessions had in their journal.
+        earlier: The sweep's record, with everything that earlier sessions had in their journal.
 
     Raises:
         SweepsError: The store does not answer.

@@ -46,8 +46,8 @@ class PoolChoice:
 
         Args:
             trial_id: Tune's id of the trial.
-            config: Its config.
-            point: Its sampled values.
+            config: The trial's config.
+            point: Sampled values of the trial.
 
         Returns:
             The pool, in which the trial counts until ``release``; None if all that suit it are full.

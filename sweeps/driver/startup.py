@@ -202,7 +202,7 @@ def estimate_memory(
 
     Args:
         plan: The sweep.
-        trials: Their places.
+        trials: Places of the trials.
         nodes: Resources of the cluster's nodes.
         recorder: The record of a sweep that is resumed.
     """

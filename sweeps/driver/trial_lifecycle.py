@@ -183,8 +183,8 @@ class TrialLifecycle:
         """Record the end of a trial whose driver died before recording it.
 
         Args:
-            trial: Its number.
-            parameters: Its point.
+            trial: Id of the trial.
+            parameters: Point of the trial.
             state: Final state.
             error: Reason for its failure.
             last_step: Last step that counts; default: all count.

@@ -96,9 +96,9 @@ class TrialTime:
         """Continue with a trial of an earlier session.
 
         Args:
-            earlier: Its account, as it was recorded.
-            spans: Its spans. The last one has no end if its driver was killed, and is not in the account; its work
-                counts as lost until the next attempt shows what was kept.
+            earlier: Recorded account of the trial.
+            spans: Recorded spans of the trial. The last one has no end if its driver was killed, and is not in the
+                account; its work counts as lost until the next attempt shows what was kept.
             session_ended: Unix time of that driver's last sign of life.
         """
         numbers = {max(1, len(span.workers)) for span in spans} or {1}
@@ -116,7 +116,7 @@ class TrialTime:
         """Record when an attempt's training began.
 
         Args:
-            span: Its times and workers, as far as they are known.
+            span: Known times and workers of the attempt.
             exploits: Number of times that the trial has continued from another trial's state.
         """
         if self._attempt is not None:  # nobody was left to report its end

@@ -115,7 +115,7 @@ class WorkerEvents:
         Recorded events are not recorded twice.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             up_to: Last step to take; default: all.
             after: Last step that was taken before, but for a checkpoint of it.
         """

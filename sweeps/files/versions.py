@@ -64,7 +64,7 @@ def check_not_newer(where: str, found: int, known: int, written_by: str | None) 
 
     Args:
         where: Path of the file, for the message.
-        found: Its version.
+        found: Version of the file.
         known: The highest version that this release reads.
         written_by: The release that wrote it, if known.
 

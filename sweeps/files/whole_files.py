@@ -51,7 +51,7 @@ def write_json(path: Path, document: Any, indent: int | None = None, *, checksum
 
     Args:
         path: The file.
-        document: Its content.
+        document: Content of the file.
         indent: Spaces for each level; default: one line.
         checksum: Add a checksum to an object, which ``sweeps.files.checksums.parsed`` checks.
 

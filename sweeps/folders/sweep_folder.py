@@ -138,7 +138,7 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: flo
     """Wait until a driver on another machine has ended or counts as dead.
 
     Args:
-        file: Its heartbeat.
+        file: Heartbeat file of the driver.
         sweep: Name of the sweep.
         machine: Identity of this machine.
         deadline: Monotonic time until which its heartbeat may continue.

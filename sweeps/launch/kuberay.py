@@ -173,7 +173,7 @@ def _config_map(
 
     Args:
         submission: The sweep.
-        kuberay: Its section of the config.
+        kuberay: Section ``cluster.kuberay`` of the config.
         name: Name of the ConfigMap.
         own_name: Name of the sweep of a schedule's firing, for a shell; default: the submission's.
         prefix: Commands of the script before the driver's.

@@ -100,7 +100,7 @@ def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> 
 
     Args:
         record: The sweep.
-        config: Its config.
+        config: Config of the sweep.
         to: Kind of cluster.
 
     Raises:

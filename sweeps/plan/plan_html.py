@@ -29,13 +29,13 @@ def plan_html(
 
     Args:
         name: Name of the sweep.
-        composition: Its config.
+        composition: Config of the sweep.
         space: Search space.
         fit: Resources of its trials; None if only the cluster knows them.
         folder: Path or URI of its folder.
         notes: Notes for the user.
         num_trials: Number of trials that it can start.
-        search_summary: Its sampler and scheduler.
+        search_summary: Description of the sampler and the scheduler.
     """
     config, search = composition.config, composition.config.search
     headline = Markup("<b>{}</b> {}, {}; nothing was started").format(

@@ -67,7 +67,7 @@ def trials_html(
 
     Args:
         columns: Names of the first columns; the very first is the trial's id.
-        rows: Their cells, by trial.
+        rows: Cells of these columns, by trial.
         params: The parameters of each trial, by path.
         best: Ids of the best trials, whose rows are bold.
     """

@@ -176,7 +176,7 @@ class Attempt:
         """Count a worker that has finished with the trial; the attempt ends with the last one.
 
         Args:
-            rank: Its rank.
+            rank: Rank of the worker.
             num_workers: Number of all workers.
             memory_mib: Memory that it uses after the trial.
             saved_step: See ``Ended``; of rank 0.

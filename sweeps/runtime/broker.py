@@ -71,7 +71,7 @@ class Broker(SharedSlots):
         """Begin a new attempt at a trial.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             saves_when_asked: See ``Attempt``.
             lost: End of the attempt before, if an earlier process of the broker has died during it.
         """
@@ -298,7 +298,7 @@ class Broker(SharedSlots):
         """Return when and how the trial should stop; may never return.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             attempt: Number of the attempt.
             above: Request that its workers know already.
         """
@@ -344,7 +344,7 @@ class Broker(SharedSlots):
         """Ask a trial to stop at its next report.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             attempt: Number of the only attempt to stop; default: whichever is current.
         """
         current = self._attempts.get(trial)
@@ -383,7 +383,7 @@ class Broker(SharedSlots):
         """Place no further workers on some nodes.
 
         Args:
-            nodes: Their ids, by pool.
+            nodes: Ids of the nodes, by pool.
             checked: Ids of the nodes of a failed attempt that have been checked with this result.
         """
         self._avoided = nodes

@@ -201,7 +201,7 @@ def _copy(source: Folder, target: Folder, *, metrics: bytes | None = None) -> No
 
     Args:
         source: The checkpoint.
-        target: Its further name.
+        target: The further name.
         metrics: Content of its ``METRICS_FILE`` there; default: the same.
     """
     if isinstance(source, ObjectStore) and isinstance(target, ObjectStore):

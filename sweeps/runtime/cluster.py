@@ -52,7 +52,7 @@ def connected(
     """Connect to the cluster, and disconnect at the end; a cluster that was started here then ends.
 
     Args:
-        config: Its section ``cluster`` is used.
+        config: Provides ``cluster``.
         code: Archive that becomes the working folder of all processes, on a running cluster.
         forks: Fork server for the worker processes of a cluster that is started here.
 

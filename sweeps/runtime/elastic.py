@@ -75,7 +75,7 @@ class ElasticWorkers:
         """Wait until a trial can begin.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             numbers: Numbers of workers that it may have, ascending.
             total_steps: Step at which it will end, if that is known.
             previous: Trial that had the workers of the same actor before.

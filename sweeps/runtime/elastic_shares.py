@@ -101,7 +101,7 @@ class WorkerShares:
         """Give a trial its workers.
 
         Args:
-            trial: Its number. If it was asked to change its number of workers, it gets the new number.
+            trial: Id of the trial. If it was asked to change its number of workers, it gets the new number.
             numbers: Numbers of workers that it may have, ascending.
             remaining_s: See ``Share``.
 

@@ -15,7 +15,7 @@ async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
 
     Args:
         attempt: The attempt.
-        slot: Its slot.
+        slot: Slot of the attempt.
         silent_s: Seconds for which the workers were silent.
     """
     starting = attempt.phase is Phase.STARTING

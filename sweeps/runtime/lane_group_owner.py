@@ -34,7 +34,7 @@ def start_group(slot: str, spec: WorkerGroupSpec) -> Any:
 
     Args:
         slot: Name of the slot.
-        spec: Its workers.
+        spec: Workers of the group.
 
     Returns:
         The only handle of the owner, which ends when that is dropped.

@@ -20,7 +20,7 @@ class LaneNumber:
         Args:
             most: Largest number.
             start: Number at the beginning.
-            is_found: Whether the start is final, since another group has found it.
+            is_found: Whether the number is final, since another group has found it.
         """
         self.number, self.is_found = min(start, most), is_found or most == 1
         self._most = most

@@ -40,7 +40,7 @@ def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
 
     Args:
         shared: The sweep's folder, if it is a plain one.
-        uri: Its URI, if it is in an object store.
+        uri: The folder's URI, if it is in an object store.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

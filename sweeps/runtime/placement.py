@@ -237,7 +237,7 @@ def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str
     """Return the nodes of each pool: a node belongs to the first pool whose labels and GPUs it has.
 
     Args:
-        scaling: Its pools.
+        scaling: Provides the pools.
         nodes: Resources of each node.
     """
     members: dict[str, list[NodeResources]] = {name: [] for name in scaling.pools}

@@ -69,7 +69,7 @@ class SharedSlots(ABC):
 
         Args:
             assignment: The trial.
-            spec: Its workers.
+            spec: Workers of the trial.
         """
         attempt = self._attempts[assignment.trial]
         for name, its_spec in [*self._specs.items()]:

@@ -73,8 +73,8 @@ class SpareProcesses:
         """Register a worker group that has started, and return the number of spare processes to start for it.
 
         Args:
-            slot: Its slot.
-            workers: Its processes.
+            slot: Slot of the group.
+            workers: Processes of the group.
             wanted: Whether spare processes are to be kept from now on, if they are not already.
 
         Returns:
@@ -207,7 +207,7 @@ def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) 
     Args:
         broker: A ``WorkersSide``, which counts the spare processes.
         slot: The group's slot.
-        actors: Its workers.
+        actors: Workers of the group.
         always: Also while no trial has lost its workers.
     """
     threading.Thread(target=_keep_spares, args=(broker, slot, actors, always), name="keep-spares", daemon=True).start()

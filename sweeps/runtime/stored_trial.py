@@ -121,7 +121,7 @@ class StoredTrial:
         """Start uploading a complete checkpoint; on the main worker.
 
         Args:
-            checkpoint: Its folder, or a folder in it.
+            checkpoint: Folder of the checkpoint, or a folder in it.
             saved: Called on another thread with the URI of ``checkpoint`` when it is in the store. Not called for a
                 checkpoint that the training removes before, since it has better ones.
         """

@@ -1,5 +1,5 @@
-"""Handles SIGTERM on a worker, which Kubernetes, Slurm and people send before they kill it: its trial saves and
-moves."""
+"""Handles SIGTERM on a worker, which Kubernetes, Slurm and people send before they kill it: the trial saves
+its state and moves."""
 
 from __future__ import annotations
 

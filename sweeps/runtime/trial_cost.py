@@ -28,7 +28,7 @@ class CostMeter:
 
         Args:
             hourly: Cost of an hour, by name.
-            seconds: Its time.
+            seconds: Time of the evaluation.
         """
         for name in self._evaluations:
             self._evaluations[name] += hourly.get(name, 0.0) * seconds / 3600

@@ -79,7 +79,7 @@ def read_options(script: Path, tree: ast.Module, config: HydraConfig) -> tuple[l
 
     Args:
         script: The application.
-        tree: Its source, which may put dataclasses into Hydra's ``ConfigStore``.
+        tree: The application's source, which may put dataclasses into Hydra's ``ConfigStore``.
         config: Folder and name of its config.
 
     Raises:

@@ -26,7 +26,7 @@ def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, c
 
     Args:
         script: The existing script.
-        read: Its options.
+        read: Options of the script.
         folder: Folder of the files, in which the commands are typed.
         name: Name of the config.
         conf_folder: Folder of the config, below ``folder``.

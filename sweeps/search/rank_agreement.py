@@ -23,7 +23,7 @@ def agreement(first: Sequence[float], second: Sequence[float], confidence: float
 
     Args:
         first: Value of each point in one place; finite numbers.
-        second: Its value in the other place.
+        second: Value of each point in the other place.
         confidence: Probability of the interval, between 0 and 1.
 
     Returns:

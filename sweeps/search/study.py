@@ -87,10 +87,10 @@ def rebuild_trial(
         lookup: Returns the config's own value at a path.
         objectives: Metrics to read from its results.
         number: Number of the trial within its sweep.
-        point: Its parameters.
-        results: Its reports, in order.
-        state: Its state: ``RUNNING`` if it has not ended.
-        values: Its final values; default: those of its best result.
+        point: Parameters of the trial.
+        results: Reports of the trial, in order.
+        state: State of the trial: ``RUNNING`` if it has not ended.
+        values: Final values of the trial; default: those of the best result.
         reason: Reason for its failure.
     """
     study = optuna.create_study(directions=["minimize" if mode == "min" else "maximize" for mode in objectives.modes])

@@ -219,7 +219,7 @@ class StudySearch:
 
         Args:
             number: The trial's number.
-            result: Its last result; None if it did not run.
+            result: Last result of the trial; None if it did not run.
             error: Reason for which it failed.
         """
         reported = self._running.pop(number, None)

@@ -7,7 +7,7 @@ def trial_id(number: int, stage: int | None = None) -> str:
     """Return the id of a trial: ``0003``, or in the first stage of a search ``s1-0003``.
 
     Args:
-        number: Its number within its search, from 0.
+        number: Number of the trial within its search, from 0.
         stage: Number of the stage; None: the search after its stages.
     """
     return f"{number:04}" if stage is None else f"s{stage}-{number:04}"

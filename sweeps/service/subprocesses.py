@@ -61,7 +61,7 @@ def spawn(module: str, arguments: Sequence[str], lock: IO[str], **options: Any) 
 
     Args:
         module: Module to run.
-        arguments: Its arguments.
+        arguments: Arguments of the module.
         lock: Open file from ``lock_file``; the child holds the lock until it ends.
         **options: Further options of ``subprocess.Popen``.
     """

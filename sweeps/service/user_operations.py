@@ -286,7 +286,7 @@ class UserOperations(Reading):
 
         Args:
             work: The method.
-            arguments: Its arguments after the first one, which tells what the user may reach.
+            arguments: Arguments of the method after the first one, which has the user's rights.
             also: Others who must be able to reach the same.
         """
         exists = partial(self._sweep_exists, [self.principal, *also])

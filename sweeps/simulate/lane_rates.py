@@ -45,7 +45,7 @@ class LaneRates:
         """Number of trials in each worker group.
 
         Args:
-            wanted: ``scaling.trials_per_group``; auto is the number that it would find.
+            wanted: ``scaling.trials_per_group``; ``auto`` finds the number.
 
         Raises:
             ConfigError: The rate of this number of trials is unknown.

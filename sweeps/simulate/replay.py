@@ -75,7 +75,7 @@ def study_of(plan: Plan, entries: Sequence[dict[str, Any]]) -> optuna.Study:
     """The study that results from these entries, in memory.
 
     Raises:
-        UserError: They make none: the sweep failed before its search began.
+        UserError: There is no study: the sweep failed before its search began.
     """
     journal = PlayedJournal(entries)
     journal.play(len(entries))

@@ -88,7 +88,7 @@ def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
 
     Args:
         uri: Tracking URI of its store.
-        parent: Its own run.
+        parent: Run of the sweep itself.
         runs: The runs of its trials.
     """
     tags, now = parent.tags, time.time()

@@ -22,8 +22,8 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
 
     Args:
         sweep: Name of its sweep.
-        trial_id: Its id.
-        trial: Its parameters and progress.
+        trial_id: Id of the trial.
+        trial: Parameters and progress of the trial.
         objectives: The sweep's objectives.
     """
     parts = [

@@ -55,7 +55,7 @@ class TrialProgress:
         """Return the progress of a recorded trial.
 
         Args:
-            trial: Its record.
+            trial: Record of the trial.
             replayed: Progress from its metrics in the journal.
         """
         replayed = replayed or cls({})

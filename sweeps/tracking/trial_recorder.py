@@ -97,9 +97,9 @@ class TrialRecorder:
         """Record that a trial has started. If it had started before, its run continues.
 
         Args:
-            trial_id: Its id, unique within the sweep.
-            params: Its sampled values by dotted path.
-            config_yaml: Its own config.
+            trial_id: Id of the trial, unique within the sweep.
+            params: Sampled values by dotted path.
+            config_yaml: Config of the trial.
             attempt: Number of the attempt, from 1.
             pool: Pool in which it runs, if the sweep has pools.
             repeat_of: Trial that it repeats with another seed, which is among its values.
@@ -147,7 +147,7 @@ class TrialRecorder:
         """Record that another attempt at a started trial begins.
 
         Args:
-            trial_id: Its id.
+            trial_id: Id of the trial.
             attempt: Number of the attempt, from 1.
         """
         with self._lock:
@@ -209,7 +209,7 @@ class TrialRecorder:
             trial_id: A started trial.
             number: Number of this exploit among those of the trial, from 1.
             step: The step at which it continues; later steps may be logged again.
-            changed: Its new values by dotted path.
+            changed: New values of the trial by dotted path.
 
         Returns:
             Whether this exploit was not recorded before.
@@ -241,7 +241,7 @@ class TrialRecorder:
 
         Args:
             trial_id: A started trial.
-            spans: Its spans.
+            spans: Spans of the trial.
             account: Time of its workers by activity, once an attempt has ended.
         """
         tags: dict[str, str | None] = {constants.TAG_SPANS: spans_to_text(spans)}
@@ -268,7 +268,7 @@ class TrialRecorder:
         Args:
             trial_id: A started trial.
             path: Folder of the checkpoint.
-            kinds: Its kinds; it replaces earlier checkpoints of these.
+            kinds: Kinds of the checkpoint, which replaces earlier ones of these kinds.
             held: A folder with the same files that exists until they are uploaded, and is then removed.
             weights: Step and values of its weights.
         """
@@ -308,7 +308,7 @@ class TrialRecorder:
         Args:
             trial_id: A started trial.
             name: Path of the artifact; it replaces an earlier one.
-            text: Its content.
+            text: Content of the artifact.
         """
         self._delivery.upload(Artifact(trial_id, name, text=text))
 

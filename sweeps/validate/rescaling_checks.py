@@ -20,7 +20,7 @@ def rescaling_mistakes(search: Search, space: Space, phases: list[Values]) -> It
 
     Args:
         search: Section ``search`` of the sweep.
-        space: Its space.
+        space: Space of the sweep.
         phases: Config of each stage, and of the sweep itself.
     """
     for index, stage in enumerate(search.stages):

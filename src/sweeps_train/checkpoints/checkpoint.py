@@ -51,9 +51,8 @@ def save_checkpoint(
     Args:
         root: Folder of the training's checkpoints.
         config: The training.
-        strategy: Its model, tokenizer and gradient scaler are saved, and the random state of each of its random
-            streams.
-        optimizer: Its moments are saved.
+        strategy: Provides the model, tokenizer, gradient scaler and the state of each random stream to save.
+        optimizer: Provides the moments to save.
         progress: Position of the training.
         metrics: Metrics that are reported at this step, if any.
 

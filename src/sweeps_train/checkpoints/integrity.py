@@ -78,7 +78,7 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
 
     Args:
         folder: Checkpoint under its temporary name.
-        path: Its name.
+        path: Final name of the checkpoint.
         sums: Sizes and checksums of files that need not be read for it.
     """
     seal(folder, sums)

@@ -54,7 +54,7 @@ class SaveSchedule:
         """Whether a checkpoint is due.
 
         Args:
-            now: The present position.
+            now: The current position.
             epochs_before: Epochs before the last step.
         """
         return (self._at_evaluations and now.step % self._eval_every == 0) or self._is_interval_over(now, epochs_before)

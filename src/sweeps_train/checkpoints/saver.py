@@ -56,8 +56,8 @@ class CheckpointSaver:
         Args:
             root: Folder of the training's checkpoints.
             config: The training.
-            strategy: Its model is saved.
-            optimizer: Its state is saved.
+            strategy: Provides the model to save.
+            optimizer: Provides the state to save.
             supersede: Called after each save, with whether the training has reached its end; removes checkpoints that
                 are not kept.
             note: Tells the user something.

@@ -31,8 +31,8 @@ class UnknownPath(KeyError):
         """
         Args:
             path: The path.
-            above: Its beginning at which the file has a value instead of a section, so that nothing can be added below;
-                empty if the whole file is such a value. None if the path was not to be added.
+            above: Beginning of the path at which the file has a value instead of a section, so that nothing can be
+                added below; empty if the whole file is such a value. None if the path was not to be added.
         """
         super().__init__(path, above)
         self.path, self.above = path, above
@@ -163,7 +163,7 @@ def read_document(text: str, file_format: str) -> Document:
     """Parse a config file.
 
     Args:
-        text: Its content; may be empty.
+        text: Content of the file; may be empty.
         file_format: ``yaml``, ``json`` or ``toml``.
 
     Raises:

@@ -22,7 +22,7 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
     """Concatenate tokenized documents.
 
     Args:
-        documents: Their tokens, and which of them are to be predicted.
+        documents: Tokens of each document, and which of them are to be predicted.
         vocabulary: Number of different tokens.
         packed: Whether the documents become one stream, all of whose tokens count. Otherwise each is a sequence, and
             those without a token to predict (the first one is never predicted) are left out.

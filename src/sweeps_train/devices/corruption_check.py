@@ -30,7 +30,7 @@ class CorruptionCheck:
     def __init__(self, strategy: Strategy, every: int | None, seed: int):
         """
         Args:
-            strategy: Its model is checked.
+            strategy: Provides the model to check.
             every: Steps from one check to the next; None for no checks.
             seed: Seed of the random numbers in a check.
         """

@@ -91,8 +91,8 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
 
     Args:
         task: Class and arguments.
-        seed: Its ``random_state``, if it has one and the arguments do not set it.
-        num_cpus: Its number of threads, with the same condition.
+        seed: ``random_state`` of the estimator, if it has one and the arguments do not set it.
+        num_cpus: Number of threads of the estimator, with the same condition.
         has_categories: Whether it gets columns of categories.
 
     Raises:

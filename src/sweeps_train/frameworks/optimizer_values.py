@@ -37,9 +37,9 @@ def apply_changes(
 
     Args:
         optimizer: The optimizer.
-        schedulers: Its learning rate schedules, which continue at their present position.
+        schedulers: Learning rate schedules of the optimizer, which continue at their current position.
         before: Values with which the optimizer in the checkpoint was made.
-        now: Values of the present trial, for the same parameter groups.
+        now: Values of the current trial, for the same parameter groups.
     """
     for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=True)):
         group |= {

@@ -51,7 +51,7 @@ def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list
     """Row ranges of the lanes' batches in the joint batch.
 
     Args:
-        batches: Their batches.
+        batches: Batches of the lanes.
         lanes: Number of each lane, and its dropout.
     """
     parts, start = [], 0

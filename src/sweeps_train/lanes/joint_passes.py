@@ -93,7 +93,7 @@ class JointPasses:
 
         Args:
             strategy: A lane that is used.
-            batch: Its batch, on the device.
+            batch: Batch of the lane, on the device.
         """
         self._model.place(parts_of([batch], [(self._strategies.index(strategy), strategy.random_numbers.dropout)]))
         return strategy.task.logits(self._model.model, batch)

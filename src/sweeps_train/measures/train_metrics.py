@@ -86,7 +86,7 @@ class TrainMetrics:
             task: Names the unit of speed.
             votes: Numbers of this worker that are summed along.
             halvings: Number of times that this worker has halved its micro batches.
-            communication: Its measurements are taken, if there are any.
+            communication: Provides measurements of communication, if there are any.
             flops: The utilisation follows from its counts and the speed.
             per_worker: Include the memory that a worker may use, and each worker's use of its machine unless there are
                 many.

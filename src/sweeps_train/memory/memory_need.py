@@ -120,7 +120,7 @@ def _need(config: TrainingConfig, strategy: Strategy, batch: Batch, *, keeps_gra
 
     Args:
         config: The training.
-        strategy: Its model is trained.
+        strategy: Provides the model to train.
         batch: The micro batch.
         keeps_gradients: Whether earlier micro batches, or CUDA graphs, already hold gradients in memory.
     """

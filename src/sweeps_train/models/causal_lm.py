@@ -202,7 +202,7 @@ def save_causal_lm(
 
     Args:
         model: The model, with its adapters if it has any.
-        tokenizer: Its tokenizer.
+        tokenizer: Tokenizer of the model.
         folder: Existing folder.
         weights: Trained weights by name, if the model itself has only shards of them.
         stored_types: Types to write weights in, by name, where they differ from those that they are trained in.
@@ -240,7 +240,7 @@ def _in_types(weights: Mapping[str, torch.Tensor], types: Mapping[str, torch.dty
 
 
 def _name_type(file: Path, dtype: torch.dtype) -> None:
-    """Write the dtype of the saved weights into the model's config, in which transformers has put their dtype in
+    """Write the dtype of the saved weights into the model's config, where transformers has put the dtype used in
     memory."""
     content = json.loads(file.read_text(encoding="utf-8"))
     content["dtype"] = str(dtype).removeprefix("torch.")

@@ -49,7 +49,7 @@ class Share:
         """Describe this worker's part.
 
         Args:
-            state: Its tensors of the state, or shards of them.
+            state: This worker's tensors of the state, or shards of them.
             weights: Those of the model.
             place_of: Place of a shard in its full tensor; None if another worker saves that part.
             is_here: Whether it is on the first worker's machine.
@@ -84,7 +84,7 @@ def create_files(
     """Write the files of a new snapshot.
 
     Args:
-        folder: Their folder.
+        folder: Folder of the files.
         specs: All tensors of the state, for which room is made.
         model_size: Size of the trained weights in bytes.
         save_model: Writes the model's files into a folder.

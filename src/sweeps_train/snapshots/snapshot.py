@@ -67,8 +67,8 @@ class Snapshot:
 
         Args:
             config: The training.
-            strategy: Its model is saved.
-            optimizer: Its state is saved.
+            strategy: Provides the model to save.
+            optimizer: Provides the state to save.
             connection: Rank 0's connection to the holder; None on other ranks, and if there is no holder.
         """
         self._config, self._strategy, self._optimizer = config, strategy, optimizer

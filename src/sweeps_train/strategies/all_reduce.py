@@ -26,7 +26,7 @@ def average_in_chunks(
     Args:
         gradients: This worker's gradients, in the same order on all workers.
         num_workers: Number of workers.
-        group: Their process group; None is that of all workers.
+        group: Process group of the workers; None: all workers.
         max_bytes: Largest copy that is made to send several gradients in one all-reduce. A larger gradient is sent
             without a copy.
     """

@@ -103,7 +103,7 @@ class CausalLMTraining:
 
         Args:
             model: The model.
-            lora: Its adapters.
+            lora: Config of the adapters.
             shards: Whether the strategy shards the base model, which then stays on the CPU as well.
         """
         base = shared_base(model, shards=shards)

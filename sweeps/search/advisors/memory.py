@@ -98,7 +98,7 @@ class MemoryEstimate(Advisor):
 
         Args:
             trial: Identifies the trial.
-            point: Its parameters, by path.
+            point: Parameters of the trial, by path.
             metrics: The reported metrics.
         """
         for metric, peaks in self._peaks.items():

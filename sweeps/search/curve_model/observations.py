@@ -58,7 +58,7 @@ def observe(vectors: Array, values: Array) -> Observations:
 
     Args:
         vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
-        values: Their values, of shape ``[trials, rungs]``; smaller is better, NaN where a trial was not at a rung.
+        values: Values of shape ``[trials, rungs]``; smaller is better, NaN where a trial was not at a rung.
     """
     known = np.isfinite(values)
     trials, rungs = np.nonzero(known)

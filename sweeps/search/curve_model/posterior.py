@@ -65,7 +65,7 @@ class Posterior:
         predictions.
 
         Args:
-            vectors: Their configurations.
+            vectors: Configurations of the trials.
             rung: Index of the rung.
 
         Returns:

@@ -15,7 +15,7 @@ def make_custom_sampler(sampler: CustomSampler, seed: int) -> BaseSampler:
     """Make a custom sampler from its import path and arguments.
 
     Args:
-        sampler: Its config.
+        sampler: Config of the sampler.
         seed: Seed of the search; the sampler gets it, if it accepts one.
 
     Raises:

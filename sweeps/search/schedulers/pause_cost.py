@@ -36,7 +36,7 @@ class PauseCost:
         """Record that a trial begins or continues.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             counts: Whether to measure the start; false while the first workers are started.
         """
         self._saved_s.pop(trial, None)

@@ -65,9 +65,9 @@ class TrialModel:
         """Add a trial that begins.
 
         Args:
-            trial: Its number.
-            point: Its point.
-            earlier: Its point in the unit cube of the space as it was then, as earlier versions recorded it.
+            trial: Id of the trial.
+            point: Point of the trial.
+            earlier: The point in the unit cube of the space at that time, as earlier versions recorded it.
         """
         self.curves.add(trial)
         vector = self._cube.vector(point)
@@ -78,7 +78,7 @@ class TrialModel:
         """Add the values of a trial that reached a rung.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             rung: The rung.
             values: Values of all objectives; larger is better.
             seconds: Seconds of its training for a unit of the resource, if known.

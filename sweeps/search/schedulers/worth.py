@@ -56,8 +56,8 @@ def measure_worth(
 
     Args:
         names: The trials that have any value.
-        values: Their values, of shape ``[trials, rungs]``, NaN where there is none; smaller is better.
-        vectors: Their configurations in the unit cube, of shape ``[trials, columns]``.
+        values: Values of the trials, of shape ``[trials, rungs]``, NaN where there is none; smaller is better.
+        vectors: Configurations of the trials in the unit cube, of shape ``[trials, columns]``.
         new: Configurations that new trials may have.
         rungs: Positions of all rungs; the last one is the end of a training.
         at: Hyperparameters of the model of learning curves.

@@ -19,7 +19,7 @@ def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> s
     Args:
         connection: A writing transaction.
         token: Token of the user who signs in.
-        now: Present time.
+        now: Current time.
         lasts_s: Seconds until the session expires, unless the token expires earlier.
     """
     connection.execute(delete(tables.sessions).where(tables.sessions.c.expires <= now))

@@ -96,7 +96,7 @@ class ConfigPolicy:
 
         Args:
             overrides: Overrides of the operator's sweep.
-            composition: Its composed config.
+            composition: Composed config of the sweep.
         """
         configs = [*_all_configs(composition)]
         values = {each.identity for config in configs for each in self._refused_values(config, lambda _: False)}

@@ -89,7 +89,7 @@ def create(
         connection: A writing transaction.
         user: User of the token.
         role: ``metrics``, ``read``, ``run`` or ``admin``.
-        now: Present time.
+        now: Current time.
         projects: Projects whose sweeps the user may access besides their own.
         label: Purpose of the token.
         lasts_s: Seconds until the token expires; None: never.
@@ -153,7 +153,7 @@ def rights_of(connection: Connection, user: str, project: str, now: float) -> Pr
         user: The user.
         project: Project of what happens. If the user has no valid token any more, the user's own sweeps and those of
             this project can be read.
-        now: Present time.
+        now: Current time.
     """
     if not any_made(connection):
         return Principal(user, "admin")  # as LOCAL

@@ -145,7 +145,7 @@ def submit(
         sweep: Name of the sweep. If the request makes a sweep and does not name it, a number is added to a taken name.
         user: User who submits.
         project: Project of the sweep.
-        now: Present time.
+        now: Current time.
         priority: Higher starts first.
         end_by: Deadline.
         schedule: Schedule that fires.

@@ -109,7 +109,7 @@ class JobRunner(Poller):
         """
         Args:
             service: The service.
-            heartbeat: Its heartbeat.
+            heartbeat: Heartbeat of the service.
             environment: Environment of the sweeps' processes; default: that of this process.
         """
         super().__init__("runner", service.clock, self.poll, POLL_EVERY_S)

@@ -201,7 +201,7 @@ def load_definitions(
 
     Args:
         config_dirs: Users' folders of configs, which come before the built-in ones.
-        now: Present time, in seconds since 1970.
+        now: Current time, in seconds since 1970.
         only: Names of the schedules to return; default: all.
         enable: Names of schedules to enable whatever their files say.
 

@@ -88,7 +88,7 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
     Args:
         engine: The service's database.
         definition: The schedule.
-        now: Present time.
+        now: Current time.
         service: Id of this service.
 
     Returns:
@@ -142,7 +142,7 @@ def fire_now(connection: Connection, definition: Definition, now: float, user: s
     Args:
         connection: A writing transaction.
         definition: The schedule.
-        now: Present time.
+        now: Current time.
         user: User of the sweep; default: the schedule's user.
     """
     try:

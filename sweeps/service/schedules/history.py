@@ -19,7 +19,7 @@ def remove_old(engine: Engine, now: float, keep_days: float) -> int:
 
     Args:
         engine: The service's database.
-        now: Present time.
+        now: Current time.
         keep_days: Days for which firings are kept.
     """
     schedules, firings = tables.schedules, tables.firings

@@ -83,7 +83,7 @@ def states(
 
     Args:
         definitions: The schedules.
-        now: Present time.
+        now: Current time.
         connection: Connection to the service's database; None if there is none yet, and so no firing.
         principal: Only sweeps that are visible to this principal; None: all.
     """

@@ -130,7 +130,7 @@ class SavedSchedules:
             text: The YAML; None removes it.
             tag: Result of ``tag`` when the change began; None replaces any version.
             user: User who changes it.
-            now: Present time.
+            now: Current time.
             action: Kind of change; see ``Version.action``.
             owner: User and project of the schedule.
             operators: Names of schedules in the operator's files, which are not removed if they have no file here.
@@ -235,7 +235,7 @@ def with_saved(
         definitions: The operator's schedules, by name.
         saved: The saved ones.
         define: Makes the definition of a saved schedule.
-        now: Present time.
+        now: Current time.
 
     Returns:
         All schedules, by name, and the mistakes in files that are left out, by name.

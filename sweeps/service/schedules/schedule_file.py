@@ -30,7 +30,7 @@ def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) 
 
     Args:
         definition: The schedule.
-        text: Its saved file, if there is one.
+        text: Saved file of the schedule, if there is one.
         is_enabled: Whether it fires.
     """
     own = definition.replaces

@@ -59,7 +59,7 @@ class Scheduler(Poller):
         """
         Args:
             service: The service.
-            number: Its id.
+            number: Id of the service.
             queued: Called when sweeps were queued.
             saved: Schedules that are saved through the service; default: none.
             placed: Overrides that the service adds to those.
