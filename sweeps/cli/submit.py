@@ -102,7 +102,7 @@ def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> boo
             stdout.out(script, end="", highlight=False)
         return False
     if slurm.is_inside_job():
-        say(f"{submission.name}: this is a job of Slurm already; it runs here, on the nodes of the job")
+        say(f"{submission.name}: this is already a job of Slurm; it runs here, on the nodes of the job")
         sys.exit(slurm.run_in_place(submission))
     job, log = slurm.submit(submission)
     about = {"job": job, "log": str(log)}

@@ -186,8 +186,8 @@ def cost_in_words(plan: Plan, expected: ExpectedCost | None) -> str:
         return expected.describe()
     conf, store = plan.composition.conf, redact_uri(plan.config.tracking.uri)
     return (
-        f"not known: no sweep of conf={conf} has ended in {store}; with search.num_trials=1 one trial shows it, and "
-        "`extend` continues from there"
+        f"unknown: no sweep of conf={conf} has ended in {store}; measure one trial with search.num_trials=1, then "
+        "continue with `extend`"
     )
 
 

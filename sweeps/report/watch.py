@@ -115,7 +115,7 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     lines += [table] if hidden is None else [table, hidden]
     if len(record.trials) > len(shown):
         lines.append(Text(f"and {len(record.trials) - len(shown)} more", "dim"))
-    lines.append(Text(trouble or "Ctrl-C leaves; the sweep continues", "red" if trouble else "dim"))
+    lines.append(Text(trouble or "Ctrl-C ends this display; the sweep continues", "red" if trouble else "dim"))
     return Group(*lines)
 
 

@@ -145,7 +145,7 @@ def test_stop_asks_first_and_escape_leaves_it(page: Page, server: WebServer) -> 
     assert asked() is None
     stop.first.click()
     dialog.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("It was told to stop.")).to_be_visible()
+    expect(page.get_by_text("It was asked to stop.")).to_be_visible()
     assert asked() is not None
 
 

@@ -27,14 +27,14 @@ Words = Annotated[str, Query(max_length=200)]
 
 DONE = {
     "submitted": "It is in the queue.",
-    "stop": "It was told to stop. Its trials save their state first.",
-    "stop-trial": "The trial was told to stop. It saves its state first.",
+    "stop": "It was asked to stop. Its trials save their state first.",
+    "stop-trial": "The trial was asked to stop. It saves its state first.",
     "register": "It is the newest version of the model in MLflow's registry.",
     "cancel": "It was removed from the queue.",
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue and will be resumed.",
     "extend": "It was extended.",
-    "report": "The report is made.",
+    "report": "The report was written.",
 }
 """Message after each action; the address contains only the action's name."""
 

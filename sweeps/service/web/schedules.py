@@ -33,7 +33,7 @@ DONE = {
     "save": "It is saved.",
     "pause": "It is paused: it does not fire until it is resumed.",
     "resume": "It fires again.",
-    "remove": "It is removed; its versions are kept.",
+    "remove": "It was removed; its versions are kept.",
     "version": "The earlier version is saved again.",
 }
 """Message after each change; the address contains only the change's name."""

@@ -24,7 +24,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 LINES = 300
 """Number of lines from the end of a worker's log."""
-STOPPED = "The trial was told to stop. It saves its state first."
+STOPPED = "The trial was asked to stop. It saves its state first."
 
 
 class TrialChoices(BaseModel):
