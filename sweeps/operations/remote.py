@@ -205,7 +205,8 @@ def _error(server: str, answer: requests.Response) -> SweepsError:
     try:
         detail = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        detail = f"--server={redact_uri(server)}: answers with status {answer.status_code}; is it a service of Sweeps?"
+        given = redact_uri(server)
+        detail = f"--server={given}: answers with status {answer.status_code}; give the address of a service of Sweeps"
     match answer.status_code:
         case 401:
             return UserError(f"{detail}; the command line takes it from {TOKEN}, or from the file {TOKEN_FILE} names")

@@ -95,8 +95,8 @@ def listen(config: Service) -> socket.socket:
             raise
     except OSError as error:
         raise UserError(
-            f"host={config.host} port={config.port}: cannot listen ({error.strerror}); is the port in use by another "
-            "service? Choose another port=, or port=0 for any free one"
+            f"host={config.host} port={config.port}: cannot listen ({error.strerror}); if another program uses "
+            "the port, choose another port=, or port=0 for any free one"
         ) from None
     return listener
 

@@ -73,7 +73,9 @@ def check_target(key: str, target: str) -> None:
         raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
     spec = find_module(module_name)
     if spec is None:
-        raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
+        raise ConfigError(
+            f"{key}={target}: there is no module {module_name!r}; install it, or start in the folder that has it"
+        )
     if spec.origin is None or not spec.origin.endswith(".py"):
         return  # a compiled module shows its names only when it is imported
     try:

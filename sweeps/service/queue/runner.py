@@ -261,7 +261,7 @@ class JobRunner(Poller):
                 self._end(job, "failed", NAME_TAKEN.format(job.sweep))
             elif record.status in jobs.ENDED:
                 logger.warning(
-                    "job %d (%s): its sweep has already ended; was the database restored from a backup?",
+                    "job %d (%s): its sweep has already ended; the database may have been restored from a backup",
                     job.id,
                     job.sweep,
                 )
