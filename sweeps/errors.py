@@ -22,7 +22,7 @@ class UserError(SweepsError):
 
 
 class ConfigError(UserError):
-    """A mistake in the config. The message has a line for each mistake that was found."""
+    """Mistakes in the config. The message has a line for each."""
 
 
 class ConstraintViolated(ConfigError):
@@ -30,7 +30,7 @@ class ConstraintViolated(ConfigError):
 
 
 class AlreadyDone(ConfigError):
-    """A request to extend a sweep by changes that it already has and has completed."""
+    """A request for changes that were already made and completed."""
 
 
 class UnknownName(UserError):
@@ -38,7 +38,7 @@ class UnknownName(UserError):
 
 
 class Conflict(UserError):
-    """A change to something that somebody else has changed meanwhile."""
+    """A change to something that another user has changed in the meantime."""
 
 
 class TimeLimitExceeded(UserError):
@@ -76,7 +76,7 @@ class StorageFailed(SweepsError):
         """
         Args:
             folder: The sweep's folder.
-            trouble: Text of the error, if another disk may be the full one.
+            trouble: Text of the error, if the full disk may be another one.
         """
         super().__init__(folder, trouble)
         self.folder, self.trouble = folder, trouble
@@ -95,7 +95,7 @@ class StorageFailed(SweepsError):
 
 
 class DriverFailed(SweepsError):
-    """An error that nobody foresaw has ended a sweep's driver; its trials can continue."""
+    """An unexpected error has ended a sweep's driver; its trials can continue."""
 
     def __init__(self, sweep: str, error: str, traceback_file: str) -> None:
         """
@@ -115,13 +115,13 @@ class DriverFailed(SweepsError):
 
 
 class ClusterLost(SweepsError):
-    """Ray is gone, and with it the processes of a sweep's trials; they can continue."""
+    """Ray is gone, and with it the processes of a sweep's trials, which can continue later."""
 
     def __init__(self, sweep: str, reason: str) -> None:
         """
         Args:
             sweep: Name of the sweep.
-            reason: What was noticed.
+            reason: Observed failure.
         """
         super().__init__(sweep, reason)
         self.sweep, self.reason = sweep, reason
@@ -138,13 +138,14 @@ class Undelivered(SweepsError):
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of the errors of a full disk, and of a quota that is used up."""
+"""Error numbers of a full disk and of an exhausted quota."""
 _LOST = (errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE)
-"""A file system that has become read-only, a disk that fails, one that is gone, a network drive that is gone."""
+"""Error numbers of a file system that has become read-only, a failing disk, a missing disk, and a missing network
+drive."""
 
 
 def is_storage_failure(error: BaseException | None) -> bool:
-    """Whether an error or one of its causes is that of a disk that is full, read-only, broken or gone."""
+    """Whether an error, or one of its causes, comes from a full, read-only, broken or missing disk."""
     while error is not None:
         if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in (*FULL, *_LOST)):
             return True
@@ -153,8 +154,8 @@ def is_storage_failure(error: BaseException | None) -> bool:
 
 
 def mentions_storage_failure(text: str | None, folder: Path) -> bool:
-    """Whether an error text from another process reports a full or failed disk of the sweep's folder; otherwise a
-    failure may concern a user's data.
+    """Whether an error text from another process reports a full or failed disk of the sweep's folder. Other failures
+    may concern a user's data.
 
     Args:
         text: The error with its file, as Python words it.

@@ -1,4 +1,4 @@
-"""Error of a worker as structured data: made by the worker that raised it, shown and recorded by the driver.
+"""Error of a worker as structured data: created by the worker that raised it, shown and recorded by the driver.
 
 It holds only texts and numbers, so that it can be pickled whatever the exception holds.
 """
@@ -21,7 +21,7 @@ broke, so the cause is elsewhere. ``lost``: the worker's process died. ``hang``:
 long."""
 
 LONGEST_MESSAGE = 600
-"""Maximum characters of an error's message to show; the traceback has all of it."""
+"""Maximum characters shown of an error's message; the traceback has all of it."""
 LONGEST_SOURCE = 120
 LONGEST_TEXT = 500_000
 """Maximum characters of a message or a traceback to keep, half of them from each end."""
@@ -49,7 +49,7 @@ _PEER = re.compile(
 
 
 def names_a_mistake(text: str) -> bool:
-    """Whether an error of the driver, or of a trial's actor, recurs in every attempt, since it names what is wrong.
+    """Whether an error of the driver, or of a trial's actor, recurs in every attempt, because it names a mistake.
 
     >>> names_a_mistake("train.lr=-1: must be greater than 0"), names_a_mistake("its workers hang")
     (True, False)
@@ -79,7 +79,7 @@ class WorkerError:
 
     kind: Kind
     type: str
-    """The exception's class with its module, if that is not built in: ``torch.OutOfMemoryError``."""
+    """The exception's class, with its module unless it is built in: ``torch.OutOfMemoryError``."""
     message: str
     """Text of the exception."""
     rank: int
@@ -87,7 +87,7 @@ class WorkerError:
     node: str
     """Host of the worker."""
     frame: Frame | None = None
-    """Innermost line of the user's code, or else the line of Sweeps that called a library."""
+    """Innermost line of the user's code, otherwise the line of Sweeps that called a library."""
     traceback: str = ""
     """Traceback with causes; the native stacks of a lost worker, if it left any."""
     types: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class WorkerError:
 
     @property
     def alike(self) -> tuple[str, str, str]:
-        """Key that is equal for two errors with the same cause, though numbers such as shapes and steps differ."""
+        """Key that is equal for two errors with the same cause, even if numbers such as shapes and steps differ."""
         text = re.sub(r"\d+", "#", self.message[:LONGEST_MESSAGE])
         return self.type, text, f"{self.frame.file}:{self.frame.line}" if self.frame is not None else ""
 
@@ -146,7 +146,7 @@ def describe_exception(error: BaseException, rank: int, num_workers: int) -> Wor
 
 
 def root_cause(errors: Sequence[WorkerError]) -> WorkerError | None:
-    """Return the first error that is no broken connection, as the cause of the others.
+    """Return the first error that is not a broken connection, as the cause of the others.
 
     Lost workers come after exceptions: a worker may be lost because another one has failed.
     """

@@ -17,7 +17,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device ran out of memory, which torch reports as several errors, depending on who allocated.
+    """Whether a device ran out of memory, for which torch raises different errors depending on the allocator.
 
     Args:
         error: Any error of a step. Allocations by torch raise ``torch.OutOfMemoryError``; those by cuBLAS, NCCL and the
@@ -41,7 +41,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class MicroBatchHalved(RuntimeError):
-    """A device ran out of memory while workers wait for each other, so this process group cannot continue.
+    """A device ran out of memory while workers wait for each other, so that this process group cannot continue.
 
     Restarted from its last checkpoint with micro batches of at most ``half`` samples, the training is the same.
 
@@ -61,7 +61,7 @@ class MicroBatchHalved(RuntimeError):
 
 
 class SilentCorruption(RuntimeError):
-    """Workers have computed different numbers from the same ones, without an error of their processor or memory."""
+    """Workers have computed different numbers from the same inputs, and no processor or memory reported an error."""
 
     def __init__(self, step: int, ranks: Sequence[int], hosts: Sequence[str]):
         """

@@ -31,7 +31,7 @@ def train(
     evaluator: Evaluator | None = None,
     failures: int = 0,
 ) -> None:
-    """Train to the end of the config, or until the reporter asks for a stop. Every worker calls it.
+    """Train to the end of the config, or until the reporter requests a stop. Every worker calls it.
 
     Args:
         config: The training, the same on all workers.
@@ -45,8 +45,8 @@ def train(
         largest_micro_batch: Micro batch size that is known to fit into memory from an earlier attempt.
         on_prepared: Called by each worker when its data and model are loaded, before it waits for the others; until
             then hours may pass.
-        evaluator: Computes the evaluations from checkpoints, while the training goes on; used on rank 0 only, and given
-            on all. By default the workers evaluate.
+        evaluator: Computes the evaluations from checkpoints, while the training continues; used on rank 0 only, and
+            given on all. By default the workers evaluate.
         failures: Number of earlier attempts that have failed, for ``checkpoint.every=auto``.
 
     Raises:
@@ -88,7 +88,7 @@ def train(
 
 
 def _run(request: TrainingRequest) -> None:
-    """Train, and go back to the last checkpoint as often as the training diverges and may."""
+    """Train, and return to the last checkpoint each time the training diverges, up to the permitted number."""
     samples, times_restored = None, 0
     with keep_freed_memory(), numerics(request.config.train):
         group = Group(request)

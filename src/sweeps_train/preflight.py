@@ -30,11 +30,11 @@ from sweeps_train.tasks.task import Task
 from sweeps_train.workers.worker_cache import cached
 
 MOST_PARAMETERS = 100_000_000
-"""Largest user model, in parameters, that is built for the check: 400 MB in float32."""
+"""Maximum parameters of a user's model that is built for the check: 400 MB in float32."""
 SAMPLES = 256
 """Number of samples of each split that are read, spread evenly over it."""
 ALL_VALUES = 2**26
-"""Size of a data set of tensors, in numbers, up to which all samples are read."""
+"""Number of values in a data set of tensors up to which all samples are read."""
 BATCH = 8
 """Samples in the forward pass."""
 IGNORED_LABEL = -100
@@ -43,7 +43,7 @@ IGNORED_LABEL = -100
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem of data or model that the user should know before the search."""
+    """A problem in the data or model that the user should know about before the search."""
 
     kind: Literal["mistake", "warning"]
     """``mistake``: every training would fail."""
@@ -165,7 +165,7 @@ def _indices(samples: ImageSamples) -> Sequence[int]:
 
 
 def _parameters(model: CustomModel) -> int:
-    """Number of parameters of a model built without memory; 0 if that is not possible."""
+    """Number of parameters of a model, built on torch's meta device; 0 if that is not possible."""
     try:
         with torch.device("meta"):
             built = call_target("model", model.target, model.arguments)

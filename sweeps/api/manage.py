@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_report(sweep: str, folder: str | Path | None = None, *, tracking_uri: str | None = None) -> Path:
-    """Write the report of a sweep, a web page with figures, also while the sweep runs.
+    """Write the report of a sweep, a web page with figures; also possible while the sweep runs.
 
     The page is attached to the sweep's run in MLflow as well.
 
@@ -72,8 +72,8 @@ def save_model(
     merged: bool = False,
     tracking_uri: str | None = None,
 ) -> Path:
-    """Write the model of the best trial, or another one, into a new folder: that of a language model for transformers,
-    PEFT and vLLM, any other for ``sweeps_train.load_model``.
+    """Save the model of the best trial, or another one, in a new folder: a language model for transformers, PEFT and
+    vLLM, any other for ``sweeps_train.load_model``.
 
     Args:
         sweep: Name of the sweep.

@@ -41,7 +41,7 @@ def load(name: str, *, tracking_uri: str | None = None) -> Sweep:
 
 def watch(sweep: str, *, tracking_uri: str | None = None) -> Sweep:
     """Show a sweep that another process runs until it has ended: in a notebook as one output that is updated, else on
-    stderr, as a live table on a terminal and as lines elsewhere. Ctrl-C (the stop button) leaves it; the sweep goes on.
+    stderr, as a live table on a terminal and as lines elsewhere. After Ctrl-C (the stop button) the sweep continues.
 
     Args:
         sweep: Name of the sweep.
@@ -213,7 +213,7 @@ def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = N
 
 
 def logs(sweep: str, trial: str, *, tracking_uri: str | None = None) -> dict[int, str]:
-    """Return the output of a trial's workers, also while it runs. Secrets are removed.
+    """Return the output of a trial's workers, even while it runs. Secrets are removed.
 
     Args:
         sweep: Name of the sweep.

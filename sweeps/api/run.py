@@ -180,7 +180,7 @@ def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = Non
     Example:
         >>> sweeps.stop("first")
         Traceback (most recent call last):
-        sweeps.errors.UserError: first does not run: it is finished
+        sweeps.errors.UserError: first is not running: it is finished
     """
     return Sweep.of(Local(tracking_uri).stop(sweep, trial))
 
@@ -201,7 +201,7 @@ def retrain(
         sweep: Name of the sweep.
         overrides: Changes to the trial's config, such as ``["data.path=all.jsonl"]``; see ``run``.
         trial: Id of the trial; default: the best.
-        name: Name of the new sweep; default: made from the old one's.
+        name: Name of the new sweep; default: derived from the old name.
         config_dirs: As for ``run``.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
         view: As for ``run``.
@@ -242,7 +242,7 @@ def reproduce(
     Args:
         run: Name of the sweep, or the MLflow run id of a sweep or a trial.
         trial: Id of the only trial to repeat; default: all.
-        name: Name of the new sweep; default: made from the old one's.
+        name: Name of the new sweep; default: derived from the old name.
         config_dirs: As for ``run``.
         tracking_uri: MLflow store or server; default: see the module ``sweeps``.
         view: As for ``run``.

@@ -1,4 +1,4 @@
-"""A recorded sweep with what one does with it in Python and in notebooks: tables, curves and figures."""
+"""A recorded sweep in Python and notebooks: tables, curves and figures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sweep(SweepRecord):
 
     @classmethod
     def of(cls, record: SweepRecord) -> Sweep:
-        """Return a sweep with the contents of a record."""
+        """Create a sweep with the contents of a record."""
         values = {each.name: getattr(record, each.name) for each in fields(record)}
         return cls(**values | {"trials": Trials(record)})
 
@@ -72,16 +72,17 @@ class Sweep(SweepRecord):
 
     @property
     def figures(self) -> dict[str, go.Figure]:
-        """The figures of its report as Plotly objects, by name, such as ``learning_curves`` or ``slices, train.lr``."""
+        """The figures of the sweep's report as Plotly objects, by name, such as ``learning_curves`` or ``slices,
+        train.lr``."""
         from sweeps.report.figures.standalone import sweep_figures
 
         return sweep_figures(self)
 
     def figure(self, name: str) -> go.Figure:
-        """Return one figure of its report as a Plotly object.
+        """Return one figure of the sweep's report as a Plotly object.
 
         Args:
-            name: Its name, or that of several figures of which the first is returned: ``best_so_far``,
+            name: Its name, or a name of several figures, the first of which is returned: ``best_so_far``,
                 ``learning_curves``, ``parallel_coordinates``, ``importance``, ``slices``, ``contours``, ``timeline``,
                 or ``pareto_front``.
 

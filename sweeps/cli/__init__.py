@@ -1,4 +1,4 @@
-"""The command line: ``main`` runs a verb. Modules of verbs import late, so that help and errors are quick."""
+"""The command line: ``main`` runs a verb. Verbs import their modules late, so that help and errors are quick."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int, str | None]:
-    """Run one command, and turn an error into a message and an exit status; nothing else does.
+    """Run one command, and turn an error into a message and an exit status. Only this function does so.
 
     Args:
         arguments: Arguments as typed after ``python -m sweeps``.

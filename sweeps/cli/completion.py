@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 VARIABLE = "_SWEEPS_COMPLETE"
 """Environment variable by which a shell's script asks for candidates."""
 SERVICE_VERBS = ("serve", "schedule", "token")
-"""Verbs whose ``key=value`` are of the service's config."""
+"""Verbs whose ``key=value`` arguments belong to the service's config."""
 
 Complete = Callable[[click.Context, str], "Iterable[Candidate]"]
 
 
 class Completed(click.ParamType):  # type: ignore[type-arg] # generic in newer releases of click
-    """A text that is completed."""
+    """Type of an argument or option that the shell completes."""
 
     name = "text"
 
@@ -32,7 +32,7 @@ class Completed(click.ParamType):  # type: ignore[type-arg] # generic in newer r
         self._complete = complete
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the candidates that begin as what was typed."""
+        """Return the candidates that begin with the typed text."""
         found = self._complete(ctx, incomplete)
         return [CompletionItem(each.text, help=each.help) for each in found if each.text.startswith(incomplete)]
 
@@ -51,7 +51,8 @@ def completion(shell: str) -> None:
 
 
 def answer(group: click.Group, instruction: str) -> int:
-    """Answer a shell's script; the exit status. A mistake on the line must not print a message into it."""
+    """Answer a shell's completion script; return the exit status. A mistake on the line must not print a message, which
+    the shell would take for candidates."""
     from sweeps.completion.shells import register_shells
 
     register_shells()
@@ -63,7 +64,7 @@ def answer(group: click.Group, instruction: str) -> int:
 
 
 def complete_arguments(group: click.Group, path: tuple[str, ...] = ()) -> None:
-    """Give the arguments and options of all verbs the types that complete them."""
+    """Set types on the arguments and options of all verbs that complete them."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             complete_arguments(command, (*path, name))
@@ -75,7 +76,7 @@ def complete_arguments(group: click.Group, path: tuple[str, ...] = ()) -> None:
 
 
 def _completions(verbs: tuple[str, ...]) -> Mapping[str, Complete]:
-    """Return what completes the parameters of a verb, by their names."""
+    """Return the completion of each parameter of a verb, by name."""
     found: dict[str, Complete] = {
         "sweep": _sweeps,
         "trial": _trials,

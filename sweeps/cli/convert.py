@@ -1,4 +1,4 @@
-"""The verb that takes over the search of another tool: ``convert``."""
+"""The verb ``convert``, which converts the search of another tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeps.cli.output import say
 @click.option("--name", metavar="S", help="Name of the config; default: the name in the file.")
 @click.option("--tune-config", metavar="MODULE:NAME", help="With a param_space of Ray Tune: its TuneConfig.")
 def convert(source: str, output: Path | None, name: str | None, tune_config: str | None) -> None:
-    """Take over a search: a W&B sweep, Hydra's Optuna sweeper, or a param_space of Ray Tune.
+    """Convert a search: a W&B sweep, Hydra's Optuna sweeper, or a param_space of Ray Tune.
 
     What cannot be carried over is listed on stderr, and in the config as comments. No file is overwritten.
     """

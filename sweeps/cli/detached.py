@@ -46,7 +46,7 @@ def run_request(folder: Path, lock: int) -> None:
 
 
 def _link_log(folder: Path, sweep_folder: Path) -> None:
-    """Link the log into the sweep's folder as soon as that exists."""
+    """Link the log into the sweep's folder as soon as that folder exists."""
     while not sweep_folder.is_dir():
         time.sleep(POLL_EVERY_S)
     with contextlib.suppress(OSError), replacing(sweep_folder / LOG_FILE) as link:  # on another disk, or removed again

@@ -1,4 +1,4 @@
-"""Exit statuses of the verbs. Errors that a ``SweepsError`` describes have their own (``SweepsError.exit_status``)."""
+"""Exit statuses of the verbs. Errors that are a ``SweepsError`` have their own (``SweepsError.exit_status``)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ NO_SUCCESS = 1
 MISTAKE = 2
 """The request is wrong; nothing was started."""
 STORE_AWAY = 75
-"""A background process got no answer of MLflow: EX_TEMPFAIL."""
+"""A background process got no answer from MLflow: EX_TEMPFAIL."""
 INTERRUPTED = 130
 """Ctrl-C or SIGTERM."""
 EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}
-"""Exit status by the status with which a sweep ends; 0 for others."""
+"""Exit status by the final status of a sweep; 0 for others."""

@@ -57,7 +57,7 @@ def init(folder: Path, kind: str | None, script: Path | None, name: str | None) 
 
 
 def _from_script(script: Path, folder: Path, name: str | None) -> None:
-    """Write a sweep over the options of a script, and say what is left to do."""
+    """Write a sweep over the options of a script, and print what is left to do."""
     read = read_script(script)
     name = project_name(Path(script.stem), name)
     conf_folder = HYDRA_FOLDER if read.style == "hydra" else CONF_FOLDER
@@ -75,10 +75,10 @@ def _from_script(script: Path, folder: Path, name: str | None) -> None:
 def _ask_for_kind() -> str:
     """
     Raises:
-        UserError: There is no terminal to ask on.
+        UserError: No terminal is available to ask.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UserError(f"say what is trained with --kind, since there is no terminal to ask on: {LISTED_KINDS}")
+        raise UserError(f"give --kind, since there is no terminal to ask on: {LISTED_KINDS}")
     kinds = list(KINDS.values())
     for number, kind in enumerate(kinds, start=1):
         say(f"{number:2} {kind.title} ({kind.name})")

@@ -1,4 +1,4 @@
-"""Verbs for after a sweep: ``best``, ``retrain``, ``reproduce`` and ``clean``."""
+"""The verbs ``best``, ``retrain``, ``reproduce`` and ``clean``, for sweeps that have ended."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def best(
 
 
 def _export(operations: Operations, record: SweepRecord, chosen: TrialRecord, file: Path, *, is_choice: bool) -> None:
-    """Write the config of a trial, and name the other best ones unless it is the user's choice."""
+    """Write the config of a trial, and name the other best ones unless the user chose the trial."""
     from sweeps.plan.export import write_export
 
     write_export(operations.exported(record, chosen, file), file)
@@ -84,7 +84,8 @@ def _export(operations: Operations, record: SweepRecord, chosen: TrialRecord, fi
 
 
 def _service(operations: Operations, wanted: WantedModel, **only_here: object) -> Remote | None:
-    """Return the service at ``--server``, which has no files of models."""
+    """Return the service at ``--server``; refuse options that need the files of a model, which a service does not
+    have."""
     if operations.is_remote and wanted.folder is not None:
         raise click.UsageError(
             "--save-model reads the checkpoint from MLflow: use --tracking-uri, with the store of the service, instead "
@@ -97,7 +98,7 @@ def _service(operations: Operations, wanted: WantedModel, **only_here: object) -
 @click.argument("sweep")
 @click.argument("tokens", nargs=-1, metavar="[key=value ...]")
 @trial
-@click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: derived from the old name.")
 @registering
 @click.option("--no-register", is_flag=True, help="Train only, without registering the model.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
@@ -163,19 +164,19 @@ def retrain(
 def _registered(
     wanted: WantedModel, operations: Operations, record: SweepRecord, trial: TrialRecord
 ) -> RegisteredModel | None:
-    """Register the model of a retraining, which is not to be lost if that fails."""
+    """Register the model of a retraining, which must not be lost if registration fails."""
     try:
         return wanted.register(operations, record, trial)
     except UserError as error:
         again = f"python -m sweeps best {record.sweep} --register {wanted.name} --alias {wanted.alias}"
         again += " --merge" if wanted.merged else ""
-        raise UserError(f"{error}; `{again}` registers it without another training") from error
+        raise UserError(f"{error}; `{again}` registers it without training again") from error
 
 
 @verb("reproduce")
 @click.argument("run")
 @click.option("--trial", metavar="ID", help="Repeat only this trial of the sweep.")
-@click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: derived from the old name.")
 @click.option("--dry-run", is_flag=True, help="Show what differs now, and start nothing.")
 @as_json
 @sweep_operations

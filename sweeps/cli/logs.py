@@ -1,4 +1,4 @@
-"""The verb ``logs``: output of the workers of a sweep's trials, also while they run."""
+"""The verb ``logs``: output of the workers of a sweep's trials, even while they run."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def resume_plan(plan: Plan, *, as_json: bool) -> NoReturn:
 
 
 def has_journal(folder: Path) -> bool:
-    """Whether the recording of a sweep has begun, so that it can be resumed."""
+    """Whether recording of a sweep has begun, so that it can be resumed."""
     from sweeps.tracking.journal import Journal
 
     return Journal.is_in(folder)
@@ -106,7 +106,7 @@ def say(text: str) -> None:
 
 
 def typed() -> str:
-    """Return the command as it was typed."""
+    """Return the command line that the user typed."""
     return shlex.join(["python", "-m", "sweeps", *sys.argv[1:]])
 
 

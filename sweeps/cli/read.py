@@ -35,7 +35,7 @@ def list_(as_json: bool, operations: Operations) -> None:
 @verb("show")
 @click.argument("sweep")
 @click.option("--trial", metavar="ID", help="Show one trial: parameters, attempts, checkpoints, the end of its logs.")
-@click.option("--why", is_flag=True, help="With --trial: why it was suggested, and why it was stopped or went on.")
+@click.option("--why", is_flag=True, help="With --trial: why it was suggested, and why it was stopped or continued.")
 @click.option("--watch", is_flag=True, help="Update the table until the sweep has ended, or Ctrl-C.")
 @click.option(
     "--curves",
@@ -53,7 +53,7 @@ def show(
     --watch follows a sweep that another process runs, also on another machine, and exits with the status of `run`.
     """
     if watch and as_json:
-        raise click.UsageError("--watch has no JSON: remove --json, or use it when the sweep has ended")
+        raise click.UsageError("--watch does not print JSON: remove --json, or use it when the sweep has ended")
     if curves is not None:
         _write_curves(sweep, curves, operations)
     if trial is not None:
@@ -110,7 +110,7 @@ def _reasons(record: SweepRecord, trial: str) -> list[str]:
 @as_json
 @sweep_operations
 def replay(sweep: str, as_json: bool, operations: Operations) -> None:
-    """Make all suggestions and all decisions of the scheduler again, from their record, without training.
+    """Repeat all suggestions and scheduler decisions of a sweep from its record, without training.
 
     Exits with status 1 if one of them is different now.
     """

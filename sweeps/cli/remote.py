@@ -36,7 +36,8 @@ def differences(found: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def submitted(service: Remote, job: Mapping[str, Any], *, detach: bool, as_json: bool) -> None:
-    """Follow a submitted job, and exit with the status that it would have had here; or only print its name."""
+    """Follow a submitted job and exit with the status that ``run`` would have had here; or only print the job's
+    name."""
     if detach:
         if as_json:
             print_json({"sweep": job["sweep"], "job": job["id"]})

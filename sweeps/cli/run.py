@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @click.option("--check-nodes", is_flag=True, help="Check all nodes first, and leave out slow and broken ones.")
 @click.option("--detach", is_flag=True, help="Run it in the background, and print its name.")
-@click.option("--resume", "again", is_flag=True, help="If the sweep --name exists already, continue it.")
+@click.option("--resume", "again", is_flag=True, help="If the sweep --name already exists, continue it.")
 @simulating
 @as_json
 @server
@@ -89,7 +89,8 @@ def run(
 
 
 def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
-    """Continue the sweep of this name and exit, if it is recorded; otherwise make way for a new one."""
+    """Continue the sweep of this name and exit if it is recorded; otherwise move its remains out of the way of a new
+    one."""
     if plan.store is not None:
         refresh(plan.store, plan.folder)
     if not plan.folder.exists():

@@ -100,7 +100,7 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
 
     say(
         "no service is running: the sweep runs here"
-        + (", without what its nights add, which needs a service" if definition.schedule.nights else "")
+        + (", without the additions of its nights, which need a service" if definition.schedule.nights else "")
     )
     now = time.time()
     run_and_exit(run_plan, definition.plan(now, definition.sweep_name(now)), as_json=as_json)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from sweeps.simulate.run import Between
 
 STARTING = ("dry_run", "check_nodes", "detach", "again")
-"""Options of ``run`` about how training starts."""
+"""Options of ``run`` that affect the start of training."""
 
 
 def simulating(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--simulate`` and its options to ``run``, which is not called if it is given."""
+    """Add ``--simulate`` and its options to ``run``, which is not called if the option is given."""
 
     @functools.wraps(function)
     def call(
@@ -52,7 +52,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--lane-rates",
             metavar="RATES",
-            help="With --simulate: how much 1, 2, ... trials that share workers train in a second: 1=100,2=180,4=250.",
+            help="With --simulate: throughput of 1, 2, ... trials that share workers: 1=100,2=180,4=250.",
         ),
         click.option(
             "--between",
@@ -85,7 +85,7 @@ def simulating(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _inputs(table: Path, tokens: Sequence[str], config_dirs: Sequence[Path], name: str | None) -> Inputs:
-    """Read what to simulate. Nothing is trained here, so data, cluster and folder are not looked at."""
+    """Read the inputs of a simulation. Since nothing is trained, data, cluster and folder are not checked."""
     from sweeps.plan.plan import make_plan
     from sweeps.simulate.inputs import read_inputs
     from sweeps.simulate.recorded_rows import check_is_file

@@ -1,4 +1,4 @@
-"""The options that say where a verb works, and the operations there: this machine, or a service."""
+"""Options that choose where a verb works, and the operations there: this machine, or a service."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def service_at(server: str | None, **only_here: object) -> Remote | None:
 
 
 def service_of(operations: Operations, **only_here: object) -> Remote | None:
-    """Return the service that does the operations; None on this machine.
+    """Return the service on which the operations run; None on this machine.
 
     Raises:
         UsageError: It is a service, and one of the options that work only here was given.

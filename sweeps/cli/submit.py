@@ -77,7 +77,7 @@ def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str |
 
 
 def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> bool:
-    """Submit to Ray Jobs, or print the job; returns whether it was submitted, as the next two functions do."""
+    """Submit to Ray Jobs, or print the job; return whether it was submitted."""
     from sweeps.launch import ray_jobs
 
     job = ray_jobs.ray_job(submission, dashboard)
@@ -102,7 +102,7 @@ def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> boo
             stdout.out(script, end="", highlight=False)
         return False
     if slurm.is_inside_job():
-        say(f"{submission.name}: this is a job of Slurm already; it runs here, on the nodes of the job")
+        say(f"{submission.name}: this is already a job of Slurm; it runs here, on the nodes of the job")
         sys.exit(slurm.run_in_place(submission))
     job, log = slurm.submit(submission)
     about = {"job": job, "log": str(log)}
@@ -138,12 +138,12 @@ def _submitted(submission: Submission, job: dict[str, str], answer: str, log: st
 
 
 def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
-    """Print what can be typed next, on this machine or on another one.
+    """Print the commands that can be typed next, here or on another machine.
 
     Args:
-        sweep: Its name.
+        sweep: Name of the submitted sweep.
         to: Kind of cluster.
-        uri: Its tracking store; None for the default one.
+        uri: The sweep's tracking store; None for the default one.
     """
     from sweeps.texts.uri_passwords import holds_password
     from sweeps.tracking import default_uri
@@ -152,4 +152,4 @@ def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
     where = "" if uri is None or is_known else f" --tracking-uri={shlex.quote(uri)}"
     say(f"progress  {PROGRAM} show {sweep} --watch{where}")
     say(f"stop      {PROGRAM} stop {sweep}{where}")
-    say(f"go on     {PROGRAM} submit --resume={sweep} --to={to}{where}, if it was stopped or lost its machine")
+    say(f"resume    {PROGRAM} submit --resume={sweep} --to={to}{where}, if it was stopped or lost its machine")

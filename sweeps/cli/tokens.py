@@ -65,7 +65,7 @@ def create(
 
     lasts_s = None if expires is None else parse_age(expires, "--expires")
     if file is not None and file.exists():
-        raise ConfigError(f"--file={file}: exists already; give one that does not")
+        raise ConfigError(f"--file={file}: already exists; choose another file")
     with _database(tokens, config_dirs, "token made") as (connection, noted):
         made, secret = of.create(connection, user, role, time.time(), projects=projects, label=label, lasts_s=lasts_s)
         noted.append(made)
@@ -80,7 +80,7 @@ def create(
 @of_service
 @as_json
 def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
-    """List all tokens, also expired and revoked ones, without their secrets."""
+    """List all tokens, including expired and revoked ones, without their secrets."""
     from sweeps.service.auth import tokens as of
 
     with _database(tokens, config_dirs, "") as (connection, _):
@@ -108,7 +108,7 @@ def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) 
 def _database(
     tokens: tuple[str, ...], config_dirs: tuple[Path, ...], action: str
 ) -> Iterator[tuple[Connection, list[Token]]]:
-    """Write transaction in the service's database, and a list of the changed tokens for the audit log."""
+    """Open a write transaction in the service's database, with a list of the changed tokens for the audit log."""
     from sweeps.compose.service_config import compose_service
     from sweeps.service.audit import note_of_operator
     from sweeps.service.database.engine import open_database, writing

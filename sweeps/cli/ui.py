@@ -59,7 +59,7 @@ def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
 
 
 def _say_once_it_answers(address: str, lines: Sequence[str], server: int) -> None:
-    """Print lines when a server answers; nothing if its process has ended."""
+    """Print lines once a server answers; print nothing if its process has ended."""
     from urllib.error import URLError
     from urllib.request import ProxyHandler, build_opener
 
@@ -103,7 +103,7 @@ def _pages(uri: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _check_free(port: int) -> None:
     """
     Raises:
-        UserError: Another process listens there.
+        UserError: Another process uses the port.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""The options for what is to become of a trial's model."""
+"""The options that say whether to save or register a trial's model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class WantedModel:
     """Whether LoRA adapters are merged into their base model."""
 
     def check(self, config: SweepConfig, *, is_trained: bool = False) -> None:
-        """See ``check_model``."""
         from sweeps.registry.model_names import check_model
 
         check_model(config, self.name, self.alias, self.folder, merged=self.merged, is_trained=is_trained)
@@ -59,7 +58,7 @@ class WantedModel:
 
 
 def registering(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for what becomes of the model; the verb gets them as its argument ``wanted``."""
+    """Add the options for saving and registering the model; the verb receives them as its argument ``wanted``."""
 
     @functools.wraps(function)
     def call(*, register: str | None, alias: str, save_model: Path | None, merged: bool, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""The state of NVIDIA's driver in this process, of which torch tells nothing without changing it."""
+"""The state of NVIDIA's driver in this process, which torch cannot read without changing it."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class FileSource(FileConfigSource):
 
 
 def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
-    """Start a composition in this process, which has one at a time. Registers the source each time, as another user
-    of Hydra may have cleared its registry.
+    """Start a composition in this process, one at a time. Registers the source each time, as another user of Hydra may
+    have cleared its registry.
 
     Args:
         source: Class that reads the files.
@@ -44,7 +44,8 @@ def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> Con
 
 
 class _Files(CachingConfigRepository):
-    """Files of a composition, each read once. Hydra's own also copies all sources, with the configs of its store."""
+    """Files of a composition, each read once. Hydra's own reader also copies all sources, with the configs of its
+    store."""
 
     def __init__(self, delegate: ConfigRepository) -> None:
         self.delegate = copy.copy(delegate)  # ``hydra.searchpath`` replaces its sources
@@ -53,7 +54,7 @@ class _Files(CachingConfigRepository):
 
 @functools.cache
 def override_parser() -> OverridesParser:
-    """Parser of overrides, whose functions are looked through once."""
+    """Parser of overrides that inspects its functions only once."""
     return OverridesParser.create()
 
 

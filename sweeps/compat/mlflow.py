@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 TRIED_SCHEMAS = frozenset({"b7e2c1a4d9f3", "dc11669786a5", "f4a9b2c7d1e6"})
-"""Versions of MLflow's tables (``alembic_version``) that our SQL queries were tried with: 3.16.1, 3.17.2, 3.18.0.
+"""Versions of MLflow's tables (``alembic_version``) with which our SQL queries were tested: 3.16.1, 3.17.2, 3.18.0.
 
 Tables of another version are read through MLflow's client, which is slower."""
 
@@ -19,7 +19,7 @@ REQUEST_SETTINGS = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETR
 
 
 def use_tracking_uri(uri: str) -> AbstractContextManager[None]:
-    """Use a tracking URI for MLflow's functions inside a ``with`` block, and the one from before after it."""
+    """Use a tracking URI for MLflow's functions inside a ``with`` block, and restore the previous one afterwards."""
     from mlflow.tracking._tracking_service.utils import _use_tracking_uri
 
     return _use_tracking_uri(uri)
@@ -65,8 +65,8 @@ def post(uri: str, endpoint: str, body: Mapping[str, Any]) -> None:
 
 
 def make_folders_of_decoded_paths() -> None:
-    """Let MLflow make the folder that SQLAlchemy writes to, which decodes ``%25`` in the path of a URI. Without this an
-    empty folder with the undecoded name is made beside it."""
+    """Let MLflow create the folder that SQLAlchemy writes to, which decodes ``%25`` in the path of a URI. Otherwise
+    MLflow also creates an empty folder with the undecoded name."""
     from mlflow.store.db import utils
 
     make = getattr(utils, "_make_parent_dirs_if_sqlite", None)
@@ -75,7 +75,7 @@ def make_folders_of_decoded_paths() -> None:
 
 
 def artifact_repository(uri: str, tracking_uri: str) -> Any:
-    """Return MLflow's interface to a run's artifacts, which unlike its client can delete them.
+    """Return MLflow's interface to a run's artifacts, which can delete them, unlike its client.
 
     Args:
         uri: Artifact URI of the run.

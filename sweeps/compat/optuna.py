@@ -19,12 +19,12 @@ FIXED_PARAMS = "fixed_params"
 
 
 def running_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
-    """A running trial of the study, to continue it."""
+    """Return a running trial of the study, to continue it."""
     return optuna.Trial(study, trial._trial_id)
 
 
 def set_trial_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
-    """Set a user attribute of a running trial, without asking the sampler anything."""
+    """Set a user attribute of a running trial, without calling the sampler."""
     study._storage.set_trial_user_attr(trial._trial_id, key, value)
 
 
@@ -73,7 +73,7 @@ class PlayedJournal(JournalStorage):
         self._recorded = self._replay_result
 
     def play(self, position: int) -> None:
-        """Advance to the state of the storage just before the entry at a position; positions must not go back."""
+        """Advance to the state of the storage just before the entry at a position; positions must not decrease."""
         self._replay_result = self._recorded
         self._entries.end, self._entries.written = position, []
         self._sync_with_backend()
@@ -81,7 +81,7 @@ class PlayedJournal(JournalStorage):
 
 
 class _Entries(BaseJournalBackend):
-    """Journal backend in memory: the recorded entries up to a position, then those written since."""
+    """Journal backend in memory: the recorded entries up to a position, followed by entries that were written since."""
 
     def __init__(self, entries: Sequence[dict[str, Any]]):
         self._entries = entries
@@ -96,8 +96,8 @@ class _Entries(BaseJournalBackend):
 
 
 def _forked(result: JournalStorageReplayResult) -> JournalStorageReplayResult:
-    """A copy whose studies and trials can change without affecting the original. A shallow copy is enough, since Optuna
-    replaces trials and study attributes and changes neither in place."""
+    """Copy the storage, so that studies and trials of the copy can change without affecting the original. A shallow
+    copy is enough, since Optuna replaces trials and study attributes instead of changing them in place."""
     fork = copy(result)
     fork._studies = {number: copy(study) for number, study in result._studies.items()}
     fork._trials = dict(result._trials)
@@ -114,7 +114,7 @@ class StudyView(optuna.Study):
         """
         Args:
             study: The study.
-            trials: What ``get_trials`` returns; in order of their numbers.
+            trials: Result of ``get_trials``, in the order of their numbers.
         """
         self.__dict__.update(study.__dict__)
         self._viewed_trials = trials

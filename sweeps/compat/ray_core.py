@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 LISTEN_ON_ALL = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Environment variable meant for macOS and Windows, where Ray's local clusters listen on loopback alone unless it is
-set; 0 has that effect on Linux."""
+"""Environment variable meant for macOS and Windows, where Ray's local clusters listen only on loopback unless it is
+set; on Linux, 0 has the same effect."""
 
 
 @contextlib.contextmanager
 def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
-    """Make a cluster that starts inside the block listen on loopback only, if ``LISTEN_ON_ALL`` is 0.
+    """Make a cluster that starts inside the block listen only on loopback if ``LISTEN_ON_ALL`` is 0.
 
     Ray reads the variable when it is imported, which a notebook may have done long before.
 
@@ -36,8 +36,8 @@ def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping_handler_of_sigterm() -> Iterator[None]:
-    """Let ``ray.init`` leave a handler of SIGTERM as it is. Ray's own exits wherever the main thread is, also inside of
-    a fork with logging's lock, for which the exit then waits for ever."""
+    """Keep the handler of SIGTERM that ``ray.init`` would replace. Ray's handler exits wherever the main thread is,
+    even inside a fork that holds logging's lock, for which the exit then waits forever."""
     from ray._private import utils
 
     set_handler = utils.set_sigterm_handler
@@ -53,7 +53,7 @@ def forget_token() -> None:
     """Let this process read the token of Ray's authentication again from the environment or the home folder.
 
     It is kept from the first cluster on, while the processes of a new cluster read what is there now: after a change in
-    between, this process would not be let in.
+    between, the cluster would reject this process.
     """
     from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined] # compiled
 
@@ -61,8 +61,8 @@ def forget_token() -> None:
 
 
 def groups_without_nodes() -> int:
-    """Number of the placement groups of this driver's job that have found no room yet; Ray's public table has those of
-    all jobs, and does not say whose they are."""
+    """Number of placement groups of this driver's job that are not placed yet. Ray's public table lists those of all
+    jobs, without naming the job."""
     return sum(group.state == group.PENDING for group in _own_groups())
 
 
@@ -100,8 +100,8 @@ def unreserved_resources() -> dict[str, dict[str, float]]:
 
 
 def draining_nodes() -> dict[str, float | None]:
-    """Nodes that are about to leave the cluster, since a cloud, Kubernetes or a person has announced it: Unix time at
-    which each one ends, by its id; None if nobody has said when."""
+    """Nodes that will leave the cluster, as announced by a cloud, Kubernetes or a person: Unix time at which each one
+    ends, by id; None if the time is unknown."""
     from ray._private.state import state
 
     deadlines: dict[str, int] = state.get_draining_nodes()

@@ -1,5 +1,4 @@
-"""Ray's private names (2.60) for the start of a cluster on this machine without processes that a sweep has no use
-for."""
+"""Ray's private names (2.60) to start a cluster on this machine without the processes that a sweep does not use."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ LEFT_OUT = {"no_monitor": True, "include_log_monitor": False}
 """Parameters of a node without the autoscaler's monitor and without the monitor of logs."""
 DASHBOARD_TAKES = ["self", "include_dashboard", "raise_on_failure"]
 SETUP_TAKES = {"--serialized-runtime-env-context", "--language"}
-"""Arguments of Ray's script that starts a worker, beside the worker's command."""
+"""Arguments of Ray's script that starts a worker, in addition to the worker's command."""
 CONTEXT_HAS = {"command_prefix", "env_vars", "py_executable", "override_worker_entrypoint", "java_jars"}
-"""Fields of a runtime environment, as that script gets it."""
+"""Fields of a runtime environment that this script receives."""
 
 
 @contextlib.contextmanager

@@ -8,15 +8,15 @@ from types import ModuleType
 from typing import Literal
 
 IdleState = Literal["started", "ready"]
-"""``ready``: it has done its imports."""
+"""State of an idle process; ``ready``: its imports are done."""
 KEPT_S = 7 * 86_400
-"""Seconds for which Ray keeps an idle process at least; it ends with its job in any case."""
+"""Minimum seconds for which Ray keeps an idle process; it ends at the latest with its job."""
 WITHIN_S = 10.0
 IDLE_TITLE = "ray::IDLE"
 """Title of a worker's process in which no task and no actor runs."""
 IMPORTS = "sweeps-spare-processes"
-"""Key in Ray's store of a cluster, with a job's id at its end: modules that idle processes of the job are to import.
-Without it there are no spare ones."""
+"""Key in the cluster's store, followed by a job's id, for the modules that idle processes of the job import. Without
+the key there are no spare processes."""
 
 
 def is_idle() -> bool:
@@ -32,12 +32,12 @@ def is_idle() -> bool:
 
 
 def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
-    """Start worker processes of this job on a node, ahead of the actors that will use them.
+    """Start worker processes of this job on a node before the actors that will use them.
 
     Ray starts no more processes at a time than the node has cores, and drops the others.
 
     Args:
-        number: How many.
+        number: Number of processes.
         node_id: Ray's id of the node.
         runtime_env: Runtime environment of the actors, as Ray serializes it: others do not get these processes.
 
@@ -64,7 +64,7 @@ def start_idle_processes(number: int, node_id: str, runtime_env: str) -> None:
     try:
         _generated("node_manager_pb2_grpc").NodeManagerServiceStub(channel).PrestartWorkers(request, timeout=WITHIN_S)
     except grpc.RpcError as error:
-        raise ConnectionError(f"the node manager at {address} starts no processes: {error}") from error
+        raise ConnectionError(f"the node manager at {address} does not start processes: {error}") from error
     finally:
         channel.close()
 

@@ -15,7 +15,7 @@ from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 REQUESTS = ("_send_resource_request", "_maybe_send_resource_request", "_cancel_resource_request")
-"""Methods of a scaling policy that tell Ray's autoscaler what a worker group needs, by an actor of their own."""
+"""Methods of a scaling policy that use an actor to tell Ray's autoscaler what a worker group needs."""
 
 
 class ControllerHooks(ControllerCallback, WorkerGroupCallback):
@@ -39,12 +39,12 @@ class LeanTrainer(DataParallelTrainer):
     """
 
     cluster_grows = True
-    """Whether an autoscaler is to hear what the workers need, by an actor that Ray starts for the whole cluster."""
+    """Whether to report the workers' needs to an autoscaler, through an actor that Ray starts for the whole cluster."""
     _running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     def abort(self) -> None:
         """End the workers and ``fit`` from another thread; has no effect before or after ``fit``. While the workers
-        wait for room, it has its effect when they have found it, or no longer wait."""
+        wait for space, it takes effect once they have it or stop waiting."""
         if (running := self._running) is not None:
             loop, task = running
             with contextlib.suppress(RuntimeError):  # it has just ended

@@ -47,7 +47,7 @@ def ping(actor: Any) -> Any:
 
 
 def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a worker's process, beside its training; returns Ray's reference to the result."""
+    """Call a function in a worker's process, concurrently with its training; returns Ray's reference to the result."""
     return actor.execute.remote(function, *arguments)
 
 

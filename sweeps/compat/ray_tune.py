@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def let_actors_end(*, ends_within_s: float, max_deaths: Callable[[Trial], int]) -> None:
-    """Make Tune start a trial again whose actor died before it began, and let actors end by themselves after the
+    """Make Tune restart a trial whose actor died before the trial began, and let actors exit on their own after the
     search.
 
     By itself, Tune kills the last actors after 10 s, and with them their workers, which may write files as they end.
@@ -66,14 +66,14 @@ def explore_by_pb2(
     trial: str,
     values: Mapping[str, float],
 ) -> tuple[dict[str, float], pd.DataFrame]:
-    """New values of a trial, by PB2's Gaussian process.
+    """Propose new values for a trial by PB2's Gaussian process.
 
     Args:
         observed: Columns ``Trial``, ``Time``, one for each value, ``Reward``.
         bounds: Both ends of each value's range.
         chosen: Values that were chosen since the last observation, one row each.
         donor: Trial whose state is copied.
-        trial: Trial that goes on with the new values.
+        trial: Trial that continues with the new values.
         values: The donor's values.
 
     Returns:

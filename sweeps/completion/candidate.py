@@ -1,4 +1,4 @@
-"""One word that completes what was typed."""
+"""A word that completes the typed text."""
 
 from __future__ import annotations
 

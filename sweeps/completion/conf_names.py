@@ -11,20 +11,20 @@ import yaml
 from sweeps.folders.conf_folders import ConfFolders
 
 MAX_INHERITED = 5
-"""Levels of confs that inherit from each other which are read."""
+"""Maximum levels of inheritance between confs that are read."""
 
 
 class ConfNames(ConfFolders):
     """Confs, groups, options and values in the folders of configs."""
 
     def described(self, group: str = "") -> dict[str, str]:
-        """Return the options of a group with the first line of each, users' own first; of no group, the confs."""
+        """Return the options of a group with the first line of each, users' own first; without a group, the confs."""
         files = [file for folder in self.folders for file in sorted((folder / group).glob("*.yaml"))]
         names = dict.fromkeys(file.stem for file in files if not file.name.startswith("_"))
         return {name: self.header(f"{group}/{name}" if group else name) for name in names}
 
     def values(self, conf: str) -> dict[str, Any]:
-        """Return what the YAML of a conf sets, with the options that its defaults choose, uncomposed."""
+        """Return the values that a conf's YAML sets, with the options that its defaults choose, uncomposed."""
         return self._values(conf, "", MAX_INHERITED)
 
     def chosen(self, conf: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ class ConfNames(ConfFolders):
 
 
 def _defaults(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Group and option of each entry of the defaults; a conf that is inherited has no group."""
+    """Group and option of each entry of the defaults list; an inherited conf has no group."""
     entries = values.get("defaults")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, str) and entry != "_self_":

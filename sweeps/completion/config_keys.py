@@ -17,17 +17,17 @@ class Key(NamedTuple):
 
     help: str
     sections: list[type]
-    """Dataclasses that its value may be; a value that is none has no keys below it."""
+    """Dataclasses that the value may be; for other types, the key has no keys below it."""
     values: list[str]
-    """Values that it takes, where the schema lists them."""
+    """Values that the key accepts, if the schema lists them."""
 
 
 def complete_key(root: type, values: Mapping[str, Any], typed: str) -> list[Candidate]:
-    """Return the keys that begin as what was typed, one level at a time: ``train.`` and then ``train.lr=``.
+    """Return the keys that begin with the typed text, one level at a time: ``train.`` and then ``train.lr=``.
 
     Args:
         root: Dataclass of the whole config.
-        values: What the YAML sets; it has keys that the schema leaves open, such as ``task.arguments.lr``.
+        values: Values that the YAML sets, with keys that the schema leaves open, such as ``task.arguments.lr``.
         typed: A dotted path, the last part incomplete.
     """
     *parts, begun = typed.split(".")
@@ -45,7 +45,7 @@ def complete_key(root: type, values: Mapping[str, Any], typed: str) -> list[Cand
 
 
 def complete_value(root: type, path: str) -> list[str]:
-    """Return the values that a key takes, where the schema lists them."""
+    """Return the values that a key accepts, if the schema lists them."""
     *parts, name = path.split(".")
     key = _keys_at(root, parts).get(name)
     return [] if key is None else key.values

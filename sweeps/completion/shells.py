@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem, ShellComplete, add_completion
 
 VARIABLE = "_SWEEPS_COMPLETE"
 PROGRAM = re.compile(r"\s*(\S+\s+-m\s+sweeps|\S+)(\s+|$)")
-"""``python -m sweeps`` or ``sweeps``, and the space behind it."""
+"""``python -m sweeps`` or ``sweeps``, with the following space."""
 OPEN_ENDS = ("=", ".", "/")
 
 
@@ -49,7 +49,7 @@ class _Shell(ShellComplete):
         return "\t".join((kind, self.word(str(item.value)), " ".join((item.help or "").split())))
 
     def word(self, value: str) -> str:
-        """Return the word as the shell wants it."""
+        """Return the word in the shell's format."""
         return value
 
 

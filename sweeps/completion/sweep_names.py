@@ -1,4 +1,5 @@
-"""Names of sweeps and ids of their trials, read from MLflow's SQLite file; a server is not asked, which may be slow."""
+"""Names of sweeps and ids of their trials, read from MLflow's SQLite file. Servers are not asked, since they may be
+slow."""
 
 from __future__ import annotations
 

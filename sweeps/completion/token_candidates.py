@@ -10,7 +10,7 @@ from sweeps.completion.conf_names import ConfNames
 
 
 def complete_token(typed: str, before: Sequence[str], names: ConfNames, *, wants_conf: bool) -> list[Candidate]:
-    """Return what a token of ``run`` may become.
+    """Return the completions of a token of ``run``.
 
     Args:
         typed: The token, incomplete.
@@ -30,7 +30,7 @@ def complete_token(typed: str, before: Sequence[str], names: ConfNames, *, wants
 
 
 def complete_service_token(typed: str, names: ConfNames) -> list[Candidate]:
-    """Return what a token of ``serve`` may become."""
+    """Return the completions of a token of ``serve``."""
     from sweeps.completion.config_keys import complete_key, complete_value
     from sweeps.config.service import Service
 

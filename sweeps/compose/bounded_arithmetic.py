@@ -45,7 +45,7 @@ def power(base: Any, exponent: Any) -> Any:
 def modulo(left: Any, right: Any) -> Any:
     """Return ``left % right`` of numbers. For a string it would be formatting, whose result may have any width."""
     if isinstance(left, str | bytes):
-        raise TypeError("% takes numbers")
+        raise TypeError("% needs numbers")
     return left % right
 
 
@@ -57,13 +57,14 @@ def rounded(number: Any, digits: Any = None) -> Any:
 
 
 def joined(values: list[Any]) -> list[Any]:
-    """Return a list after a check of its size."""
+    """Check the size of a list, and return it."""
     _check_size(size(values), values)
     return values
 
 
 def size(value: Any) -> int:
-    """Return the characters of a string, or the items of a list with nested ones, counted to ten times the limit."""
+    """Return the number of characters of a string, or of items of a list with nested ones; counting stops at ten times
+    the limit."""
     if isinstance(value, str | bytes):
         return len(value)
     if not isinstance(value, list | tuple):

@@ -35,28 +35,28 @@ class Composition:
     conf: str
     config: SweepConfig
     options: dict[str, str]
-    """Option that the config chooses for each group."""
+    """Chosen option of each group."""
     searched_groups: list[str]
     variants: dict[Variant, dict[str, Any]]
     """Unresolved config for each combination of the searched groups' options."""
     fixed: list[str] = field(default_factory=list)
-    """Paths that an override removed from the space by giving them one value."""
+    """Paths that an override removed from the space by giving them a single value."""
     stages: list[dict[str, Any]] = field(default_factory=list)
     """Unresolved values by dotted path that each stage of ``search.stages`` changes."""
 
     def variant(self, parameters: Mapping[str, Any]) -> Variant:
-        """Return the options of the searched groups that a trial has."""
+        """Return a trial's options of the searched groups."""
         return tuple((group, str(parameters.get(group, self.options[group]))) for group in self.searched_groups)
 
     def derives(self, parameters: Mapping[str, Any], path: str) -> bool:
-        """Whether a value is computed from other values in the YAML, which may be sampled."""
+        """Whether the YAML computes a value from other values, which may be sampled."""
         value: Any = self.variants[self.variant(parameters)]
         for key in keys_of(value, path) or path.split("."):
             value = value.get(key) if isinstance(value, Mapping) else value
         return _interpolates(value)
 
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the resolved config of a trial, unchecked: the sweep's with the sampled values set. A sampled value
+        """Return the resolved, unchecked config of a trial: that of the sweep with the sampled values. A sampled value
         replaces an interpolation at its path."""
         raw = self.variants[self.variant(parameters)]
         values = {path: value for path, value in parameters.items() if path not in self.searched_groups}
@@ -97,7 +97,7 @@ class Composition:
         return replace(self, config=read_config(resolve(config)), variants=raw)
 
     def in_stage(self, number: int) -> Composition:
-        """Return the sweep of a stage's trials: cheaper ones, in the same space.
+        """Return the sweep of a stage's trials: cheaper ones in the same space.
 
         Args:
             number: Number of the stage, from 1.
@@ -214,7 +214,7 @@ class _NeedsOmegaConf(Exception):
 
 
 def _with_plain_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Set values twenty times as fast as OmegaConf does, since every trial waits for it. None if the config needs
+    """Set values twenty times as fast as OmegaConf, because every trial waits for it. None if the config needs
     OmegaConf: for interpolations, missing values, and paths through anything but mappings."""
     try:
         config: dict[str, Any] = _copied(raw)
@@ -247,7 +247,7 @@ def _copied(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _from_environment(text: str, value: str | None) -> Any:  # noqa: ARG001 - the variable's value is a key of the cache
-    """Resolve an environment variable, which takes OmegaConf's parser milliseconds."""
+    """Resolve an environment variable without OmegaConf's parser, which would take milliseconds."""
     return OmegaConf.to_container(OmegaConf.create([text]), resolve=True)[0]  # type: ignore[index]
 
 

@@ -1,5 +1,5 @@
-"""Users' modules that are imported before configs are read: they register resolvers of OmegaConf, and configs in
-Hydra's ``ConfigStore``. Only the environment names them: a config that comes from elsewhere must not run code."""
+"""User modules that are imported before configs are read, to register resolvers of OmegaConf and configs in Hydra's
+``ConfigStore``. Only the environment can name them: a config from elsewhere must not run code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from sweeps.errors import UserError
 
 CONFIG_MODULES = "SWEEPS_CONFIG_MODULES"
-"""Environment variable with their names, separated by commas."""
+"""Environment variable with the names of the modules, separated by commas."""
 
 
 def import_config_modules() -> None:
     """
     Raises:
-        UserError: One cannot be imported.
+        UserError: A module cannot be imported.
     """
     for name in filter(None, (each.strip() for each in os.environ.get(CONFIG_MODULES, "").split(","))):
         if name in sys.modules:

@@ -18,15 +18,15 @@ from sweeps.errors import ConfigError
 from sweeps.folders.conf_folders import conf_folder
 
 _OTHER_BLANK = re.compile(r"^ *(- +)*([\w.]+:)? *[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]")
-"""A line whose indent, or the value after its key, begins with a character that looks like a blank."""
+"""A line whose indent, or the value after its key, begins with a non-ASCII space."""
 _BOOLEAN_WORD = re.compile(r"[\[,-]\s*(on|off|yes|no)\s*($|[\],#])", re.IGNORECASE | re.MULTILINE)
 _WORD_AS_KEY = re.compile(r"(^|[{,?-])\s*(on|off|yes|no|true|false|null|~)\s*:", re.IGNORECASE | re.MULTILINE)
 _MEANT = {"tag:yaml.org,2002:bool": "a boolean", "tag:yaml.org,2002:null": "null"}
 
 _shipped: dict[Path, tuple[bytes, bytes]] = {}
-"""Content of the files that come with Sweeps, and what was read from them, pickled: Hydra changes what it gets, and a
-deep copy takes four times as long. To read them again takes a third of a composition, of which a sweep over groups
-needs one for each combination of options, and a service one for each plan."""
+"""Content of the files that come with Sweeps, and the parsed result, pickled: Hydra changes the objects that it gets,
+and a deep copy takes four times as long. Reading them again takes a third of a composition; a sweep over groups needs
+one composition for each combination of options, a service one for each plan."""
 
 EXAMPLE = "begin a config as in `defaults: [digits, _self_]`"
 
@@ -41,7 +41,7 @@ class CheckedFiles(FileSource):
     def load_config(self, config_path: str) -> ConfigResult:
         """
         Raises:
-            ConfigError: The file cannot be read, is no YAML, or is no mapping.
+            ConfigError: The file cannot be read, is not YAML, or is not a mapping.
         """
         file = self.file(config_path)
         if not file.is_relative_to(conf_folder()):
@@ -68,11 +68,8 @@ class CheckedFiles(FileSource):
 
 
 def _check_text(file: Path) -> None:
-    """
-    Raises:
-        ConfigError: The text has a blank that YAML takes for a letter, or a list in which YAML takes a word for a
-            boolean among other values.
-    """
+    """Raises: ConfigError: The text has a space that YAML reads as a letter, or a list in which YAML reads one word
+    as a boolean."""
     text = file.read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         if (found := _OTHER_BLANK.match(line)) is not None:
@@ -130,7 +127,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror})"
     if "Invalid loaded object type" in str(error):
-        return f"is one plain value, and not `key: value` lines; {EXAMPLE}"
+        return f"must have `key: value` lines, not one plain value; {EXAMPLE}"
     return str(error).strip().partition("\n")[0]
 
 
@@ -146,7 +143,7 @@ def _advice(problem: str) -> str:
 
 def _check_mapping(file: Path, config: object, *, is_sweep: bool) -> None:
     if isinstance(config, ListConfig):
-        raise ConfigError(f"{_display_path(file)}: is a list, and not `key: value` lines; {EXAMPLE}")
+        raise ConfigError(f"{_display_path(file)}: must have `key: value` lines, not a list; {EXAMPLE}")
     if not isinstance(config, DictConfig):
         return
     if is_sweep and not config:

@@ -21,7 +21,7 @@ _being_calculated: ContextVar[tuple[str, ...]] = ContextVar("being_calculated", 
 
 
 class _NotCalculated(Exception):
-    """An expression cannot be computed. Not a ``ValueError``, so that an outer expression lets it pass."""
+    """An expression cannot be computed. It is not a ``ValueError``, so that it passes through an outer expression."""
 
 
 def _calc(text: str, _root_: DictConfig) -> Any:

@@ -1,5 +1,5 @@
-"""Keys of each kind of distribution, so that one of another kind replaces an inherited one: Hydra merges mappings, so
-that choices in place of a range would have the keys of both."""
+"""Keys of each kind of distribution, with which a distribution replaces an inherited one of another kind. Hydra merges
+mappings, so that choices instead of a range would have the keys of both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def remove_foreign_keys(space: DictConfig) -> None:
 
 
 def _kinds(values: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the keys that lead to each distribution with a ``type``, and that type."""
+    """Yield the path of each distribution with a ``type``, and that type."""
     if not isinstance(values, Mapping):
         return
     if isinstance(kind := values.get("type"), str):
@@ -44,6 +44,6 @@ def _kinds(values: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def of_its_kind(distribution: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a distribution without the keys of other kinds that are null."""
+    """Return a distribution without null keys that belong to other kinds."""
     foreign = FOREIGN.get(str(distribution.get("type")), ())
     return {key: value for key, value in distribution.items() if value is not None or key not in foreign}

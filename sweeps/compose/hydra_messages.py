@@ -1,4 +1,4 @@
-"""Hydra's messages on a composition, in the words of our command line."""
+"""Translates Hydra's messages about a composition to our command line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _of_lines(conf: str, text: str, error: Exception, search_path: ConfSearchPat
 
 
 def _of_group(group: str, groups: list[str]) -> str:
-    """Say why the option of a group cannot be replaced."""
+    """Explain why the option of a group cannot be replaced."""
     name = group.partition("@")[0]
     if group == "space":
         return (

@@ -1,4 +1,4 @@
-"""Settings and options of Hydra's own program, and what is written here instead."""
+"""Settings and options of Hydra's own program, and their equivalents here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_of_hydra(path: str) -> bool:
 def check_overrides(overrides: Mapping[str, str]) -> None:
     """
     Raises:
-        ConfigError: One is a setting of Hydra's own program.
+        ConfigError: An override is a setting of Hydra's own program.
 
     Args:
         overrides: Overrides as they were typed, by key or group.

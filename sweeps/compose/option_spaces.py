@@ -1,4 +1,4 @@
-"""Spaces of the options of searched groups: what an option searches is searched in the trials that have the option."""
+"""Spaces of the options of searched groups: the space of an option is searched in the trials that have this option."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Options = tuple[tuple[str, str], ...]
 
 
 def joined_space(spaces: Mapping[Options, FlatSpace], searched: Mapping[str, Sequence[str]]) -> FlatSpace:
-    """Return the space of a sweep over groups. A path that only some options search gets a condition on these.
+    """Return the space of a sweep over groups. A path that only some options search gets a condition on those options.
 
     Args:
         spaces: The space that each combination of options is composed to.

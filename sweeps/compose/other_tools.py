@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_LENGTH = 300
-"""Number of characters of a value that are searched for a distribution."""
+"""Maximum characters of a value in which a distribution is searched."""
 _INNERMOST_CALL = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w.]*+)\((?P<inside>[^()]*+)\)")
 _WITH_LOG = re.compile(r"\blog\s?=\s?true\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)

@@ -24,14 +24,14 @@ Overrides = Sequence[str] | Mapping[str, Any]
 """Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
 
 _OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.((?<=options\.)\+*[\w./@-]+=|-[\w-]+)=(.*)", re.DOTALL)
-"""Override of an option such as ``task.options.--lr`` or ``task.options.lr=``: a key that Hydra's grammar has in
-mappings only."""
+"""Override of an option such as ``task.options.--lr`` or ``task.options.lr=``: a key that Hydra's grammar allows only
+in mappings."""
 FUNCTIONS = "choice|interval|range|glob|tag|int|float|sort|shuffle"
 """Functions of Hydra's grammar whose value is a range."""
 _RANGE = re.compile(rf"({FUNCTIONS})\(.*\)", re.DOTALL)
 MIXED = "choices are values, and one of these is a range; give one range alone, or values alone"
 _PLAIN = re.compile(r"""[\w/\-\\+.$%*@?|: ]+|"[^"]*"|'[^']*'""", re.ASCII)
-"""Text that Hydra reads without quotes, or with its own."""
+"""Text that Hydra reads without quotes, or with quotes of its own."""
 
 
 def parse_overrides(tokens: Sequence[str]) -> list[Override]:
@@ -59,7 +59,7 @@ def _parse(parser: OverridesParser, token: str, before: Sequence[Override]) -> O
     except HydraException as error:
         raise ConfigError(_explained(token, first_line(error), before)) from None
     if not override.key_or_group:
-        raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
+        raise ConfigError(f"{token!r} is not an override: it has no key; write key=value")
     if override.is_sweep_override():
         _check_choices(override)
     return override
@@ -73,7 +73,7 @@ def _as_mapping(option: re.Match[str]) -> str:
 
 
 def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
-    """Say how a token is written in Hydra's grammar."""
+    """Explain how to write a token in Hydra's grammar."""
     key, equals, value = token.partition("=")
     reason = reason.rpartition("': ")[2] if reason.startswith("HydraException while") else reason
     what = f"{token!r} is not an override ({reason})"
@@ -93,7 +93,7 @@ def _explained(token: str, reason: str, before: Sequence[Override]) -> str:
 
 
 def _fix(key: str, value: str, reason: str) -> str:
-    """Say how a value is written that Hydra's grammar does not read."""
+    """Explain how to write a value that Hydra's grammar does not accept."""
     if not key.isascii():
         return ": a key on the command line has letters of ASCII only; write this one in a YAML file"
     if key.endswith(" "):
@@ -110,7 +110,7 @@ def _fix(key: str, value: str, reason: str) -> str:
 
 
 def _quoted_items(value: str) -> str | None:
-    """Return ``choice(...)`` or a list with quotes around the texts that need them; None if there are none."""
+    """Return ``choice(...)`` or a list with quotes around the texts that need them; None if no text needs them."""
     found = re.fullmatch(r"\s*(choice\(|\[)(.*)([)\]])\s*", value, re.DOTALL)
     if found is None or re.search(r"[\[{]", found[2]):
         return None
@@ -122,7 +122,7 @@ def _quoted_items(value: str) -> str | None:
 def _check_choices(override: Override) -> None:
     """
     Raises:
-        ConfigError: A choice is a range, or all are the parts of a file's name with a comma.
+        ConfigError: A choice is a range, or all choices together are a file name with a comma.
     """
     value: Any = override.value()
     if not isinstance(value, ChoiceSweep) or override.input_line is None:
@@ -162,7 +162,7 @@ def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
 
 
 def override_tokens(overrides: Overrides) -> list[str]:
-    """Return overrides as they are typed, from a list of these or from a mapping of values by key.
+    """Return overrides as typed tokens, from a list of tokens or a mapping of values by key.
 
     Raises:
         ConfigError: It is neither, such as one string, whose characters would be taken for overrides.
@@ -187,7 +187,7 @@ def _token(key: str, value: Any) -> str:
 
 
 def written_override(key: str, value: Any) -> str:
-    """Return ``key=value`` in Hydra's grammar, so that the composed config has exactly this JSON value."""
+    """Return ``key=value`` in Hydra's grammar that composes to exactly this JSON value."""
     return f"{key}={_written(value)}"
 
 
@@ -234,7 +234,7 @@ def check_option(override: Override, groups: set[str], options_of: Callable[[str
 
 
 def hydra_token(override: Override, groups: set[str]) -> str:
-    """Return an override as Hydra gets it: with ``++``, so that it may set keys that the YAML does not list. The schema
+    """Return an override for Hydra, with ``++``, so that it may set keys that the YAML does not list. The schema
     rejects unknown ones."""
     text: str = override.input_line or ""
     is_group = override.key_or_group in groups and not isinstance(override.value(), dict)

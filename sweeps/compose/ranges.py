@@ -78,7 +78,7 @@ def _of_glob(override: Override, glob: Glob, options: Sequence[str] | None) -> d
         raise ConfigError(f"{override.input_line}: glob selects options of a group, and {key} is not a group")
     chosen = glob.filter(list(options))
     if not chosen:
-        raise ConfigError(f"{override.input_line}: matches none of {key}'s options; there is {', '.join(options)}")
+        raise ConfigError(f"{override.input_line}: matches none of {key}'s options; they are {', '.join(options)}")
     return {"type": "categorical", "choices": chosen}
 
 
@@ -103,7 +103,8 @@ def _of_range(override: Override, sweep: RangeSweep) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with Hydra's objects for quoted strings replaced by plain strings, also in lists and mappings."""
+    """Return a value with Hydra's objects for quoted strings replaced by plain strings, including those in lists and
+    mappings."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

@@ -25,7 +25,7 @@ UNION = "tagged-union["
 SHOULD_BE = "Input should be "
 """Beginning of pydantic's messages."""
 CONTAINER_FORMS = ("list_type", "dict_type", "dataclass_type", "model_attributes_type")
-"""Mistakes of values that are no list and no section."""
+"""Error types of pydantic for values that should be a list or a section."""
 ITEMS = re.compile(r"(?:List|Dictionary) should (have at (?:least|most) \d+ items?) after validation, not \d+")
 """Message of pydantic on the length of a list."""
 
@@ -54,7 +54,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 
 def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str]:
-    """Describe each mistake once: pydantic names one for each form that a value may have."""
+    """Describe each mistake once: pydantic reports one for each accepted form of a value."""
     of_keys: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for detail in details:
         of_keys.setdefault(tuple(_locate(detail, container)[0]), []).append(detail)
@@ -67,7 +67,7 @@ def _lines(schema: type, details: Sequence[Any], container: Any) -> Iterator[str
 
 
 def _is_of_form(detail: Mapping[str, Any]) -> bool:
-    """Whether a mistake is about the form of a value, such as text instead of a number: another schema of a union may
+    """Whether a mistake concerns the form of a value, such as text instead of a number: another schema of a union may
     accept the value."""
     return str(detail["type"]).endswith(("_type", "_parsing", "literal_error"))
 
@@ -85,7 +85,7 @@ def _merged(alternatives: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def knows(path: str) -> bool:
-    """Whether the schema has a dotted path for any kind of model, data, and so on."""
+    """Whether the schema has a dotted path, for any kind of model, data and other sections."""
     return _knows(SweepConfig, path.split("."))
 
 
@@ -145,7 +145,7 @@ def _searched(key: str, value: Any) -> str:
 
 
 def _as_text(detail: Mapping[str, Any], key: str) -> str:
-    """Say how a text that looks like a number or a boolean is written, such as the name of a folder."""
+    """Explain how to write a text that looks like a number or a boolean, such as the name of a folder."""
     value = detail["input"]
     if key.endswith(".[key]") or (not isinstance(value, str) and str(value) == key.rpartition(".")[2]):
         return f"; it is the name of a key: write it in quotes, as in '{value}': VALUE"
@@ -156,13 +156,14 @@ def _as_text(detail: Mapping[str, Any], key: str) -> str:
 
 
 def _not_a_mapping(key: str, value: Any) -> str:
-    """Describe a plain value in the place of a section, such as a distribution in the notation of another tool."""
+    """Describe a plain value that was given instead of a section, such as a distribution in the notation of another
+    tool."""
     hint = hint_for_override(f"{key}={value}") if isinstance(value, str) else None
     return f"{key}={_short(value)}: must have keys of its own, as in {{key: value}}{f'; {hint}' if hint else ''}"
 
 
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
-    """Suggest keys, as ``"; did you mean train.lr?"``; only the last part is compared."""
+    """Suggest similar keys, as ``"; did you mean train.lr?"``; only the last part is compared."""
     owner, name = path[:-1], path[-1]
     if name == "space" and owner:
         return (
@@ -192,7 +193,7 @@ def _has(container: Any, part: Any) -> bool:
 
 
 def _is_class(part: str) -> bool:
-    """Whether a part of a location is a section's class, or a union of them; no key begins so."""
+    """Whether a part of a location names a section's class or a union of them, instead of a key."""
     return part.startswith(UNION) or part[:1].isupper()
 
 
@@ -231,7 +232,8 @@ def _fields(schema: type, location: Sequence[str]) -> list[str]:
 
 
 def _step(annotation: Any, part: str) -> Any:
-    """Return the type for the next part of a location: of a field, of a union's member, or of a mapping's values."""
+    """Return the type that the next part of a location refers to: of a field, of a union's member, or of a mapping's
+    values."""
     fields = getattr(annotation, "__pydantic_fields__", None)
     if fields is not None:
         for name, field in fields.items():

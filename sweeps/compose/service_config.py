@@ -1,4 +1,4 @@
-"""The service's config: one file of the group ``service``, and what was typed."""
+"""The service's config: one file of the group ``service``, and the overrides that were typed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sweeps.texts.uri_passwords import holds_password
 
 GROUP = "service"
 VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}
-"""Environment variables for values that may have a password."""
+"""Environment variables for values that may contain a password."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
     except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
         raise ConfigError(f"{file}: {explain(error)}") from None
     if not isinstance(config, DictConfig):
-        raise ConfigError(f"{file}: must have `key: value` lines, and is a list")
+        raise ConfigError(f"{file}: must have `key: value` lines, not a list")
     try:
         container: dict[str, Any] = resolve(config)
         return read_as(Service, container)

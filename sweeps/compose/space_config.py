@@ -43,7 +43,7 @@ def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _is_section(value: Any) -> bool:
-    """Whether a mapping holds distributions, and is not one itself."""
+    """Whether a mapping holds distributions and is not one itself."""
     if not isinstance(value, Mapping) or not value:
         return False
     return not DISTRIBUTION_KEYS & {str(key) for key in value} and not is_distribution_elsewhere(value)

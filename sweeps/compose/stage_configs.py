@@ -18,7 +18,7 @@ SECTIONS = ("task", "model", "data", "train", "strategy", "checkpoint")
 """Sections that a stage may change; the others belong to the whole sweep."""
 
 Compose = Callable[[Mapping[str, str], Sequence[str]], dict[str, Any]]
-"""Composes the sweep with other options of groups, and further arguments of Hydra; returns the unresolved config."""
+"""Composes the sweep with other options of groups and further arguments of Hydra; returns the unresolved config."""
 
 
 def stage_changes(
@@ -94,7 +94,7 @@ def _checked(
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the values that differ. A section is one value if it has lost a key, such as one of another kind."""
+    """Yield the values that differ. A section counts as one value if it has lost a key, such as one of another kind."""
     for name, value in after.items():
         old = before.get(name)
         if name in before and old == value:

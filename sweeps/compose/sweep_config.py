@@ -85,7 +85,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 
 
 class _Conf:
-    """A conf with the overrides that are not of its space, and the same with other options of its groups."""
+    """A conf with the overrides outside of its space, which can be composed with other options of its groups."""
 
     def __init__(self, conf: str, overrides: Sequence[Override], search_path: ConfSearchPath) -> None:
         self.groups = set(search_path.groups())
@@ -98,11 +98,11 @@ class _Conf:
         self._variant = cache(self._composed_variant)
 
     def with_options(self, options: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, Any]:
-        """Compose it with other options of groups, and further values."""
+        """Compose the conf with other options of groups, and further values."""
         return _compose(self._conf, [*with_options(self._arguments, options), *values], self._search_path)[0]
 
     def space(self, overrides: Sequence[Override]) -> dict[str, Any]:
-        """The space that it and the searched options of its groups have."""
+        """The space of the conf and of the searched options of its groups."""
         if any(map(_removes_space, overrides)):
             return {}
         space = flatten_space(self.container.get("space") or {})
@@ -123,7 +123,7 @@ class _Conf:
                 space[path] = distribution_of_range(each, options, partial(is_integer, self.container, path))
 
     def variants(self, searched: Mapping[str, Sequence[str]]) -> dict[Variant, dict[str, Any]]:
-        """The config with each combination of searched options, and with its own, which may be none of them."""
+        """The config with each combination of searched options, and with the conf's own, which may be none of these."""
         count = math.prod(map(len, searched.values()))
         if count > MAX_GROUP_COMBINATIONS:
             raise ConfigError(
@@ -143,12 +143,13 @@ def _is_of_space(override: Override) -> bool:
 
 
 def _removes_space(override: Override) -> bool:
-    """Whether it is ``~space``: Hydra's own removes only the group from the defaults, not the config's own space."""
+    """Whether an override is ``~space``. Hydra's ``~`` removes only the group from the defaults, not the conf's own
+    space."""
     return override.key_or_group == "space" and override.is_delete()
 
 
 def _give_searched(base: dict[str, Any], space: Mapping[str, Any]) -> None:
-    """Set mandatory values that are searched to their first choice."""
+    """Set each mandatory value that is searched to its first choice."""
     for path, distribution in space.items():
         if find(base, path) == "???" and (first := first_value(distribution)) is not None:
             replace_at(base, path, first)

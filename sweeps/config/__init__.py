@@ -64,17 +64,17 @@ AnyTask = Annotated[
 ]
 
 UserTask = FunctionTask | CommandTask
-"""Tasks whose training is the user's own."""
+"""Tasks that train with the user's own code."""
 AnyTraining = TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig
-"""Training of any task, as workers get it."""
+"""Config of a training of any task, as workers receive it."""
 
 UPLOADED_WITHIN_S = 600.0
-"""Seconds that an object store which does not answer is tried before an attempt fails; and the most that a trial which
-ends may take to upload its last checkpoint."""
+"""Seconds for which an attempt to reach an unresponsive object store is repeated before it fails; also the maximum time
+for an ending trial to upload its last checkpoint."""
 TRAINING_SECTIONS = ("model", "data", "train", "strategy")
 """Sections that built-in tasks require, and that a user's own function does not have."""
 IGNORED_SECTIONS = {"function": TRAINING_SECTIONS, "estimator": ("model", "train", "strategy")}
-"""Sections that a kind of task does not have."""
+"""Sections that each kind of task ignores."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -122,13 +122,14 @@ class SweepConfig:
     """Check of a user's own data and model before the first trial."""
     output_dir: Annotated[NonEmpty, Reach.FOLDER] = "outputs"
     """Folder for checkpoints and Ray's files, with one subfolder for each sweep. On a cluster, all nodes must share it,
-    or it is in an object store that all nodes reach: ``s3://BUCKET/FOLDER``, ``gs://...``, or any other address of an
-    Arrow or fsspec file system."""
+    or it must be in an object store that all nodes reach: ``s3://BUCKET/FOLDER``, ``gs://...``, or any other address of
+    an Arrow or fsspec file system."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_ignored_sections(cls, given: Any) -> Any:
-        """Runs first: mistakes inside a section that is ignored would hide that it is."""
+        """Refuse sections that the task ignores. Runs first, since mistakes inside such a section would hide that it is
+        ignored."""
         fields = given if isinstance(given, Mapping) else given.kwargs or {}
         kind = _kind(fields.get("task"))
         sections = [name for name in IGNORED_SECTIONS.get(kind, ()) if fields.get(name) is not None]
@@ -146,7 +147,7 @@ class SweepConfig:
             if self.checkpoint.every is not None:
                 what = "function" if isinstance(self.task, FunctionTask) else "program"
                 raise ValueError(
-                    f"checkpoint.every={self.checkpoint.every}: a {what} decides itself when it saves; remove it"
+                    f"checkpoint.every={self.checkpoint.every}: a {what} itself decides when to save; remove it"
                 )
         elif isinstance(self.task, EstimatorTask):
             self._check_estimator(self.task)
@@ -162,7 +163,7 @@ class SweepConfig:
         self._check_prices()
 
     def hourly_cost(self, held: Mapping[str, float]) -> float:
-        """Return the cost of resources for an hour, in the currency of the prices; 0 without prices.
+        """Return the cost of resources per hour, in the currency of the prices; 0 without prices.
 
         Args:
             held: Amounts by name, such as ``{"CPU": 2.0, "GPU": 1.0}``, in the pool of ``scaling.pool``.
@@ -212,7 +213,7 @@ class SweepConfig:
         return self if name is None else replace(self, scaling=replace(self.scaling, pool=name))
 
     def without_pauses(self) -> SweepConfig:
-        """Return the config of a trial that the scheduler stops, but never pauses."""
+        """Return the config of a trial that the scheduler may stop but never pauses."""
         return replace(self, search=replace(self.search, scheduler=AshaScheduler(kind="asha")))
 
     def with_workers(self, number: int) -> SweepConfig:
@@ -220,8 +221,8 @@ class SweepConfig:
         return replace(self, scaling=replace(self.scaling, num_workers=number))
 
     def worker_numbers(self) -> list[int]:
-        """Return the numbers of workers that a trial may have, ascending: those of ``scaling.num_workers`` over which
-        the global batch and the strategy divide exactly; all of them for a user's function, which divides its own."""
+        """Return the numbers of workers that a trial may have, ascending: those in ``scaling.num_workers`` that divide
+        the global batch and the strategy exactly; all of them for a user's function, which divides its own batches."""
         workers = self.scaling.num_workers
         if not isinstance(workers, WorkerRange):
             return [workers]
@@ -251,14 +252,14 @@ class SweepConfig:
 
     @property
     def spare_processes(self) -> Literal["always", "after a failure", "never"]:
-        """Sweeps in which worker processes are started ahead: see ``scaling.spare_processes``."""
+        """Whether spare worker processes are started: see ``scaling.spare_processes``."""
         if self.scaling.spare_processes != "auto":
             return self.scaling.spare_processes
         return "after a failure" if self.warm else "always"
 
     @property
     def ends_within_s(self) -> float:
-        """Maximum seconds that a trial may take to end when it is asked to, besides the time until it notices."""
+        """Maximum seconds that a trial may take to end after it has noticed the request."""
         upload_s = UPLOADED_WITHIN_S if is_remote(self.output_dir) else 0.0
         return upload_s + (self.task.grace_s if isinstance(self.task, CommandTask) else 0.0)
 
@@ -300,7 +301,7 @@ class SweepConfig:
 
 
 def _measured(metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that the training itself reports; workers add the others."""
+    """Return the metrics that the training itself reports; workers add others."""
     return [metric for metric in metrics if metric not in (COST, GPU_HOURS)]
 
 

@@ -12,14 +12,14 @@ from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
 
 @dataclass(config=STRICT, kw_only=True)
 class Access:
-    """Limits of requests and submitted configs. Whatever is not allowed here is refused."""
+    """Limits of requests, and what submitted configs may reach. Everything that is not allowed here is refused."""
 
     allowed_targets: list[str] = Field(default_factory=list)
     """Import paths that a ``_target_`` may have: ``my_project.training.train``, or ``my_project.training.*`` for all
     functions and classes that the module defines. They run with the rights of the service."""
     allowed_commands: list[str] = Field(default_factory=list)
-    """Programs that a config may run, by the names of their files: ``axolotl`` for the complete ``task`` in
-    ``conf/task/axolotl.yaml``. Of that a request may change only the values of ``task.arguments``."""
+    """Programs that a config may run, by file name: ``axolotl`` for the complete ``task`` in
+    ``conf/task/axolotl.yaml``. A request may change only the values of ``task.arguments``."""
     allowed_folders: list[str] = Field(default_factory=list)
     """Folders whose files a config may use as data, model or earlier trials; links must not lead out of them."""
     allowed_uris: list[str] = Field(default_factory=list)
@@ -29,10 +29,10 @@ class Access:
     """Names on the Hugging Face hub that a config may load; ``*`` matches anything: ``our-team/*``. The service's own
     ``HF_TOKEN`` is used."""
     allowed_env: list[str] = Field(default_factory=list)
-    """Environment variables of the service that a config may give to its workers (``cluster.env``): names, and
-    beginnings of names followed by ``*``."""
+    """Environment variables of the service that a config may give to its workers (``cluster.env``): names, or prefixes
+    followed by ``*``."""
     allowed_origins: list[str] = Field(default_factory=list)
-    """Origins of the pages in browsers if there is a proxy before the service: ``https://sweeps.example.org``."""
+    """Origins of the pages in browsers if there is a proxy in front of the service: ``https://sweeps.example.org``."""
     session_hours: PositiveFloat = 12.0
     """Hours for which a browser stays signed in."""
     max_body_kib: PositiveInt = 256
@@ -42,7 +42,7 @@ class Access:
     requests_per_minute: PositiveInt = 30_000
     """Maximum requests per minute of one token, or of one address if no token is required."""
     changes_per_minute: PositiveInt = 600
-    """Maximum requests per minute that change something, of those."""
+    """Maximum number of these requests per minute that change something."""
     refusals_per_minute: PositiveInt = 60
     """Maximum requests per minute of one address with an invalid token or none."""
     expensive_at_once: PositiveInt = 2
@@ -59,7 +59,7 @@ class Access:
     """Maximum number of sweeps that are composed and checked concurrently, each in a child process; one user cannot
     occupy all slots if there are several."""
     plan_within_s: PositiveFloat = 60.0
-    """Maximum seconds for composing and checking a sweep, and for waiting for a slot; a request that takes longer is
+    """Maximum seconds for composing and checking a sweep, including the wait for a slot; a request that takes longer is
     refused."""
     max_space: PositiveInt = 100
     """Maximum number of paths in a sweep's space."""

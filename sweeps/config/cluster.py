@@ -21,7 +21,7 @@ SET_BY_RAY = frozenset(
         "ACCELERATE_TORCH_DEVICE",
     }
 )
-"""Environment variables that differ between workers."""
+"""Environment variables that Ray sets differently on each worker."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 
@@ -32,7 +32,7 @@ class NodeType:
     resources: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING]
     """Resources of each node: ``{CPU: 8, GPU: 1}``."""
     max_workers: PositiveInt
-    """Maximum number of such nodes at a time."""
+    """Maximum number of nodes of this type at a time."""
     labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
     """Labels of each node: ``{market-type: spot}``."""
 
@@ -49,34 +49,35 @@ class Cluster:
     num_gpus: Annotated[int, Field(ge=0)] | None = None
     """Number of GPUs of a local cluster; default: all of the machine."""
     gpu_memory_gib: PositiveFloat | None = None
-    """Memory of one GPU in GiB, which the estimate of trials' memory is compared with; default: what the smallest GPU
-    says, of this machine in a dry run, and of the cluster when a sweep starts."""
+    """Memory of one GPU in GiB, with which the estimate of trials' memory is compared; default: that of the smallest
+    GPU, of this machine in a dry run, and of the cluster when a sweep starts."""
     check_nodes: Flag = False
     """Whether ``run`` and ``resume`` check the nodes first, as ``doctor`` does, and leave out those that fail a check
-    or are slow. Trials start when that is done. The nodes of a trial that failed as on a bad node are checked again;
-    meanwhile other trials are placed elsewhere, if there is room."""
+    or are slow. Trials start after the check. If a trial fails in a way that suggests a bad node, its nodes are checked
+    again; meanwhile other trials are placed elsewhere, if there is room."""
     env: Annotated[list[str], Reach.ENVIRONMENT] = Field(default_factory=list)
-    """Environment variables of this process that the workers on all nodes of a running cluster get: names, and
-    beginnings of names followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of
-    a local cluster have all variables anyway."""
+    """Environment variables of this process that the workers on all nodes of a running cluster receive: names, or
+    prefixes followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of a local
+    cluster have all variables anyway."""
     node_types: Annotated[dict[str, NodeType], Reach.NOTHING] = Field(default_factory=dict)
-    """Nodes that the autoscaler of a running cluster may add, by the name of their type; default: what its config on
-    the head node says (``available_node_types``). Give them where it is elsewhere, as with KubeRay."""
+    """Nodes that the autoscaler of a running cluster may add, by the name of their type; default: those in the
+    autoscaler's config on the head node (``available_node_types``). Set this if the config is elsewhere, as with
+    KubeRay."""
     node_timeout_s: PositiveFloat = 3600.0
-    """Seconds that a trial waits for nodes that the autoscaler may add; then it fails, and is retried."""
+    """Seconds that a trial waits for nodes that the autoscaler may add; after that it fails and is retried."""
     slurm: Annotated[Slurm | None, Reach.LAUNCH] = None
-    """Job for ``submit --to slurm``."""
+    """Settings of the job for ``submit --to slurm``."""
     kuberay: Annotated[KubeRay | None, Reach.LAUNCH] = None
-    """Job for ``submit --to kuberay``."""
+    """Settings of the job for ``submit --to kuberay``."""
 
     def __post_init__(self) -> None:
         for name in self.env:
             if "=" in name:  # the value may be a secret
-                raise ValueError(f"env: {name.partition('=')[0]!r} is given a value; give names alone")
+                raise ValueError(f"env: {name.partition('=')[0]!r} has a value; give only names")
             if _VARIABLE.fullmatch(name) is None:
                 raise ValueError(
-                    f"env: {name!r} is no name of an environment variable; give names, or beginnings of names followed "
-                    "by *, such as [HF_TOKEN, 'NCCL_*']"
+                    f"env: {name!r} is not the name of an environment variable; give names, or prefixes followed by *, "
+                    "such as [HF_TOKEN, 'NCCL_*']"
                 )
             if name in SET_BY_RAY:
                 raise ValueError(f"env: {name} is different for each worker, and set by Ray; remove it")

@@ -1,4 +1,4 @@
-"""Descriptions of the keys of a section: the docstrings below its fields, read from the source when they are asked for.
+"""Descriptions of a section's keys: the docstrings below its fields, read from the source on demand.
 
 pydantic reads them itself if told to (``use_attribute_docstrings``), but then at every import, for all sections: that
 took 0.2 of 0.7 seconds in which the schema was loaded, in every process.
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 @functools.cache
 def field_descriptions(section: type) -> Mapping[str, str]:
-    """Return the docstring of each field of a section that has one, with those of its base classes.
+    """Return the docstring of each documented field of a section, including its base classes.
 
     Args:
         section: A dataclass of the schema.

@@ -1,4 +1,4 @@
-"""Schema of how ``submit`` runs a sweep on a cluster: the job that it asks Slurm or KubeRay for."""
+"""Schema of the job that ``submit`` requests from Slurm or KubeRay."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Reach
 
 Word = Annotated[str, Field(pattern=r"^[^\s\"'\\$`;|&<>#]+$", max_length=400)]
-"""Text without spaces, quotes and other characters that a shell or Slurm would read."""
+"""Text without spaces, quotes and other characters that a shell or Slurm would interpret."""
 Label = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=63)]
 """Name of an object in Kubernetes."""
 
 _TIME = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d):(\d\d)$")
 TIME_HELP = "write HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS in quotes, as '12:00:00' or '2-00:00:00'"
 SHORTEST_MARGIN_S = 60
-"""Slurm sends a signal up to a minute early or late."""
+"""Minimum seconds before the time limit: Slurm sends a signal up to a minute early or late."""
 
 
 def _refuse_number(value: Any) -> Any:
-    """Refuse a number, which YAML makes of 12:00:00 without quotes: it would count as so many minutes."""
+    """Refuse a number: YAML reads 12:00:00 without quotes as one, and Slurm would read that number as minutes."""
     if isinstance(value, int):
         raise ValueError(f"is the number {value}, not a time; {TIME_HELP}")  # noqa: TRY004 - a mistake in the config
     return value
@@ -38,13 +38,13 @@ class Container:
     image: Annotated[Word, Reach.LAUNCH]
     """Image with Python, Ray and Sweeps: ``nvcr.io#nvidia/pytorch:25.10-py3``, or a file."""
     mounts: Annotated[list[Word], Reach.LAUNCH] = Field(default_factory=list)
-    """Further folders of the nodes, as ``/data`` or ``/data:/inside``; the working folder and ``output_dir`` are always
-    mounted."""
+    """Further folders of the nodes to mount, as ``/data`` or ``/data:/inside``; the working folder and ``output_dir``
+    are always mounted."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Slurm:
-    """Job that ``submit --to slurm`` asks for: nodes on which one Ray cluster runs for this sweep."""
+    """Job that ``submit --to slurm`` requests: nodes on which one Ray cluster runs for this sweep."""
 
     partition: Annotated[Word | None, Reach.LAUNCH] = None
     """Partition; default: Slurm's."""
@@ -66,7 +66,7 @@ class Slurm:
     memory_gib_per_node: PositiveInt | None = None
     """Memory to reserve on each node, in GiB; default: Slurm's."""
     exclusive: Flag = False
-    """Whether the nodes run no other job meanwhile."""
+    """Whether the nodes run no other job at the same time."""
     options: Annotated[list[Word], Reach.LAUNCH] = Field(default_factory=list)
     """Further options of sbatch, as ``[--constraint=a100, --reservation=course]``."""
     modules: Annotated[list[Word], Reach.LAUNCH] = Field(default_factory=list)
@@ -80,7 +80,7 @@ class Slurm:
     temp_dir: Annotated[Word, Reach.LAUNCH] = "/tmp"  # noqa: S108 - a folder in it is made for each job
     """Folder on the nodes' own disks for Ray's session files. Keep it short: sockets have long names."""
     max_failures: Annotated[int, Field(ge=0)] = 3
-    """Number of times that the job is run again after a failure. Reaching the time limit and lost nodes do not
+    """Maximum number of times that the job is run again after a failure. Reaching the time limit and lost nodes do not
     count."""
     singleton: Flag = False
     """Whether the job waits until earlier jobs of its name and user have ended."""
@@ -91,7 +91,7 @@ class Slurm:
     mail_on: list[Literal["BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL"]] = Field(
         default_factory=lambda: ["END", "FAIL", "REQUEUE"]  # type: ignore[arg-type]
     )
-    """Events of which Slurm sends a mail."""
+    """Events for which Slurm sends mail."""
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and self.seconds is None:
@@ -108,7 +108,7 @@ class Slurm:
 
     @property
     def seconds(self) -> int | None:
-        """The time limit in seconds; None if there is none, or it is not valid."""
+        """The time limit in seconds; None if there is none or it is invalid."""
         found = _TIME.fullmatch(self.time_limit or "")
         if found is None:
             return None
@@ -137,12 +137,12 @@ class Volume:
     claim: Annotated[Label, Reach.LAUNCH]
     """Name of a PersistentVolumeClaim that several nodes can write to (``ReadWriteMany``)."""
     path: Annotated[str, Field(pattern=r"^/\S*$"), Reach.LAUNCH]
-    """Folder at which the pods see it."""
+    """Folder at which the pods mount the volume."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class KubeRay:
-    """Job that ``submit --to kuberay`` asks for: pods on which one Ray cluster runs for this sweep."""
+    """Job that ``submit --to kuberay`` requests: pods on which one Ray cluster runs for this sweep."""
 
     image: Annotated[Word, Reach.LAUNCH]
     """Image of all pods, with the same Python, Ray and Sweeps as here."""
@@ -151,7 +151,7 @@ class KubeRay:
     head: Pod = Field(default_factory=Pod)
     """Pod that runs the driver of the sweep; no trials run on it."""
     workers: Pod = Field(default_factory=Pod)
-    """Each of the pods that train."""
+    """Pods that train."""
     nodes: PositiveInt = 2
     """Number of pods that train."""
     volumes: list[Volume] = Field(default_factory=list)
@@ -165,10 +165,10 @@ class KubeRay:
     queue: Annotated[Label | None, Reach.LAUNCH] = None
     """Queue of Kueue, which starts the job when its quota allows; default: none."""
     code: Literal["config_map", "image"] = "config_map"
-    """Source of the pods' modules and configs of the working folder: a ConfigMap, which holds 1 MiB, or the
-    working folder of the image, which has them already."""
+    """Source of the working folder's modules and configs in the pods: a ConfigMap, which holds 1 MiB, or the image,
+    whose working folder already has them."""
     max_failures: Annotated[int, Field(ge=0)] = 3
-    """Number of times that the job is run again, on new pods, after a failure."""
+    """Maximum number of times that the job is run again, on new pods, after a failure."""
     keep_s: Annotated[int, Field(ge=0)] = 3600
     """Seconds after the end of the sweep for which the finished job stays visible; its pods end at once."""
     time_limit_hours: PositiveFloat | None = None

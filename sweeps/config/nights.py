@@ -29,8 +29,8 @@ class Champion:
     standard_deviations: PositiveFloat = 2.0
     """Standard deviations of the difference by which a new champion must be better."""
     min_change: NonNegativeFloat = 0.0
-    """Difference that a new champion must exceed whatever the noise, in units of the metric. Where equal trainings give
-    equal values, the noise is 0, and any difference above rounding counts by default."""
+    """Difference that a new champion must exceed regardless of the noise, in units of the metric. If equal trainings
+    give equal values, the noise is 0, and any difference above rounding counts by default."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(r"(?i)latest|v\d+", self.alias):
@@ -46,7 +46,7 @@ class Regression:
     nights: PositiveInt = 7
     """Maximum number of earlier nights to compare with."""
     min_change: NonNegativeFloat = 0.0
-    """Difference that a regression must exceed whatever the noise, in units of the metric."""
+    """Difference that a regression must exceed regardless of the noise, in units of the metric."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -35,7 +35,7 @@ class Objectives:
     modes: tuple[Mode, ...]
     limits: Mapping[str, Limit] = field(default_factory=dict)
     last_counts: bool = False
-    """Whether a trial's last report counts, and not its best one."""
+    """Whether a trial's last report counts, instead of its best one."""
 
     @classmethod
     def of(cls, search: Search) -> Objectives:
@@ -54,7 +54,7 @@ class Objectives:
         return self.loss(new[0]) < self.loss(old[0])
 
     def loss(self, value: float) -> float:
-        """A value of the first objective as a loss, which is smaller for a better one."""
+        """Convert a value of the first objective to a loss, which is smaller for a better value."""
         return as_loss(value, self.modes[0])
 
     def violation(self, metrics: Mapping[str, float]) -> str | None:

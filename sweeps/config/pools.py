@@ -13,7 +13,7 @@ from sweeps_train.config.reach import Flag, Reach
 
 @dataclass(config=STRICT, kw_only=True)
 class Pool:
-    """Kind of nodes on which trials run, such as those with A100 GPUs. A node that suits several pools belongs to the
+    """Kind of nodes on which trials run, such as those with A100 GPUs. A node that matches several pools belongs to the
     first of them."""
 
     accelerator_type: Annotated[str | None, Field(min_length=1), Reach.NOTHING] = None
@@ -23,11 +23,11 @@ class Pool:
     use_gpu: Flag | Literal["auto"] | None = None
     """Whether each worker gets one GPU there; default: ``scaling.use_gpu``."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
-    """Resources of each worker there; these replace those of the same name in ``scaling.resources_per_worker``."""
+    """Resources of each worker there; they replace resources of the same name in ``scaling.resources_per_worker``."""
     memory_gib: PositiveFloat | None = None
     """Memory of a worker there in GiB: of its GPU, or of its share of a node without one. A trial that is expected to
-    need more runs on another pool. Default: the least that its workers have reported."""
+    need more runs in another pool. Default: the minimum that its workers have reported."""
     per_gpu_hour: NonNegativeFloat | None = None
-    """Price of one GPU for an hour; default: ``search.stop.cost.per_gpu_hour``."""
+    """Price per GPU and hour; default: ``search.stop.cost.per_gpu_hour``."""
     per_cpu_hour: NonNegativeFloat | None = None
-    """Price of one CPU for an hour; default: ``search.stop.cost.per_cpu_hour``."""
+    """Price per CPU and hour; default: ``search.stop.cost.per_cpu_hour``."""

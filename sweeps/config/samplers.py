@@ -37,7 +37,7 @@ class CurveSampler:
 
     kind: Literal["curves"]
     startup_trials: PositiveInt = 8
-    """Number of trials that have reported before the model is used; they are random."""
+    """Number of random trials that must have reported before the model is used."""
 
 
 @dataclass(config=STRICT, kw_only=True)

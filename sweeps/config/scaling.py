@@ -15,7 +15,7 @@ from sweeps_train.config.fields import NonEmpty
 from sweeps_train.config.reach import Flag, Reach
 
 MOST_LANES = 16
-"""Most trials that one group of workers trains at a time where their number is measured."""
+"""Maximum number of trials that one group of workers trains at a time if the number is measured."""
 
 PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=60), Reach.NOTHING]
 
@@ -25,13 +25,15 @@ class WorkerRange:
     """Range of the number of workers of an elastic trial."""
 
     min: PositiveInt
-    """Smallest number of workers, with which a trial starts while others wait."""
+    """Minimum number of workers, with which a trial starts while others wait."""
     max: PositiveInt
-    """Largest number of workers, to which a trial grows when no other one needs them."""
+    """Maximum number of workers, to which a trial grows when no other trial needs them."""
 
     def __post_init__(self) -> None:
         if self.min >= self.max:
-            raise ValueError(f"min={self.min} must be less than max={self.max}; for a fixed number give it alone")
+            raise ValueError(
+                f"min={self.min} must be less than max={self.max}; for a fixed number use num_workers={self.max}"
+            )
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -40,13 +42,13 @@ class Scaling:
 
     num_workers: PositiveInt | WorkerRange = 2
     """Number of processes that train one trial together: a number, or ``{min: 2, max: 8}`` for elastic trials of
-    built-in tasks and functions. The sweep decides how many workers an elastic trial has: it starts on those that are
-    free, gives some back when other trials wait, and takes more when none does."""
+    built-in tasks and functions. An elastic trial starts on the workers that are free, gives some back when other
+    trials wait, and takes more when none waits."""
     use_gpu: Flag | Literal["auto"] = "auto"
-    """Whether each worker gets one GPU; auto: if the cluster has GPUs, or its autoscaler may add nodes with some."""
+    """Whether each worker gets one GPU; auto: if the cluster has GPUs, or its autoscaler may add nodes with GPUs."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
-    """Resources that Ray reserves for each worker besides its GPU. Default: one CPU; with a GPU as many as its node has
-    for each GPU, at most 8 and less one that stays free. A worker has as many threads (``OMP_NUM_THREADS``)."""
+    """Resources that Ray reserves for each worker in addition to its GPU. Default: one CPU; with a GPU, its share of
+    the node's CPUs, at most 8, less one that stays free. A worker has one thread (``OMP_NUM_THREADS``) per CPU."""
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """Placement of a trial's workers: ``PACK`` on as few nodes as possible, ``SPREAD`` on as many as possible,
     ``STRICT_PACK`` on one node, ``STRICT_SPREAD`` on different nodes. If a strict placement is impossible, the trial
@@ -59,34 +61,34 @@ class Scaling:
     """Kinds of nodes for the trials of one sweep, by name: ``{a100: {accelerator_type: A100}, l4: {accelerator_type:
     L4}}``. Default: all nodes are alike."""
     pool: Annotated[NonEmpty | None, Reach.NOTHING] = None
-    """Pool of a trial; it may be searched. Default: the cheapest one with room on which the trial fits; without prices
-    the first of them."""
+    """Pool of a trial; it may be searched. Default: the cheapest pool with room in which the trial fits; without
+    prices, the first such pool."""
     evaluation_pool: Annotated[NonEmpty | None, Reach.NOTHING] = None
-    """Pool that evaluates the checkpoints of all trials, one at a time for each worker that finds room there, while
-    their own workers train on; no trial runs in it. For built-in tasks, with ``output_dir`` in a folder that all nodes
+    """Pool that evaluates the checkpoints of all trials, one at a time on each of its workers, while the trials' own
+    workers continue training; no trial runs in it. For built-in tasks, with ``output_dir`` in a folder that all nodes
     share. Default: a trial's workers evaluate."""
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
     trials_per_group: Annotated[PositiveInt | Literal["auto"], Reach.NOTHING] = 1
-    """Number of trials that one group of workers trains at a time on one frozen base model, each with its own adapters:
-    for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. It uses processors better that one small batch
-    leaves idle. ``auto``: measured while they train, up to 16; 1 where trials cannot share their workers."""
+    """Number of trials that one group of workers trains at a time on one frozen base model, each with its own
+    adapters: for LoRA of ``task=causal_lm`` with ``strategy=ddp`` or ``fsdp``. It uses processors that one small
+    batch leaves idle. ``auto``: measured while they train, up to 16; 1 if trials cannot share their workers."""
     spare_processes: Literal["auto", "always", "never"] = "auto"
-    """Whether each node keeps as many idle processes, with torch imported, as a trial has workers there, so that later
-    workers train sooner. ``auto``: where every trial has new processes, and otherwise once a trial has lost its
-    workers. Elastic trials grow into such processes, unless ``never``. Each takes about 450 MB of memory."""
+    """Whether each node keeps idle processes with torch imported, as many as a trial has workers there, so that later
+    workers train sooner. ``auto``: if every trial has new processes, and otherwise once a trial has lost its workers.
+    Elastic trials grow into such processes, unless ``never``. Each takes about 450 MB of memory."""
     hang_timeout_s: PositiveFloat = 1800.0
     """Seconds without any message from a trial's training workers after which they count as hanging: the trial fails,
-    and is retried with new workers. Operations among the workers are given a minute more before they fail."""
+    and is retried with new workers. Operations among the workers fail a minute later."""
     prepare_timeout_s: PositiveFloat = 14400.0
     """Seconds that workers may take to prepare a trial: to download, tokenize and load the data and model of a built-in
     task, or to wait until another node or another trial has done it; to import a user's function or estimator.
-    Meanwhile ``hang_timeout_s`` is for workers whose processes have stopped."""
+    During this time, ``hang_timeout_s`` applies only to workers whose processes have stopped."""
 
     @property
     def lanes(self) -> int:
-        """The most trials that one group of workers trains at a time."""
+        """Maximum number of trials that one group of workers trains at a time."""
         return MOST_LANES if self.trials_per_group == "auto" else self.trials_per_group
 
     def in_pool(self, name: str | None) -> Scaling:
@@ -111,7 +113,7 @@ class Scaling:
 
     @property
     def min_workers(self) -> int:
-        """Number of workers that a trial has at least."""
+        """Minimum number of workers of a trial."""
         return self.num_workers.min if isinstance(self.num_workers, WorkerRange) else self.num_workers
 
     @property
@@ -126,7 +128,7 @@ class Scaling:
 
     @property
     def placed(self) -> Scaling:
-        """The scaling of a trial whose pool is decided, or that has no pools."""
+        """The scaling of a trial whose pool is decided or that has no pools."""
         return self.in_pool(self.pool)
 
     def __post_init__(self) -> None:

@@ -79,8 +79,8 @@ class Schedule:
     enabled: bool = True
     """Whether the schedule fires."""
     overlap: Literal["skip", "queue", "stop_old"] = "skip"
-    """Behaviour if the last sweep is queued or running at a firing: skip the firing, queue it after that sweep, or stop
-    that sweep first. Two sweeps of one schedule never run at once."""
+    """Reaction to a firing while the last sweep is queued or running: skip the firing, queue it after that sweep, or
+    stop that sweep first. Two sweeps of one schedule never run at once."""
     missed: Literal["latest", "all", "none"] = "latest"
     """Firings to run of those that were missed while no service was up: the latest, all in turn, or none."""
     grace_s: NonNegativeFloat = 60.0
@@ -107,7 +107,7 @@ class Schedule:
             raise ValueError(f"jitter_s={self.jitter_s:g} is longer than window.hours={hours:g}; make one of them fit")
 
     def all_overrides(self) -> list[str]:
-        """Return the overrides including those of the budget, which come last, since they are limits."""
+        """Return the overrides followed by those of the budget, which take precedence."""
         budget = self.budget
         if budget is None:
             return list(self.overrides)

@@ -71,14 +71,14 @@ class FreezeThawScheduler:
     longest: PositiveFloat | None = None
     """Length of a whole trial; default: computed from the config if possible, else that of the first finished one."""
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
-    """Distance between rungs, which are at grace, grace * eta, ...; until later values can be predicted, one in eta
-    trials continues."""
+    """Distance between rungs, which are at grace, grace * eta, ...; while later values cannot be predicted yet, one
+    in eta trials continues."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class AutomaticScheduler:
-    """``freeze_thaw`` where a trial can be paused at little cost, and ``asha`` where it cannot. Decided from the config
-    where that tells, and else measured at the first trials."""
+    """``freeze_thaw`` if a trial can be paused at little cost, otherwise ``asha``. Decided by the config if possible,
+    otherwise by measurements of the first trials."""
 
     kind: Literal["auto"]
     resource: Resource = "evaluations"
@@ -88,7 +88,7 @@ class AutomaticScheduler:
     longest: PositiveFloat | None = None
     """Length of a whole trial; default: computed from the config if possible, else that of the first finished one."""
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
-    """Distance between rungs, which are at grace, grace * eta, ...; where trials are stopped and not paused, one in eta
+    """Distance between rungs, which are at grace, grace * eta, ...; if trials are stopped instead of paused, one in eta
     continues."""
 
 
@@ -101,9 +101,10 @@ class PBTScheduler:
     resource: Resource = "evaluations"
     """Unit of ``interval``."""
     interval: PositiveFloat = 1
-    """Interval between possible changes of a trial."""
+    """Distance between two possible changes of a trial, in units of ``resource``."""
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
-    """Fraction of the population that is replaced, and fraction that is copied."""
+    """Size of the worst part of the population, which is replaced, and of the best part, which is copied, as a
+    fraction."""
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
     """Probability that a value is sampled again instead of changed by a fifth, or to a neighbouring choice."""
     mutate: list[Text] | None = None
@@ -119,9 +120,10 @@ class PB2Scheduler:
     resource: Resource = "evaluations"
     """Unit of ``interval``."""
     interval: PositiveFloat = 1
-    """Interval between possible changes of a trial."""
+    """Distance between two possible changes of a trial, in units of ``resource``."""
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
-    """Fraction of the population that is replaced, and fraction that is copied."""
+    """Size of the worst part of the population, which is replaced, and of the best part, which is copied, as a
+    fraction."""
     mutate: list[Text] | None = None
     """Searched paths that change; default: all that can change during training."""
 

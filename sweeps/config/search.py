@@ -17,7 +17,7 @@ from sweeps_train.config.reach import Flag, Reach, Text
 
 Mode = Literal["min", "max"]
 KEPT = 5
-"""Largest number of best points that a stage keeps by default."""
+"""Maximum number of best points that a stage keeps by default."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -27,9 +27,9 @@ class Cost:
     limit: PositiveFloat
     """Maximum cost, in the currency of the prices."""
     per_gpu_hour: NonNegativeFloat = 0.0
-    """Price of one GPU for an hour."""
+    """Price per GPU and hour."""
     per_cpu_hour: NonNegativeFloat = 0.0
-    """Price of one CPU for an hour."""
+    """Price per CPU and hour."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -50,7 +50,7 @@ class Stop:
     wall_hours: PositiveFloat | None = None
     """Maximum hours of the sweep, over all its sessions."""
     gpu_hours: PositiveFloat | None = None
-    """Maximum hours of GPUs that trials use."""
+    """Maximum GPU-hours of trials."""
     cost: Cost | None = None
     """Maximum cost of the resources that trials use."""
     target: Finite | None = None
@@ -58,8 +58,8 @@ class Stop:
     plateau: Plateau | None = None
     """Number of trials without an improvement."""
     expected_improvement: PositiveFloat | None = None
-    """Stop when no point of the space has a larger expected improvement, in units of the metric, by a Gaussian process
-    fitted to the finished trials."""
+    """Minimum expected improvement, in units of the metric: the search stops when no point of the space exceeds it, by
+    a Gaussian process fitted to the finished trials."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -67,9 +67,9 @@ class Limit:
     """Inclusive bounds of a reported metric."""
 
     min: Finite | None = None
-    """Smallest value that is allowed; default: none."""
+    """Smallest permitted value; default: none."""
     max: Finite | None = None
-    """Largest value that is allowed; default: none."""
+    """Largest permitted value; default: none."""
 
     def __post_init__(self) -> None:
         if self.min is None and self.max is None:
@@ -88,10 +88,10 @@ class Search:
     mode: Mode | list[Mode]
     """Whether a smaller or a larger value is better; a list for several metrics."""
     value: Literal["best", "last"] | None = None
-    """Report that a trial's value is of: the best one, or the last. Default: the best one; with ``task.folds``, whose
-    reports are means of more and more folds, the last."""
+    """Report that gives a trial's value: the best or the last. Default: the best; with ``task.folds``, whose reports
+    are means of more and more folds, the last."""
     num_trials: PositiveInt
-    """Number of trials to start; with the grid sampler the maximum number."""
+    """Number of trials to start; with the grid sampler, the maximum number."""
     sampler: Sampler
     """Choice of the next point."""
     scheduler: Scheduler
@@ -101,9 +101,9 @@ class Search:
     max_concurrent: PositiveInt | None = None
     """Maximum number of trials at the same time; default: as many as fit into the cluster."""
     max_retries: Annotated[int, Field(ge=0)] = 1
-    """Maximum number of times that a failed trial is started again, from its last checkpoint. An error before the first
-    report is retried only if it has an external cause (out of memory, a lost worker, a connection, a disk), or if other
-    trials have reported and none has failed with the same error."""
+    """Maximum number of times that a failed trial is started again, from its last checkpoint. An error before the
+    first report is retried only if it has an external cause (out of memory, a lost worker, a connection, a disk), or
+    if other trials have reported and none has failed with the same error."""
     default_first: Flag = True
     """Whether the first trial has the config's own values, so that the search starts from a known point."""
     points: Annotated[list[dict[str, Any]], Reach.POINTS] = Field(default_factory=list)
@@ -122,25 +122,26 @@ class Search:
     best. The samplers tpe, bohb, curves, gp, nsga2 and nsga3 learn to avoid violations."""
     confirm: Annotated[int, Field(ge=0)] = 0
     """Number of best trials that are trained again with other seeds after the search, two to five times each, so that
-    the winner is not one of luck; its mean has a confidence interval then. 0: none."""
+    the winner is not due to luck; its mean then has a confidence interval. 0: none."""
     stages: Annotated[list[Stage], Field(max_length=10)] = Field(default_factory=list)
-    """Cheaper trainings that come before those of the sweep, in this order: with fewer steps, a smaller model or
-    shorter sequences. The best points of each are trained first in the next one, and the sampler learns from its trials
-    as far as the orders are measured to agree."""
+    """Cheaper trainings that precede the sweep's trials, in this order: with fewer steps, a smaller model or
+    shorter sequences. The best points of each are trained first in the next one, and the sampler weights a stage's
+    trials by the measured agreement of the orders."""
     avoid_failures: Flag = True
     """Whether to avoid regions of the space in which trials failed repeatedly (out of memory, diverged)."""
 
     def __post_init__(self) -> None:
         if len(self.metrics) != len(self.modes):
             raise ValueError(
-                f"metric={self.metric} and mode={self.mode} must be as many; give one mode for each metric, as lists"
+                f"metric={self.metric} and mode={self.mode} must have the same length; give one mode for each metric, "
+                "as lists"
             )
         if len(set(self.metrics)) < len(self.metrics):
-            raise ValueError(f"metric={self.metric} names one twice; name each once")
+            raise ValueError(f"metric={self.metric} has a duplicate; name each metric once")
 
     @property
     def must_pause(self) -> bool:
-        """Whether the scheduler cannot do without pausing trials and continuing them later."""
+        """Whether the scheduler needs to pause trials and continue them later."""
         return self.scheduler.kind in ("hyperband", "freeze_thaw", "pbt", "pb2")
 
     @property
@@ -169,7 +170,7 @@ class Search:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """All objectives; the best checkpoint, and schedulers but freeze_thaw, use the first one."""
+        """All objectives; the best checkpoint and all schedulers except freeze_thaw use the first one."""
         return (self.metric,) if isinstance(self.metric, str) else tuple(self.metric)
 
     @property

@@ -24,25 +24,25 @@ class Queue:
     running: PositiveInt = 1
     """Maximum number of running sweeps on one machine, for all services on it together."""
     per_user: PositiveInt | None = None
-    """Maximum number of running sweeps of one user, on all machines together; default: no limit of its own."""
+    """Maximum number of running sweeps of one user, on all machines together; default: no separate limit."""
     per_project: PositiveInt | None = None
-    """Maximum number of running sweeps of one project; default: no limit of its own."""
+    """Maximum number of running sweeps of one project; default: no separate limit."""
     waiting_per_user: PositiveInt = 100
     """Maximum number of queued sweeps of one user."""
     restarts: NonNegativeInt = 3
     """Maximum number of automatic restarts of a sweep whose process has died or whose machine was restarted."""
     max_hours: PositiveFloat | None = None
-    """Maximum hours from the start of a job until the service ends it, also if it hangs; default: no limit. A submitter
-    may set a lower one (``max_hours``); ``search.stop.wall_hours`` ends a search in good order before."""
+    """Maximum hours from the start of a job until the service ends it, even if it hangs; default: no limit. A submitter
+    may set a lower one (``max_hours``); set ``search.stop.wall_hours`` to end the search properly before that."""
     keep_jobs_days: PositiveInt = 400
     """Days for which an ended job is kept; longer if its sweep is still in the tracking store."""
     keep_logs_days: PositiveInt = 90
     """Days for which the log of a job's process is kept outside of its sweep's folder."""
     dead_after_s: PositiveFloat = 30.0
-    """Seconds without a heartbeat after which a service counts as dead, and another one on its machine takes over its
-    sweeps, which continue meanwhile."""
+    """Seconds without a heartbeat after which a service counts as dead, and another service on its machine takes over
+    its sweeps, which continue running."""
     lost_after_s: Annotated[float, Field(ge=60)] = 600.0
-    """Seconds without a heartbeat from a machine's services and from a sweep's own process there after which the
+    """Seconds without a heartbeat from both a machine's services and a sweep's own process there, after which the
     machine counts as failed, and a service on another machine continues or ends the sweep."""
 
 
@@ -58,7 +58,7 @@ class Log:
     """Maximum number of log files, including the current one."""
     format: Literal["text", "json"] = "text"
     """``json``: each message is a line of JSON, on standard error as well, with the ids of the job, sweep and schedule
-    that it is about."""
+    that it concerns."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -74,12 +74,13 @@ class Service:
     """Database of queue, firings and tokens: SQLite on one machine, ``postgresql+psycopg://...`` for several
     services."""
     output_dir: NonEmpty = "outputs"
-    """Folder of the sweeps and their logs, on this machine or mounted there. No object store: schedules, logs and locks
-    are files in it, and the service reads those of its sweeps' drivers."""
+    """Folder of the sweeps and their logs, on this machine or mounted there. Not an object store: schedules, logs and
+    locks are files in it, and the service reads those that drivers of sweeps write."""
     tracking_uri: NonEmpty = "sqlite:///mlflow.db"
     """MLflow store or server of the sweeps."""
     config_dirs: list[NonEmpty] = Field(default_factory=list)
-    """Folders of configs, which come before the built-in ones; those of ``--config-dir`` come before them."""
+    """Folders of configs, which take precedence over the built-in ones; those of ``--config-dir`` take precedence over
+    these."""
     public_url: NonEmpty | None = None
     """Address of the service for people, used in notifications; default: ``http://HOST:PORT``."""
     mlflow_url: NonEmpty | None = None
@@ -90,9 +91,10 @@ class Service:
     ray_dashboard_url: NonEmpty | None = None
     """Address of the Ray cluster's dashboard for people."""
     schedules: list[NonEmpty] | None = None
-    """Names of the schedules that it fires; default: all in ``conf/schedule/`` and in the folders of configs."""
+    """Names of the schedules that this service fires; default: all in ``conf/schedule/`` and in the folders of
+    configs."""
     enable: list[NonEmpty] = Field(default_factory=list)
-    """Names of schedules to fire although their files say ``enabled: false``, as the built-in one does."""
+    """Names of schedules to fire although their files say ``enabled: false``, such as the built-in one."""
     keep_firings_days: PositiveInt = 400
     """Days for which outcomes of firings are kept; sweeps are not affected."""
     queue: Queue = Field(default_factory=Queue)

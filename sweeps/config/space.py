@@ -15,7 +15,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 Condition = dict[str, Any]
 """Values, or lists of values, of other parameters under which a parameter is active, by dotted path. All paths must
-match; a path that is inactive itself does not match. If a value is a list itself, write a list of lists."""
+match; the path of an inactive parameter does not match. If a value is itself a list, write a list of lists."""
 
 
 @dataclass(config=STRICT, kw_only=True)

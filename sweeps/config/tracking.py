@@ -23,9 +23,9 @@ class Tracking:
     """MLflow experiment; default: the name of the config."""
     checkpoints: Literal["copy", "reference", "none"] = "copy"
     """``copy``: copy a trial's checkpoints to the artifacts of its run; ``reference``: only tag the run with their
-    paths in the sweep's folder, which must then stay; or ``none``."""
+    paths in the sweep's folder, which must then be kept; or ``none``."""
     patience_s: PositiveFloat = 60.0
-    """Seconds that a sweep waits at its end for a tracking server that does not answer. Undelivered records stay in the
+    """Seconds that a sweep waits at its end for an unresponsive tracking server. Undelivered records stay in the
     sweep's folder, and ``resume`` delivers them."""
     report: Flag = True
     """Whether to write the report (see ``python -m sweeps report``) at the end, and attach it to the sweep's run."""

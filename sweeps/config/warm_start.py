@@ -1,4 +1,4 @@
-"""Schema of trials that other programs made, from which a search starts warm."""
+"""Schema of trials of other programs with which a search starts warm."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class OptunaStudy:
     objective: Annotated[int, Field(ge=0)] | None = None
     """Number of the objective, from 0, if the study has several."""
     parameters: ParameterNames = Field(default_factory=dict)
-    """Paths of this config by the study's parameter names: ``{lr: train.lr}``. Default: the searched path whose last
-    part is the name."""
+    """Paths of this config by the study's parameter names: ``{lr: train.lr}``. Default: the searched path that ends in
+    the name."""
     fixed: FixedValues = Field(default_factory=dict)
     """Values that all trials of the study had, by path of this config, for parameters that it did not search."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class MLflowExperiment:
-    """Finished runs of an MLflow experiment that Sweeps did not make."""
+    """Finished runs of an MLflow experiment that were not recorded by Sweeps."""
 
     kind: Literal["mlflow"]
     """Name of this kind of source."""
@@ -51,12 +51,12 @@ class MLflowExperiment:
     metric: Annotated[NonEmpty | None, Reach.NOTHING] = None
     """Metric whose last value counts; default: the first of ``search.metric``."""
     mode: Mode | None = None
-    """Whether a smaller or a larger value of it is better; default: as in this search."""
+    """Whether a smaller or a larger value of the metric is better; default: as in this search."""
     filter: Annotated[NonEmpty | None, Reach.NOTHING] = None
     """Condition on the runs in MLflow's search language, such as ``tags.team = 'vision'``."""
     parameters: ParameterNames = Field(default_factory=dict)
-    """Paths of this config by the runs' parameter names: ``{learning_rate: train.lr}``. Default: the searched path
-    whose last part is the name."""
+    """Paths of this config by the runs' parameter names: ``{learning_rate: train.lr}``. Default: the searched path that
+    ends in the name."""
     fixed: FixedValues = Field(default_factory=dict)
     """Values that all runs had, by path of this config, for parameters that they did not record."""
 
@@ -72,17 +72,17 @@ class TrialTable:
     metric: Annotated[NonEmpty | None, Reach.NOTHING] = None
     """Column with the trial's value; default: the first of ``search.metric``."""
     mode: Mode | None = None
-    """Whether a smaller or a larger value of it is better; default: as in this search."""
+    """Whether a smaller or a larger value of the metric is better; default: as in this search."""
     state: Annotated[NonEmpty | None, Reach.NOTHING] = None
     """Column with the trial's state, by which failed and running trials are left out; default: ``state`` or
     ``status``, if there is one."""
     parameters: ParameterNames = Field(default_factory=dict)
-    """Paths of this config by column: ``{learning_rate: train.lr}``. Default: the searched path whose last part is the
+    """Paths of this config by column: ``{learning_rate: train.lr}``. Default: the searched path that ends in the
     column's name."""
     fixed: FixedValues = Field(default_factory=dict)
-    """Values that all trials had, by path of this config, for parameters that are no columns."""
+    """Values that all trials had, by path of this config, for parameters without a column."""
 
 
 OtherTrials = OptunaStudy | MLflowExperiment | TrialTable
 WarmStart = str | Annotated[OtherTrials, Field(discriminator="kind")]
-"""Name of a sweep, or trials that another program made."""
+"""Name of a sweep, or trials of another program."""

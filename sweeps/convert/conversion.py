@@ -10,7 +10,7 @@ from sweeps.convert.distributions import Converted, Distribution, grid_size, som
 from sweeps.scaffold.conf_text import nested
 
 MISSING = "???"
-"""Value that the file does not say, and that has to be given."""
+"""Placeholder for a value that the file does not contain and the user has to give."""
 DEFAULT_TRIALS = 20
 """Trials of a search whose file sets no number."""
 
@@ -26,11 +26,11 @@ class Conversion:
     target: str = MISSING
     """Import path of a function; for the task ``function`` only."""
     command: list[str] = field(default_factory=list)
-    """Words of ``task.command``, with placeholders for arguments; empty where the file does not say it."""
+    """Words of ``task.command``, with placeholders for arguments; empty if the file does not contain the command."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Values that are not searched, by dotted name."""
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Keys that lead to an argument, where one of them has dots itself; see ``keep_dots``."""
+    """Keys that lead to an argument, if one of them contains dots; see ``keep_dots``."""
     space: dict[str, Distribution] = field(default_factory=dict)
     """Distribution of each searched argument, by dotted name."""
     metrics: list[str] = field(default_factory=lambda: ["loss"])
@@ -56,18 +56,18 @@ class Conversion:
         return name
 
     def search(self, name: str, converted: Converted) -> None:
-        """Search an argument, and note what its distribution lost."""
+        """Add an argument to the space, with notes on what the conversion of its distribution lost."""
         self.space[name] = converted.distribution
         self.notes += [f"{name}: {note}" for note in converted.notes]
 
     def set_name(self, name: str | None) -> None:
-        """Adopt a name, with characters replaced that a conf's name may not have."""
+        """Set the conf's name, with invalid characters replaced."""
         cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", name or "").strip("._-")[:60]
         self.name = cleaned or self.name
 
     @property
     def missing(self) -> str | None:
-        """Override for a value that the file leaves open; None if it is complete."""
+        """Return the override that the user must give for a value missing in the file; None if none is missing."""
         if self.task == "function":
             return "task._target_=MODULE.FUNCTION" if self.target == MISSING else None
         if not self.command:

@@ -1,4 +1,4 @@
-"""Convert a file, whichever tool it is of."""
+"""Converts a file of any supported tool."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def read_search(source: str, tune_config: str | None = None) -> Conversion:
         conversion = read_ray_tune(source, tune_config)
     else:
         if tune_config is not None:
-            raise UserError(f"--tune-config={tune_config}: goes with a param_space of Ray Tune, MODULE:NAME")
+            raise UserError(f"--tune-config={tune_config}: is only for a param_space of Ray Tune (MODULE:NAME)")
         file = SourceFile(Path(source))
         reader = next((read for is_format, read in FORMATS if is_format(file.values)), None)
         if reader is None:
             raise UserError(
-                f"{source}: is no W&B sweep (method, parameters) and no config of Hydra's Optuna sweeper "
+                f"{source}: is neither a W&B sweep (method, parameters) nor a config of Hydra's Optuna sweeper "
                 "(hydra.sweeper)"
             )
         conversion = reader(file)

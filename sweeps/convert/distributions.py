@@ -1,4 +1,4 @@
-"""Distributions of other tools, written as ours."""
+"""Converts distributions of other tools to ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 Distribution = dict[str, Any]
 
 DEVIATIONS = 3.0
-"""Standard deviations of a normal distribution on each side of its mean that become the range."""
+"""Standard deviations on each side of the mean of a normal distribution that the range covers."""
 CONFIDENCE = 0.67
 """Confidence of a prior whose normal distribution is a sixth of the range wide: (1 - confidence) / 2."""
 
@@ -34,7 +34,7 @@ def log_uniform(low: float, high: float, *, whole: bool = False) -> Converted:
 
 
 def stepped(low: float, high: float, step: float) -> Converted:
-    """``low``, ``low + step``, ... up to ``high``; whole numbers where all three are."""
+    """``low``, ``low + step``, ... up to ``high``; integers if all three are."""
     whole = all(float(each).is_integer() for each in (low, high, step))
     kind = "int" if whole else "float"
     return Converted({"type": kind, "low": _of(kind, low), "high": _of(kind, high), "step": _of(kind, step)})

@@ -42,7 +42,7 @@ NOT_CARRIED = {
 }
 DEFAULT_TRIALS = 20
 APPLICATION = "application"
-"""Argument that has the application's file, where it was not found."""
+"""Argument with the application's file, if the file was not found."""
 
 
 def is_hydra_optuna(values: Mapping[str, Any]) -> bool:
@@ -120,8 +120,8 @@ def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _read_params(file: SourceFile, conversion: Conversion) -> None:
-    """Read ``params``: ranges in Hydra's grammar. Where they differ from ours, the sweeper's meaning counts: its
-    range() has its end."""
+    """Read ``params``: ranges in Hydra's grammar. Where its meaning differs from ours, the sweeper's applies: its
+    range() includes the end."""
     for name in file.get(dict, *AT, "params") or {}:
         value = file.get(object, *AT, "params", name)
         line = f"line {file.line(*AT, 'params', name)}"
@@ -158,7 +158,7 @@ def _read_params(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
-    """Read ``search_space``, the form of old versions: a mapping of distributions, with the keys that ours have."""
+    """Read ``search_space``, the form of old versions: a mapping of distributions with the same keys as ours."""
     for name in file.get(dict, *AT, "search_space") or {}:
         at = (*AT, "search_space", name)
         kind = file.choose({each: each for each in ("int", "float", "categorical")}, *at, "type")
@@ -177,8 +177,8 @@ def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _read_command(file: SourceFile, conversion: Conversion) -> None:
-    """Make the command that starts the application with an override for each searched value; its own config has the
-    others."""
+    """Make the command that starts the application with an override for each searched value; the application's own
+    config has the others."""
     overrides = [
         name
         for section in ("params", "search_space")
@@ -204,7 +204,7 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _application(config: Path) -> Path | None:
-    """Find the script whose ``@hydra.main`` has a config, in the config's folder or in the one above."""
+    """Find the script whose ``@hydra.main`` has a config, in the config's folder or its parent."""
     for folder in (config.parent, config.parent.parent):
         for script in sorted(folder.glob("*.py")):
             with contextlib.suppress(OSError, ValueError, SyntaxError):

@@ -48,7 +48,7 @@ def read_ray_tune(path: str, tune_config: str | None) -> Conversion:
     """
     space = _import(path)
     if not isinstance(space, Mapping):
-        raise UserError(f"{path}: is a {type(space).__name__}, and must be the mapping that param_space is given")
+        raise UserError(f"{path}: must be the mapping given as param_space, not a {type(space).__name__}")
     conversion = Conversion(tool="a param_space of Ray Tune", sampler="random")
     conversion.set_name(path.partition(":")[0].rpartition(".")[2])
     if isinstance(space.get("train_loop_config"), Mapping):  # of a trainer instead of a function
@@ -98,7 +98,7 @@ def _flatten(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator
 
 
 def _without_numpy(value: Any) -> Any:
-    """Return a value with NumPy's numbers and arrays replaced by those of Python."""
+    """Return a value with NumPy's numbers and arrays converted to Python's."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -180,7 +180,7 @@ def _read_tune_config(conversion: Conversion, path: str) -> None:
 
     config = _import(path)
     if not isinstance(config, TuneConfig):
-        raise UserError(f"--tune-config={path}: is a {type(config).__name__}, and must be a ray.tune.TuneConfig")
+        raise UserError(f"--tune-config={path}: must be a ray.tune.TuneConfig, not a {type(config).__name__}")
     if config.metric is not None:
         conversion.metrics = [config.metric]
     if config.mode is not None:

@@ -1,4 +1,4 @@
-"""A YAML file whose values know their lines, so that a mistake in it names one."""
+"""A YAML file with the line of each value, for error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweeps.texts.suggestions import did_you_mean
 Path_ = tuple[str | int, ...]
 Kind = TypeVar("Kind")
 MAX_DEPTH = 50
-"""Levels of mappings and lists; beyond it a YAML anchor leads back to itself."""
+"""Maximum levels of mappings and lists; a deeper nesting means that a YAML anchor refers to itself."""
 LARGEST = 2.0**63
 """Bound of a distribution's numbers."""
 NAMES = {dict: "a mapping", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
@@ -26,7 +26,7 @@ class SourceFile:
     def __init__(self, path: Path):
         """
         Raises:
-            UserError: The file cannot be read, or is no YAML mapping.
+            UserError: The file cannot be read, or is not a YAML mapping.
         """
         self.path = path
         self._lines: dict[Path_, int] = {}
@@ -50,7 +50,7 @@ class SourceFile:
         self.values: dict[str, Any] = values
 
     def _plain(self, loader: yaml.SafeLoader, node: yaml.Node, path: Path_) -> Any:
-        """Return the value of a node, and note its line and those of all below it."""
+        """Return the value of a node, and record its line and those of all nodes below it."""
         self._lines[path] = node.start_mark.line + 1
         if len(path) > MAX_DEPTH:
             raise UserError(f"{self.path}, line {self._lines[path]}: is nested too deeply")
@@ -67,7 +67,7 @@ class SourceFile:
         return loader.construct_object(node)
 
     def line(self, *path: str | int) -> int:
-        """Return the line of a value, or of the nearest one around it."""
+        """Return the line of a value, or of the nearest value around it."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
@@ -76,7 +76,7 @@ class SourceFile:
         return UserError(f"{self.path}, line {self.line(*path)}: {message}")
 
     def get(self, kind: type[Kind], *path: str | int) -> Kind | None:
-        """Return the value at a path; None where there is none.
+        """Return the value at a path; None if there is none.
 
         Raises:
             UserError: It is of another type.
@@ -105,7 +105,7 @@ class SourceFile:
         return value
 
     def number(self, *path: str | int, default: float | None = None) -> float | None:
-        """Return a number, also one written as text (``"0.1"``, or ``1e-3``, a text to YAML 1.1).
+        """Return a number, even one written as text (``"0.1"``, or ``1e-3``, which YAML 1.1 reads as text).
 
         Raises:
             UserError: It is none.
@@ -138,7 +138,7 @@ def dotted(path: Path_) -> str:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a finite number, whole where it was written as one; None for anything else."""
+    """Return a finite number, an int if it was written as one; None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):

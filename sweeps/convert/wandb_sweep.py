@@ -25,7 +25,7 @@ NOT_CARRIED = {
     "metrics": "several objectives; give search.metric and search.mode as lists",
 }
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
-"""The command of a file without one."""
+"""Default command of W&B, for a file without one."""
 
 
 def is_wandb_sweep(values: dict[str, Any]) -> bool:
@@ -50,7 +50,7 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
     conversion.num_trials = None if cap is None else int(cap)
     for key in file.values:
         if key not in READ | WITHOUT_MEANING:
-            reason = NOT_CARRIED.get(key, f"is no key of a W&B sweep{did_you_mean(key, READ, listed=0)}")
+            reason = NOT_CARRIED.get(key, f"is not a key of a W&B sweep{did_you_mean(key, READ, listed=0)}")
             conversion.notes.append(f"line {file.line(key)}: {key}: {reason}")
     if conversion.command:
         conversion.notes.append(
@@ -88,7 +88,7 @@ def _read_parameters(file: SourceFile, conversion: Conversion, path: tuple[str, 
 
 
 def _distribution_name(file: SourceFile, at: tuple[str, ...]) -> str:
-    """Return the distribution: the one that is named, or the one that W&B takes for such keys.
+    """Return the name of the distribution, or the one that W&B derives from the given keys.
 
     Raises:
         UserError: It is not known, or the keys make none.
@@ -259,7 +259,7 @@ def _read_command(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _write_as_python_does(conversion: Conversion) -> None:
-    """Write true, false and null as W&B's agent gives them to a program, as texts."""
+    """Write true, false and null as the texts that W&B's agent passes to a program."""
     for name, value in conversion.arguments.items():
         conversion.arguments[name] = _python_text(value)
     for distribution in conversion.space.values():

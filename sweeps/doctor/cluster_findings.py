@@ -12,19 +12,20 @@ from sweeps.doctor.slow_nodes import slow_among, suspects
 from sweeps.storage.location import is_remote
 
 CLOCK_WARNS_S, CLOCK_FAILS_S = 1.0, 30.0
-"""Seconds that a node's clock may differ: the times of trials would be wrong; tokens and certificates may fail."""
+"""Seconds that a node's clock may differ before a warning (times of trials would be wrong) and a failure (tokens and
+certificates may be rejected)."""
 DISK_WARNS_GIB, DISK_FAILS_GIB = 10.0, 1.0
 DISK_WARNS_SHARE = 0.05
-"""Ray stops writing objects to a disk with a smaller free share."""
+"""Minimum free share of a disk; Ray stops writing objects to a disk with less."""
 GIB = 2**30
 
 
 def check_nodes(probes: Probes, wanted: Look, expected: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Yield what is found on each node, and between them.
+    """Yield the findings on each node and between nodes.
 
     Args:
         probes: Processes on the nodes.
-        wanted: What to look at.
+        wanted: Settings of the checks.
         expected: Versions of the driver's packages, and of Python under ``python``.
     """
     states = probes.look(wanted)
@@ -45,7 +46,7 @@ def check_nodes(probes: Probes, wanted: Look, expected: Mapping[str, str | None]
 
 
 def check_speed(probes: Probes) -> Iterator[Finding]:
-    """Yield which nodes compute or communicate slowly, or not at all."""
+    """Yield the nodes that compute or communicate slowly, or not at all."""
     for name in probes.busy:
         fix = "run the check when the node is idle"
         yield Finding("devices", "warning", name, "its devices are in use, so it was not measured", fix)

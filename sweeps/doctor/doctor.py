@@ -1,4 +1,4 @@
-"""The doctor: looks at everything that sweeps of a config would use, before they do."""
+"""The doctor: checks everything that sweeps of a config would use, before they run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 COMPARED_WITH = 3
 """Maximum number of other nodes that the nodes of a failed trial are compared with."""
 SLOWNESS = ("speed", "network")
-"""Checks whose warnings say that a node is slow."""
+"""Checks whose warnings mean that a node is slow."""
 
 
 def examine(config: SweepConfig) -> Iterator[Finding]:
-    """Yield what is found, as soon as it is known: packages, tracking, storage, then all nodes of the cluster.
+    """Yield findings as soon as they are known: packages, tracking, storage, then all nodes of the cluster.
 
     Args:
-        config: Its sections ``cluster`` and ``tracking`` and its ``output_dir`` are used.
+        config: Provides ``cluster``, ``tracking`` and ``output_dir``.
     """
     yield from check_packages()
     yield from check_tracking(config.tracking)
@@ -81,8 +81,8 @@ def _examine_nodes(
 
 
 def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None = None) -> dict[str, Finding]:
-    """Nodes of the connected cluster that should not train, by id, each with its first finding: those where a check
-    fails, and those that compute or communicate slowly. The checks end when each node of ``only`` has a finding.
+    """Return nodes of the connected cluster that should not train, by id, each with its first finding: those where a
+    check fails, and those that compute or communicate slowly. The checks end when each node of ``only`` has a finding.
 
     Args:
         config: Config of the sweep.

@@ -17,8 +17,8 @@ class Finding:
     verdict: Verdict
     """``failed``: sweeps would fail or lose data; ``warning``: they would be slower, or may fail later."""
     where: str
-    """Node, by host name and address; empty if it concerns all of the cluster."""
+    """Node, by host name and address; empty if the finding concerns the whole cluster."""
     found: str
-    """The state, with its figures."""
+    """Observed state, with numbers."""
     fix: str = ""
-    """Advice; empty if nothing is to be done."""
+    """Advice; empty if no action is needed."""

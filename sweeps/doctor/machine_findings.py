@@ -26,7 +26,7 @@ EXPERIMENT = "sweeps-doctor"
 
 
 def required() -> list[Requirement]:
-    """Requirements of Sweeps without its extras, which hold on every node."""
+    """Requirements of Sweeps without its extras, which every node must meet."""
     parsed = [Requirement(line) for line in requires(DISTRIBUTION) or []]
     return [each for each in parsed if each.marker is None or each.marker.evaluate({"extra": ""})]
 
@@ -43,7 +43,7 @@ def expected_versions() -> dict[str, str | None]:
 
 
 def check_packages() -> Iterator[Finding]:
-    """Yield the packages whose versions Sweeps was not tried with."""
+    """Yield the packages with versions that Sweeps was not tested with."""
     versions = expected_versions()
     wrong = False
     for each in required():
@@ -91,8 +91,8 @@ def marked(folder: str) -> Iterator[str]:
 
 
 def check_tracking(tracking: Tracking) -> Iterator[Finding]:
-    """Yield whether the tracking store takes a run, a metric and an artifact. It writes to the one run of the
-    experiment ``sweeps-doctor``, which it makes the first time."""
+    """Yield whether the tracking store accepts a run, a metric and an artifact. Writes to the only run of the
+    experiment ``sweeps-doctor``, which is created the first time."""
     address = redact_uri(tracking.uri)
     try:
         client = connect(tracking.uri)
@@ -113,4 +113,4 @@ def check_tracking(tracking: Tracking) -> Iterator[Finding]:
         fix = "grant this user the permission to write, and check the server's artifact location and its disk"
         yield Finding("tracking", "failed", "", f"tracking.uri={address} cannot be written: {first_cause(error)}", fix)
         return
-    yield Finding("tracking", "ok", "", f"{address} takes runs, metrics and artifacts")
+    yield Finding("tracking", "ok", "", f"{address} accepts runs, metrics and artifacts")

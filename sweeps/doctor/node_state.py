@@ -1,4 +1,4 @@
-"""State of one node, looked at by a process that runs there."""
+"""State of one node, read by a process that runs there."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ ANSWERS_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class Look:
-    """Settings of a look at a node: what to check there."""
+    """Settings of the checks on a node."""
 
     packages: Sequence[str]
-    """Names of distributions whose versions are asked for."""
+    """Names of the distributions whose versions are needed."""
     folder: str
     """Folder of sweeps: a path, or a URI in an object store."""
     marker: str
-    """Name of a file that the driver has written into it."""
+    """Name of a file that the driver has written into this folder."""
     folders: Mapping[str, str]
     """Folders whose free disk is measured: purpose and path."""
     server: str | None
-    """URL of the tracking server, if it is one."""
+    """URL of the tracking server; None if the store is not a server."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class NodeState:
     host: str
     python: str
     versions: Mapping[str, str | None]
-    """Versions of the distributions asked for; None for one that is not installed."""
+    """Versions of the requested distributions; None for one that is not installed."""
     driver: str
     """Version of NVIDIA's driver; empty without one."""
     gpus: Sequence[str]
@@ -55,9 +55,9 @@ class NodeState:
     disks: Mapping[str, tuple[int, int]]
     """Free and total bytes by purpose of the folder."""
     sees_marker: bool
-    """Whether the driver's marker file was read."""
+    """Whether the driver's marker file could be read."""
     write_error: str
-    """Error of writing into the folder of sweeps; empty if it can be written."""
+    """Error of writing into the folder of sweeps; empty if writing works."""
     server_error: str
     """Error of reaching the tracking server; empty if it can be reached."""
 
@@ -68,7 +68,7 @@ def now() -> float:
 
 
 def look(wanted: Look) -> NodeState:
-    """Look at the node that this process runs on."""
+    """Check the node on which this process runs."""
     gpus, nccl = _accelerators()
     sees, write_error = _folder(wanted.folder, wanted.marker)
     return NodeState(
@@ -86,7 +86,7 @@ def look(wanted: Look) -> NodeState:
 
 
 def _folder(folder: str, marker: str) -> tuple[bool, str]:
-    """Whether the folder of sweeps is the driver's, and the error of writing into it, which may be empty."""
+    """Whether the node sees the driver's folder of sweeps, and the error of writing into it, which may be empty."""
     if not is_remote(folder):
         sees = (Path(folder) / marker).is_file()
         return sees, _try_to_write(Path(folder)) if sees else ""
@@ -114,7 +114,7 @@ def _version(name: str) -> str | None:
 
 
 def _accelerators() -> tuple[list[str], str]:
-    """GPUs that torch sees and its version of NCCL; nothing where torch cannot be imported."""
+    """GPUs that torch sees and its version of NCCL; empty if torch cannot be imported."""
     try:
         import torch
     except ImportError:

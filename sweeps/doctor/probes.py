@@ -16,9 +16,9 @@ from sweeps.doctor.slow_nodes import Group, Times
 from sweeps_train.devices.node_check import MEETS_WITHIN_S, Meeting, all_reduce_s, free_port, matrix_product_s
 
 STARTS_WITHIN_S = 60.0
-"""Maximum seconds for a process to start on a node and to look at it; importing torch takes most of them."""
+"""Maximum seconds for a process to start on a node and read its state, mostly for importing torch."""
 FREE_WITHIN_S = 10.0
-"""Maximum seconds to wait for the devices of a node to be free."""
+"""Maximum seconds to wait until the devices of a node are free."""
 MEASURED_WITHIN_S = 30.0
 """Maximum seconds for matrix products."""
 NO_CODE = ("ModuleNotFoundError: No module named 'sweeps", "No module named 'sweeps_train")
@@ -50,7 +50,7 @@ class Node:
 
     id: str
     name: str
-    """Host name and address; with the begin of its id where several nodes share both."""
+    """Host name and address, followed by the start of the node's id if several nodes share both."""
     address: str
     gpus: float
     cpus: float = 0.0
@@ -81,25 +81,25 @@ class Probes:
         """
         Args:
             nodes: The nodes.
-            may_be_busy: Whether trials train now, so that a node's speed says nothing unless its CPUs are free, too.
+            may_be_busy: Whether trials train now, so that a node is measured only if its CPUs are free, too.
         """
         self.nodes = {node.name: node for node in nodes}
         self.busy: set[str] = set()
-        """Nodes whose GPUs others use, or whose CPUs while trials train, so that they are not measured."""
+        """Nodes that are not measured because others use their GPUs, or trials their CPUs."""
         self._needs_cpus = may_be_busy
         self.failures: dict[str, str] = {}
-        """Reasons of nodes whose process did not answer."""
+        """Reason for each node whose process did not answer."""
         self._actors = {name: self._start(node, alone=True) for name, node in self.nodes.items()}
 
     def _start(self, node: Node, *, alone: bool) -> Any:
-        """Start a node's process, which waits until it has the node alone or begins at once."""
+        """Start a node's process, either as soon as the node is free or immediately."""
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         actor: Any = ray.remote(_Probe)
         cpus, gpus = (node.cpus if self._needs_cpus else 0.0, node.gpus) if alone else (0.0, 0.0)
         return actor.options(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy=here).remote()
 
     def look(self, wanted: Look) -> dict[str, NodeState]:
-        """State of each node that answers."""
+        """Read the state of each node that answers."""
         shared = [name for name, node in self.nodes.items() if node.gpus or self._needs_cpus]
         waiting = {name: self._actors[name].now.remote() for name in shared}
         if waiting:
@@ -112,8 +112,7 @@ class Probes:
         return dict(self._collect(answers, STARTS_WITHIN_S))
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:
-        """Seconds that each node's clock is ahead of ours, with the uncertainty: half the round trip of the
-        question."""
+        """Seconds that each node's clock is ahead of ours, with the uncertainty: half the round trip of the request."""
         offsets = {}
         for name in self._answering():
             began = time.time()
@@ -148,7 +147,7 @@ class Probes:
         return [name for name in self._actors if name not in self.failures]
 
     def _collect(self, answers: Mapping[str, Any], within_s: float) -> Iterator[tuple[str, Any]]:
-        """Collect the answers that arrive in time; nodes that do not answer go to ``failures``."""
+        """Collect the answers that arrive in time; record other nodes in ``failures``."""
         if not answers:
             return
         ready, _ = ray.wait([*answers.values()], num_returns=len(answers), timeout=within_s)

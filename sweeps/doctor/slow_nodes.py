@@ -1,4 +1,4 @@
-"""Search for the nodes that are slow or broken among those that were measured in groups."""
+"""Finds slow or broken nodes from measurements of groups of nodes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_low
 
 SLOW_FACTOR = 2.0
-"""A node is slow if it takes so many times as long as the median of all (DLRover's rule); of an even number the faster
-half's slowest is the median, so that one of two can be slow."""
+"""A node is slow if it takes this many times the median of all (DLRover's rule). For an even number, the lower median
+is used, so that one of two nodes can be slow."""
 
 Group = tuple[str, ...]
 Times = Mapping[Group, float | None]
-"""Seconds that a group of nodes took; None for a group that failed."""
+"""Seconds that each group of nodes took; None for a group that failed."""
 
 
 def slow_among(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Nodes that take ``SLOW_FACTOR`` times the median or more, with their multiple of it."""
+    """Nodes that take ``SLOW_FACTOR`` times the median or more, with their ratio to it."""
     if len(seconds) < 2:
         return {}
     usual = median_low(seconds.values())
@@ -24,7 +24,7 @@ def slow_among(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_pairs(nodes: Sequence[str]) -> list[Group]:
-    """Pairs of neighbours; of an odd number the last three are one group."""
+    """Pairs of neighbouring nodes; for an odd number, the last three form one group."""
     groups = [tuple(nodes[index : index + 2]) for index in range(0, len(nodes), 2)]
     if len(groups) > 1 and len(groups[-1]) == 1:
         groups[-2:] = [groups[-2] + groups[-1]]
@@ -32,7 +32,7 @@ def in_pairs(nodes: Sequence[str]) -> list[Group]:
 
 
 def suspects(nodes: Sequence[str], measure: Callable[[Sequence[Group]], Times]) -> tuple[set[str], set[str]]:
-    """Nodes that are broken and nodes that are slow when they communicate.
+    """Find nodes that are broken and nodes that are slow when they communicate.
 
     All nodes are measured in pairs. Each node of a pair that failed or was slow is then paired with a node of a good
     pair: it is at fault if that pair fails or is slow, too. Where no pair was good, all nodes of bad ones are named,

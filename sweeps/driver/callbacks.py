@@ -1,4 +1,4 @@
-"""Callbacks of Tune: what happens to trials, when to stop all of them, and its own progress report, which is off."""
+"""Callbacks of Tune: the lifecycle of trials, the rule to stop all of them, and a disabled progress report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
             self._set_room()
 
     def _set_room(self) -> None:
-        """Tell the broker what elastic trials share, if it has changed."""
+        """Tell the broker the resources that elastic trials share, if they have changed."""
         state = self._session.state
         with state.lock:
             unfinished = state.unfinished_count(is_over=bool(self._search_over))
@@ -74,7 +74,7 @@ class ShutdownStopper(NotPickled, tune.Stopper):
 
 
 class NoReporter(tune.ProgressReporter):
-    """Reports nothing. In a notebook Tune would clear the output of the cell, in which the sweep is shown."""
+    """Reports nothing. In a notebook, Tune would clear the output of the cell in which the sweep is shown."""
 
     def should_report(self, trials: list[TuneTrial], done: bool = False) -> bool:
         return False

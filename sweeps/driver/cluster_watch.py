@@ -1,4 +1,4 @@
-"""Watch over Ray itself: the driver leaves when Ray is gone, while Ray would abort the process a minute later."""
+"""Watches Ray itself: the driver leaves when Ray is gone, because Ray would abort the process a minute later."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sweeps.runtime.cluster_processes import OwnCluster
 LOOK_EVERY_S = 0.5
 ANSWERS_WITHIN_S = 2.0
 GONE_AFTER_S = 40.0
-"""Seconds without an answer after which a cluster that was joined is gone: it may be started again before, and Ray ends
-this process after 60 s."""
+"""Seconds without an answer after which a joined cluster counts as gone: it may restart before, and Ray ends this
+process after 60 s."""
 SIGNAL_FIRST_S = 0.5
-"""Seconds for a signal to arrive that was sent to Ray and to this process together."""
+"""Seconds to wait for a signal that was sent to Ray and to this process at the same time."""
 
 
 class ClusterWatch:
-    """A thread that looks for Ray's processes, or for the address of a cluster that was joined."""
+    """A thread that checks Ray's processes, or the address of a cluster that was joined."""
 
     def __init__(self, state: SweepState, signals: ShutdownSignals):
         import ray
@@ -48,7 +48,7 @@ class ClusterWatch:
                 return
 
     def _is_gone(self) -> str | None:
-        """The reason why the cluster is gone; None while it is there."""
+        """Return the reason why the cluster is gone; None while it is there."""
         if (ended := self._own.ended()) is not None:
             return f"its process {ended} has ended"
         host, _, port = self._address.rpartition(":")

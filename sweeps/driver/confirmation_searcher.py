@@ -17,8 +17,8 @@ from sweeps.tracking.confirmation_record import Confirmation, Contender
 
 
 class RepeatSearcher(NotPickled, Searcher):
-    """Suggests repeats as the race asks for them. It decides by what the session has recorded, so that a resumed
-    session decides alike."""
+    """Suggests repeats as the race requests them. It decides by the session's record, so that a resumed session decides
+    alike."""
 
     def __init__(self, session: Session, confirmer: Confirmer):
         objectives = session.state.objectives
@@ -34,8 +34,8 @@ class RepeatSearcher(NotPickled, Searcher):
 
     @property
     def num_trials(self) -> int:
-        """Number of trials of the search, which changes when the sweep is extended; the search then continues before
-        the repeats."""
+        """Number of trials of the search. It changes when the sweep is extended; the search then continues before the
+        repeats."""
         return self._session.state.num_trials
 
     @num_trials.setter
@@ -46,7 +46,7 @@ class RepeatSearcher(NotPickled, Searcher):
         state = self._session.state
         # Tune asks again only after a second while no trial runs, so this waits here for the ends that decide.
         if not self._live and not self._session.wait_for_ends():
-            self.ended_because = "the ends of repeats are not known"
+            self.ended_because = "the ends of repeats are unknown"
         with state.lock:
             self._record()
             if self.ended_because is None and self._confirmer.is_over():
@@ -63,7 +63,7 @@ class RepeatSearcher(NotPickled, Searcher):
         return chosen
 
     def _config(self, trial_id: str, repeat: Repeat) -> dict[str, Any] | None:
-        """The repeat's config in Tune; None if every pool that suits it is full."""
+        """The repeat's config in Tune; None if all suitable pools are full."""
         state = self._session.state
         parameters = repeat.parameters(state.composition.config.seed)
         config: dict[str, Any] = {TRIAL: repeat.trial, PARAMETERS: parameters, REPEAT_OF: repeat.original.trial}
@@ -75,7 +75,7 @@ class RepeatSearcher(NotPickled, Searcher):
         return None if pool is None else {**config, POOL: pool}
 
     def _record(self) -> None:
-        """Record the result so far, if it has changed, and show which trials have left the race."""
+        """Record the result so far if it has changed, and show which trials have left the race."""
         now = self._confirmer.result()
         if now == self._recorded:
             return
@@ -102,7 +102,7 @@ class RepeatSearcher(NotPickled, Searcher):
         """Do nothing: everything is recorded."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Do nothing, as ``save``."""
+        """Do nothing, like ``save``."""
 
 
 def _is_out(contender: Contender) -> bool:

@@ -28,7 +28,8 @@ class Repeat:
 
     @property
     def trial(self) -> str:
-        """Its id, such as ``0007r2``. It is always the same, so that a driver that is killed does not make it twice."""
+        """Id of the repeat, such as ``0007r2``. It is reproducible, so that a resumed sweep does not repeat it after a
+        driver was killed."""
         return f"{self.original.trial}r{self.run}"
 
     def parameters(self, seed: int) -> dict[str, Any]:
@@ -41,7 +42,7 @@ class Repeat:
 
 
 class Confirmer:
-    """The rules of a confirmation: which repeats are next and which trial has won, from the sweep's state alone."""
+    """The rules of a confirmation: the next repeats and the winner, derived from the sweep's state alone."""
 
     def __init__(self, state: SweepState, number: int):
         """
@@ -80,7 +81,7 @@ class Confirmer:
         """The result so far.
 
         Args:
-            reason: Why the confirmation ends now, if it does so before it is over.
+            reason: Reason why the confirmation ends early, if it does.
         """
         if len(self._contenders) < MIN_RUNS:
             count = len(self._contenders) or "none"
@@ -122,7 +123,7 @@ class Confirmer:
             yield each.value
 
     def _failed(self) -> dict[str, str]:
-        """Contenders that cannot win, each with its reason."""
+        """Contenders that cannot win, with reasons."""
         found = {}
         for name in self.names:
             for each in self._repeats(name):
@@ -144,7 +145,7 @@ class Confirmer:
 
 
 def best_trials(state: SweepState, number: int) -> list[TrialStatus]:
-    """The best trials of a search, with different parameters, the best one first."""
+    """The best trials of a search with different parameters, best first."""
     distinct: dict[str, TrialStatus] = {}
     for status in state.ranked(None):
         distinct.setdefault(json.dumps(status.parameters, sort_keys=True, default=str), status)
@@ -173,7 +174,7 @@ def begin_confirmation(plan: Plan, session: Session) -> Confirmer:
 
 
 def end_confirmation(session: Session, confirmer: Confirmer) -> None:
-    """Record and show the winner, or why it is not known."""
+    """Record and show the winner, or why there is none."""
     state, shutdown = session.state, session.state.shutdown
     session.wait_for_ends()
     with state.lock:

@@ -1,5 +1,5 @@
-"""Watchdog of the driver's main thread. Its heartbeat stops when it does not, since a thread that beats by itself would
-also beat for one that waits for ever."""
+"""Watchdog of the driver's main thread, which stops the heartbeat when that thread hangs. A thread with a heartbeat of
+its own would continue while the main thread waits forever."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 STARTS_WITHIN_S = 1800.0
 """Maximum seconds for a step of the start: Ray, the datasets, the first contact with a tracking server."""
 SEARCHES_WITHIN_S = 600.0
-"""Maximum seconds for a step of Tune's loop, which takes milliseconds, or as long as a sampler thinks."""
+"""Maximum seconds for a step of Tune's loop, which takes milliseconds unless a sampler computes for long."""
 
 
 class _Driver:
@@ -20,17 +20,17 @@ class _Driver:
 
 
 def expect_progress(within_s: float) -> None:
-    """Record a sign of life of the main thread, and the time within which the next one is due."""
+    """Record a sign of life of the main thread, and the time until the next one is due."""
     _Driver.next_sign_by, _Driver.is_reported = time.monotonic() + within_s, False
 
 
 def is_stalled() -> bool:
-    """Whether the main thread's next sign of life is overdue; the first time, prints the stacks of all threads."""
+    """Whether the main thread's next sign of life is overdue; the first time, print the stacks of all threads."""
     if time.monotonic() < _Driver.next_sign_by:
         return False
     if not _Driver.is_reported:
         _Driver.is_reported = True
         # Without logging and sys.stderr, whose locks may be what the threads wait for.
-        os.write(2, b"sweeps: the driver does not go on, and gives no further heartbeat; its threads:\n")
+        os.write(2, b"sweeps: the driver makes no progress and sends no further heartbeat; its threads:\n")
         faulthandler.dump_traceback(2)
     return True

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 LEAVE_WITHIN_S = 15.0
-"""Maximum seconds that a sweep which a person has ended waits for its tracking server."""
+"""Maximum seconds that a sweep ended by a person waits for its tracking server."""
 
 logger = logging.getLogger(__name__)
 
 
 def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
-    """Deliver what is left of the record, and close it with the sweep's status.
+    """Deliver the rest of the record, and close it with the sweep's status.
 
     Raises:
         Undelivered: The tracking server has not received all of it.
@@ -46,7 +46,7 @@ def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
 
 
 def kept_error(plan: Plan, error: Exception) -> DriverFailed:
-    """Write the traceback of an unexpected error into the sweep's folder, and return the error that names it."""
+    """Write the traceback of an unexpected error into the sweep's folder, and return the error that names the file."""
     file = plan.folder / ERROR_FILE
     with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as log:
         log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')}\n{''.join(traceback.format_exception(error))}\n")
@@ -57,7 +57,7 @@ def kept_error(plan: Plan, error: Exception) -> DriverFailed:
 
 
 def finish(plan: Plan) -> SweepRecord:
-    """Remove checkpoints that are not to be kept, write the report, and return the sweep's record.
+    """Remove checkpoints that need not be kept, write the report, and return the sweep's record.
 
     A sweep is complete without a report, so an error is only logged; and none is written after an interruption, since a
     person waits.

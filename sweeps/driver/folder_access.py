@@ -24,11 +24,11 @@ from sweeps.tracking.parent_run import check_name
 from sweeps.tracking.record import SweepRecord
 
 REQUESTS_AT_ONCE = 16
-"""Number of small objects that are read at the same time."""
+"""Maximum number of small objects that are read concurrently."""
 
 
 def make_folder(plan: Plan) -> None:
-    """Make the folder of a new sweep, replacing one that was left by a driver killed before its search began.
+    """Create the folder of a new sweep, replacing one left by a driver that was killed before its search began.
 
     Raises:
         UserError: It cannot be made, or MLflow or the object store cannot be used or has a sweep of this name.
@@ -64,8 +64,8 @@ def remove_folder(plan: Plan) -> None:
 
 @contextlib.contextmanager
 def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
-    """Hold a sweep's folder as its only driver. If it is in an object store, the newest state there is brought here
-    first, and changes are copied there as they are made.
+    """Hold a sweep's folder as its only driver. If the sweep is in an object store, its newest state is downloaded
+    first, and changes are uploaded as they are made.
 
     Yields:
         For a folder in an object store, a function that copies all changes and returns whether that has succeeded.
@@ -106,14 +106,14 @@ def _mirrored(plan: Plan, store: ObjectStore) -> Iterator[Callable[[], bool]]:
 
 
 def bring_reports(plan: Plan, earlier: SweepRecord | None) -> None:
-    """Download what the workers of earlier sessions have reported, if the sweep is in an object store.
+    """Download the reports of workers in earlier sessions, if the sweep is in an object store.
 
     Trials that began after its state was last copied, or took over another one's state since, are removed: the search
-    will make others of the same numbers, and decide anew.
+    will make others of the same numbers, and decide again.
 
     Args:
         plan: A sweep that continues.
-        earlier: Its record, with everything that earlier sessions had in their journal.
+        earlier: The sweep's record, with everything that earlier sessions had in their journal.
 
     Raises:
         SweepsError: The store does not answer.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 EVERY_S = 5.0
 """Minimum seconds between two forecasts."""
 SHARE_OF_RUN = 0.01
-"""The same, as a share of the time that the sweep has run: each is written to its journal."""
+"""Minimum time between two forecasts, as a share of the sweep's run time, since each is written to its journal."""
 SHARE_OF_THREAD = 0.05
-"""Maximum share of the event loop's time in which forecasts are made."""
+"""Maximum share of the event loop's time that forecasts take."""
 ANNOUNCED_FROM = 0.25
-"""Share of the trials that have ended before logs have a forecast."""
+"""Share of the trials that must have ended before logs show a forecast."""
 CHANGE = 0.2
-"""Relative change of the expected time of the whole sweep above which logs have the forecast again."""
+"""Relative change of the sweep's expected time above which logs show the forecast again."""
 
 
 class Forecaster:
@@ -42,7 +42,8 @@ class Forecaster:
         self._made_of: tuple[object, ...] = ()
         self._stage: PlannedStage | None = None
         self._announced_s: float | None = None
-        """Expected seconds of the whole sweep or stage in the log; NaN if the log says why they are not known."""
+        """Expected seconds of the whole sweep or stage that was last logged; NaN if the log explains why they are
+        unknown."""
 
     def look(self) -> None:
         """Update the forecast if it is due and trials have reported since."""
@@ -82,7 +83,7 @@ class Forecaster:
 
 
 def search_so_far(state: SweepState) -> SearchSoFar:
-    """Trials, parallel places and budgets of a sweep, as input of a forecast: of the present stage, or of the search
+    """Trials, parallel places and budgets of a sweep, as input of a forecast: of the current stage, or of the search
     after its stages."""
     search, now, stage = state.composition.config.search, time.time(), state.stage
     searched = [each for each in state.trials_of(stage) if each.state != "waiting" or each.spans]

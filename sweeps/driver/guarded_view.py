@@ -11,8 +11,8 @@ logger = logging.getLogger(__name__)
 
 
 class GuardedView:
-    """A view that cannot end the sweep: a terminal that has gone away, or a mistake in a user's own view, must not cost
-    what is recorded. The first error is logged with its traceback."""
+    """A view that cannot end the sweep: a closed terminal, or a mistake in a user's own view, must not cost recorded
+    results. The first error is logged with its traceback."""
 
     def __init__(self, view: View):
         self._view = view

@@ -1,4 +1,5 @@
-"""The cluster of a sweep: joined, checked to see the sweep's folder, and given the code that its nodes lack."""
+"""The cluster of a sweep: connects to it, checks that its nodes see the sweep's folder, and sends the code that they
+lack."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ NAMED = 3
 
 @contextlib.contextmanager
 def joined_cluster(plan: Plan, forks: ForkServer | None) -> Iterator[Connection]:
-    """Connect to a plan's cluster. If nodes do not see the working folder, its modules travel to them, with Sweeps if
-    they lack it or have other code of it.
+    """Connect to a plan's cluster. If nodes do not see the working folder, its modules are sent to them, together with
+    Sweeps if theirs is missing or different.
 
     Args:
         plan: The sweep.

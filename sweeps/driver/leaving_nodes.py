@@ -1,4 +1,4 @@
-"""Nodes that are about to leave the cluster, as a preempted one whose end a cloud announces."""
+"""Nodes that will leave the cluster, such as a preempted one whose end a cloud announces."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sweeps.compat.ray_core import draining_nodes
 
 
 class LeavingNodes:
-    """Finds each node once when it was announced that it will leave."""
+    """Reports each node once when its departure is announced."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def announced(self) -> dict[str, str]:
-        """Return what was announced since the last call, by the node's id: ``leaves the cluster in 30 s``."""
+        """Return the new announcements since the last call, by the node's id: ``leaves the cluster in 30 s``."""
         leaving = {node: ends for node, ends in draining_nodes().items() if node not in self._known}
         self._known |= leaving.keys()
         return {node: _text(ends) for node, ends in leaving.items()}

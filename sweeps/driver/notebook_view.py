@@ -31,7 +31,7 @@ TEXT_WIDTH = 120
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook. IPython is not imported to find out."""
+    """Whether this process is the kernel of a notebook, found out without importing IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")  # IPython on a terminal has none
@@ -70,7 +70,7 @@ class NotebookView:
         self._draw()
 
     def changed(self, state: SweepState) -> None:
-        """Draw the present state, unless that was done a moment ago."""
+        """Draw the current state, unless that was done a moment ago."""
         self._state = state
         if time.monotonic() - self._drawn_at >= DRAW_EVERY_S:
             self._draw()

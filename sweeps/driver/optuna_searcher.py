@@ -68,21 +68,15 @@ class OptunaSearcher(StudySearch, Searcher):
         enough: Callable[[Study], str | None] | None = None,
         **point_options: Any,
     ):
-        """
-        Args:
-            space: Distributions by name (dotted path).
-            metric: Key of a result, or several.
-            mode: Whether a smaller or a larger value is better; one for each metric.
-            sampler: Optuna's sampler.
-            storage: Where the study is; default: in memory.
-            study_name: Name of the study in it; an existing one is continued.
-            num_trials: Number of trials to start, with those that an earlier driver started; default: no limit.
-            limits: Bounds of reported metrics. A trial that breaks one cannot be the study's best, and TPE, the
-                Gaussian process, NSGA-II and NSGA-III learn to avoid it.
-            last_counts: Whether a trial's value is that of its last report, and not of its best one.
-            enough: Called with the study before each suggestion; returns a reason to start no further trial, or None.
-            point_options: Fields of ``PointOptions``: ``points``, ``grid``, ``duplicates``, ``lookup``, ``validate``,
-                ``advisors``.
+        """Args: space: Distributions by name (dotted path). metric: Key of a result, or several. mode: Whether a
+        smaller or a larger value is better; one for each metric. sampler: Optuna's sampler. storage: Storage of the
+        study; default: in memory. study_name: Name of the study in it; an existing one is continued. num_trials:
+        Number of trials to start, including those that an earlier driver started; default: no limit. limits: Bounds
+        of reported metrics. A trial that breaks one cannot be the study's best, and TPE, the Gaussian process,
+        NSGA-II and NSGA-III learn to avoid it. last_counts: Whether a trial's value is that of its last report
+        instead of its best one. enough: Called with the study before each suggestion; returns a reason to start no
+        further trial, or None. point_options: Fields of ``PointOptions``: ``points``, ``grid``, ``duplicates``,
+        ``lookup``, ``validate``, ``advisors``.
 
         Raises:
             TypeError: An option is unknown.
@@ -124,7 +118,7 @@ class OptunaSearcher(StudySearch, Searcher):
         return suggested.point
 
     def none_left(self) -> dict[str, Any] | None:
-        """The answer to Tune when no further trial is to be started now."""
+        """The answer to Tune when no further trial should start now."""
         return None if self.has_running else cast("dict[str, Any]", self.FINISHED)  # Tune's convention: a string
 
     def number(self, trial_id: str) -> int:
@@ -132,7 +126,7 @@ class OptunaSearcher(StudySearch, Searcher):
         return self._numbers[trial_id]
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Write a report into the study; one of a trial that has ended is ignored."""
+        """Write a report into the study; a report of an ended trial is ignored."""
         if trial_id in self._numbers:
             self.report(self._numbers[trial_id], result)
 
@@ -143,7 +137,7 @@ class OptunaSearcher(StudySearch, Searcher):
             self.end(self._numbers[trial_id], result, error=why)  # Tune may say it twice
 
     def why_failed(self, trial_id: str) -> str:
-        """Reason for a trial's failure, for the study; Tune does not give one, so this may be overridden."""
+        """Return the reason of a trial's failure for the study; Tune does not give one, so this may be overridden."""
         return "error"
 
     def save(self, checkpoint_path: str) -> None:

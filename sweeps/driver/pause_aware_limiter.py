@@ -1,4 +1,4 @@
-"""Tune's limit on the number of trials that run at once, for schedulers that pause trials."""
+"""Limits the number of trials that Tune runs at once, for schedulers that pause trials."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ class PauseAwareLimiter(ConcurrencyLimiter):
     """
 
     def __init__(self, searcher: Searcher, max_concurrent: int, *, restart_together: bool = False):
-        """
-        Args:
-            searcher: Suggests the trials.
-            max_concurrent: Number of trials that run at once.
-            restart_together: Start all unfinished trials of an earlier session at once, however many; the scheduler
-                pauses those that are too many.
-        """
+        """Args: searcher: Suggests the trials. max_concurrent: Number of trials that run at once. restart_together:
+        Start all unfinished trials of an earlier session at once; the scheduler pauses those that exceed the limit."""
         super().__init__(searcher, max_concurrent=max_concurrent)
         self.searcher: Searcher = searcher
         self.places = Places(max_concurrent)
         self._restart_together = restart_together
         self._begun: dict[str, str] = {}
-        """Ids of the trials that live, by Tune's own."""
+        """Ids of the trials that are alive, by Tune's own ids."""
         self._stays_open = False
 
     @property
@@ -39,7 +34,7 @@ class PauseAwareLimiter(ConcurrencyLimiter):
         return getattr(self.searcher, "ended_because", None) is not None
 
     def stay_open(self) -> bool:
-        """Hide from Tune that the searcher is done, as long as trials live: Tune stops idle actors after that, which
+        """Hide from Tune that the searcher is done while trials are alive: otherwise Tune stops idle actors, which
         paused trials need again. Returns whether this is new."""
         was_open, self._stays_open = self._stays_open, True
         return not was_open

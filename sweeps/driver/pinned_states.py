@@ -1,4 +1,4 @@
-"""The states of trials from which others of a population continue: pinned checkpoints."""
+"""Checkpoints pinned as the states from which other trials of a population continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PinnedStates(SavedStates):
         """
         Args:
             trials: Folder of all trials' checkpoints.
-            objectives: Metrics, of which the first decides which of its own checkpoints a trial keeps.
+            objectives: Objectives; the first decides which of its own checkpoints a trial keeps.
         """
         self._trials, self._metric, self._mode = trials, objectives.metrics[0], objectives.modes[0]
 
@@ -30,7 +30,7 @@ class PinnedStates(SavedStates):
                 self._trials, trial, num_exploits, step
             )
         except OSError as error:
-            logger.warning("no trial can go on from trial %s's step %s: %s", trial, step, error)
+            logger.warning("no trial can continue from trial %s's step %s: %s", trial, step, error)
             return False
 
     def take_over(self, trial: str, origin: Origin) -> bool:
@@ -39,7 +39,7 @@ class PinnedStates(SavedStates):
                 return False
             take_over(self._trials, trial, origin, self._metric, self._mode)
         except OSError as error:
-            logger.warning("trial %s does not go on from trial %s's state: %s", trial, origin.trial, error)
+            logger.warning("trial %s does not continue from trial %s's state: %s", trial, origin.trial, error)
             return False
         return True
 

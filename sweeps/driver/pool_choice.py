@@ -20,12 +20,12 @@ MEMORY_METRICS = {True: "system/gpu_memory_mib", False: "system/memory_mib"}
 
 
 class PoolChoice:
-    """Gives each trial the cheapest pool on which it fits and that has room, and counts the trials of each pool."""
+    """Gives each trial the cheapest pool in which it fits and that has room, and counts the trials of each pool."""
 
     def __init__(self, pools: Mapping[str, Fit], memory: MemoryEstimate | None = None):
         """
         Args:
-            pools: What holds in each pool, in the config's order.
+            pools: Settings and capacity of each pool, in the config's order.
             memory: Estimates the memory of a trial.
         """
         self._pools, self._memory = dict(pools), memory
@@ -37,7 +37,7 @@ class PoolChoice:
         return len(self._pools)
 
     def refit(self, pools: Mapping[str, Fit]) -> None:
-        """Set the present capacity of each pool; a missing pool has no node."""
+        """Set the current capacity of each pool; a missing pool has no node."""
         self._pools = {name: pools.get(name, before) for name, before in self._pools.items()}
         self._empty = self._pools.keys() - pools.keys()
 
@@ -46,8 +46,8 @@ class PoolChoice:
 
         Args:
             trial_id: Tune's id of the trial.
-            config: Its config.
-            point: Its sampled values.
+            config: The trial's config.
+            point: Sampled values of the trial.
 
         Returns:
             The pool, in which the trial counts until ``release``; None if all that suit it are full.

@@ -1,5 +1,5 @@
-"""Reconciliation of the study and the record when a sweep is resumed: an earlier driver may have died between writing
-the one and the other."""
+"""Reconciles study and record when a sweep is resumed: an earlier driver may have died after writing only one of
+them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reconcile(searcher: StudySearch, lookup: Lookup, session: Session, stage: Pl
 
 
 def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
-    """Exploits of a trial: other trials' states that it took over, with the changed values, in order."""
+    """Exploits of a trial: states of other trials from which it continued, with the changed values, in order."""
     before = space.sample(trial, lookup) if (exploits := taken_over(trial)) else {}
     for parameters, origin in exploits:
         changed = {path: value for path, value in parameters.items() if before.get(path) != value}
@@ -60,8 +60,8 @@ def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Expl
 
 
 def _restore(searcher: StudySearch, lookup: Lookup, session: Session, stage: PlannedStage | None) -> None:
-    """Add recorded trials back to the study, whose damaged file has lost them. Stopped ones are added as unfinished:
-    the record does not say who stopped them."""
+    """Add recorded trials back to the study whose damaged file has lost them. Stopped ones are added as unfinished: the
+    record does not say who stopped them."""
     known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
     states: dict[str, TrialState] = {name: state for state, name in STATES.items()}
     of_stage = None if stage is None else stage.number

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 COMPOSITION = Format(())
-"""Versions of ``constants.COMPOSITION_ARTIFACT``."""
+"""Format versions of ``constants.COMPOSITION_ARTIFACT``."""
 
 logger = logging.getLogger(__name__)
 
 
 def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
-    """Collect the provenance and put it into the parent run, on a thread that is returned."""
+    """Collect the provenance and record it on the parent run, on a thread that is returned."""
     thread = threading.Thread(target=_record, args=(plan, recorder), name="provenance", daemon=True)
     thread.start()
     return thread
@@ -39,7 +39,7 @@ def present_provenance(plan: Plan) -> Provenance:
 
 
 def recorded_provenance(record: SweepRecord) -> Provenance | None:
-    """The recorded provenance; None if an earlier version recorded the sweep, or it was killed at its start."""
+    """The recorded provenance; None if an earlier version recorded the sweep, or the sweep was killed at its start."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.ORIGIN_ARTIFACT)
     return None if text is None else Provenance.from_json(text)
 

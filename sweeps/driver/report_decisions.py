@@ -1,4 +1,5 @@
-"""Decisions about trials at their reports: made when a report has been recorded, told to the broker, done by Tune."""
+"""Decisions about trials at their reports: made when a report has been recorded, sent to the broker, executed by
+Tune."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from sweeps.runtime.events import Ended, Report, Started
 
 OWN_KEYS = (STEP, EVALUATIONS, COMPLETED, STOPPED, FAILED, SAVED, LINEAGE)
-"""Keys of a result that are no metrics."""
+"""Keys of a result that are not metrics."""
 
 Decide = Callable[[str, Mapping[str, Any]], Verdict | Exploit]
 """Adds a trial's report to the search, and decides about the trial."""
 
 
 class Decisions:
-    """Answers the reports of all trials and the ends of their attempts, in their order. Each report is decided on once.
+    """Answers the reports of all trials and the ends of their attempts, in order. Each report is decided only once.
 
     An answer at which a trial's actor returns to Tune is kept until Tune has done what it says: it is given again to
     the next attempt if the actor or the broker has died meanwhile.
@@ -46,10 +47,10 @@ class Decisions:
         self._over: dict[str, int] = {}
         """The newest attempt of each trial whose actor has returned: its workers may report until they notice."""
         self._answers: list[Answer] = []
-        """Answers that were not sent."""
+        """Answers that were not sent yet."""
 
     def begin(self, decide: Decide | None) -> None:
-        """Begin a search whose trials are decided on so; None: all train to their ends."""
+        """Begin a search whose trials are decided by a function; None: all train to their ends."""
         self._decide = decide
         self._retries.begin()
         self._last.clear()
@@ -57,12 +58,12 @@ class Decisions:
         self._over.clear()
 
     def started(self, event: Started) -> None:
-        """Repeat the answer that the trial's attempt before has not acted on, if there is one."""
+        """Repeat the last answer to the trial's previous attempt if Tune has not acted on it."""
         if (undone := self._undone.get(event.trial)) is not None:
             self._add(replace(undone, attempt=event.attempt))
 
     def report(self, status: TrialStatus, report: Report) -> bool:
-        """Answer a report that was recorded; returns whether its attempt fails and another one begins."""
+        """Answer a recorded report; return whether its attempt fails and another one begins."""
         import_early()  # not before: the first workers need the processors to start
         if (undone := self._undone.get(report.trial)) is not None:
             self._add(replace(undone, attempt=report.attempt))
@@ -75,7 +76,7 @@ class Decisions:
         return False
 
     def ended(self, status: TrialStatus, event: Ended) -> bool:
-        """Answer the end of an attempt that was recorded; returns whether it has failed and another one begins."""
+        """Answer the recorded end of an attempt; return whether it has failed and another one begins."""
         over = self._over.get(event.trial, 0)
         tries_again = None
         if event.is_failure and event.attempt > over and not status.ending:
@@ -85,11 +86,11 @@ class Decisions:
         return bool(tries_again)
 
     def done(self, trial: str) -> None:
-        """Note that Tune has acted on the last answer about a trial, or has ended it."""
+        """Record that Tune has acted on the last answer about a trial, or has ended it."""
         self._undone.pop(trial, None)
 
     def send(self) -> None:
-        """Send the answers that were not sent."""
+        """Send the pending answers."""
         if self._answers:
             answers, self._answers = self._answers, []
             self._broker.answer(answers)
@@ -122,7 +123,7 @@ class Decisions:
 
 
 def result_of(report: Report, status: TrialStatus) -> dict[str, Any]:
-    """A report as schedulers and Tune have it."""
+    """Convert a report to the form of schedulers and Tune."""
     return {
         **{name: value for name, value in report.metrics.items() if name not in AUTO_RESULT_KEYS},
         STEP: report.step,
@@ -136,16 +137,13 @@ def result_of(report: Report, status: TrialStatus) -> dict[str, Any]:
 
 
 def _is_news(status: TrialStatus, report: Report, last: Mapping[str, Any]) -> bool:
-    """Whether no decision was made on a report before; a trial that goes on from a checkpoint repeats some."""
+    """Whether no decision was made on a report before; a trial that continues from a checkpoint repeats some."""
     return status.lineage != last[LINEAGE] or report.step > int(last[STEP])
 
 
 def check_metrics(report: Report, objectives: Objectives, *, is_first: bool, lineage: int) -> None:
-    """
-    Raises:
-        TrialFailed: The objective that schedulers judge is missing; or in the trial's first report, one that the
-            search reads.
-    """
+    """Raises: TrialFailed: The objective that schedulers judge is missing, or in the trial's first report another
+    metric that the search reads."""
     metric = objectives.metrics[0]
     if report.done and lineage and metric not in report.metrics:
         return  # it has taken over the state of another trial at its end, and measured nothing itself

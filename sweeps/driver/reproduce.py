@@ -1,4 +1,4 @@
-"""Reproduction of a recorded trial or of a whole sweep: runs it once more and compares the metrics."""
+"""Reproduction of a recorded trial or of a whole sweep: runs it again and compares the metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MEASURED_IN_TIME = re.compile(
     r"^(system|param|time)/|^train/(data_wait_share|communication_share|flop_utilization)$|_per_second$"
 )
-"""Metrics that differ between any two runs, since they are measured in time."""
+"""Metrics that differ between any two runs, since they measure time."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Reproduction:
     """The trial to run again; None for the whole sweep."""
     plan: Plan
     differences: dict[str, str] | None
-    """Differences between then and now in words, by what differs (code, packages, data); None if the provenance of then
-    is not recorded."""
+    """Differences between the recorded and the current provenance in words, by subject (code, packages, data); None if
+    none is recorded."""
 
     def describe(self) -> list[str]:
-        """The differences, a line each."""
+        """Return the differences, one per line."""
         if self.differences is None:
             return [f"the provenance of {self.record.sweep} is not recorded, so it is unknown what differs now"]
         if not self.differences:
@@ -151,7 +151,8 @@ def _find(uri: str, run: str) -> tuple[SweepRecord, TrialRecord | None]:
 
 
 def recorded_composition(record: SweepRecord) -> Composition | None:
-    """The composition of a sweep as its MLflow run has it, without secrets; None if an earlier version recorded it."""
+    """The composition of a sweep as recorded in its MLflow run, without secrets; None if an earlier version recorded
+    it."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.COMPOSITION_ARTIFACT)
     if text is None:
         return None
@@ -169,7 +170,9 @@ def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, s
     lines = composition.as_yaml().splitlines()
     hidden = [line.strip() for line in lines if HIDDEN in line and not line.strip().startswith("uri:")]
     if hidden:
-        raise UserError(f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it anew with `run`")
+        raise UserError(
+            f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it again with `run`"
+        )
     return new_plan(composition, name, command, tags, approve)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RequestHandler:
-    """Handles the requests that come while Tune searches."""
+    """Handles the requests that arrive while Tune searches."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class RequestHandler:
         self._session, self._limiter, self._capacity, self._signals = session, limiter, capacity, signals
 
     def handle(self, request: Mapping[str, Any]) -> str:
-        """Do what is asked; returns the answer.
+        """Execute the request; return the answer.
 
         Raises:
             UserError: The request cannot be done.

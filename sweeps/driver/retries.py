@@ -1,4 +1,4 @@
-"""Retries of failed attempts, and the end of a sweep whose trials all fail with the same error.
+"""Retries failed attempts, and ends a sweep whose trials all fail with the same error.
 
 An error before the first report is expected to recur with the same config, unless its cause is outside of the training:
 a lost worker, a device that was out of memory, a connection, a disk. If another trial of the sweep has made a report,
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from sweeps.driver.trial_status import TrialStatus
 
 ALIKE = 3
-"""Number of trials that fail at their first step with the same error after which the sweep ends."""
+"""Number of trials that must fail at their first step with the same error for the sweep to end."""
 WRONG_LABEL = re.compile("device-side assert", re.IGNORECASE)
 """CUDA error caused by the data: an index or a label out of range."""
 WRONG_PATH = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"}
-"""Errors of the operating system that recur; others may pass."""
+"""Errors of the operating system that recur; others may be transient."""
 
 
 def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
@@ -51,13 +51,13 @@ def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
 
 
 class Retries:
-    """Decides whether the failed attempts of a search are followed by others, and whether all of its trials fail
-    alike."""
+    """Decides whether failed attempts of a search are retried, and whether all of its trials fail alike."""
 
     def __init__(self, state: SweepState) -> None:
         self._state = state
         self._mistakes: dict[str, str] = {}
-        """Key by which the last error of each failed trial is compared with those of others; none if it may pass."""
+        """Key by which the last error of each failed trial is compared with those of others; None if the error may be
+        transient."""
         self._counts: Counter[str] = Counter()
         self._seen: set[str] = set()
 
@@ -92,7 +92,7 @@ class Retries:
         return self._state.composition.config.search.max_retries
 
     def max_deaths(self, trial: str) -> int:
-        """Number of times that a trial may lose its actor and be tried again."""
+        """Maximum number of times that a trial that has lost its actor is tried again."""
         status = self._state.trials.get(trial)
         return max(0, self._max_retries - (0 if status is None else status.retries))
 

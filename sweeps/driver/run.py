@@ -1,4 +1,4 @@
-"""The story of a sweep: start, search, record, end."""
+"""A sweep from start to end: start, search, record, finish."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _search_and_record(
     provenance: threading.Thread | None = None,
     warnings: Sequence[str] = (),
 ) -> None:
-    """Search, and record how the sweep ended, however it ended.
+    """Search, and record how the sweep ended, even after an error.
 
     Raises:
         StorageFailed: The sweep's folder cannot be written.
@@ -226,7 +226,7 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 
 
 def _search(plan: Plan, session: Session) -> str:
-    """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
+    """Let Tune search, and again if the sweep was extended meanwhile; return the sweep's status."""
     from sweeps.driver.cluster_watch import ClusterWatch
     from sweeps.driver.confirmer import begin_unconfirmed
     from sweeps.driver.stage_searches import record_stages
@@ -267,7 +267,7 @@ def _trial_context(plan: Plan, session: Session) -> TrialContext:
 
 
 def _confirm(plan: Plan, session: Session, signals: ShutdownSignals, context: TrialContext) -> Plan:
-    """Train the best trials again, if that is not done; returns the plan, as it was extended meanwhile."""
+    """Train the best trials again unless that is done; return the plan, which may have been extended meanwhile."""
     from sweeps.driver.confirmation_searcher import RepeatSearcher
     from sweeps.driver.confirmer import begin_confirmation, end_confirmation
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
@@ -286,7 +286,7 @@ def _status(session: Session, ended_because: str | None) -> str:
 
     Args:
         session: The sweep.
-        ended_because: Why no further trial was started, if there is a reason.
+        ended_because: Reason why no further trial was started, if there is one.
 
     Raises:
         StorageFailed: The sweep's folder cannot be written.
@@ -327,8 +327,8 @@ def _train_stages(
     """Train the stages that are not finished, one after another.
 
     Returns:
-        The plan, as it was extended meanwhile, and the reason for which the search ends before its last stage; None
-        if it goes on.
+        The plan, which may have been extended meanwhile, and the reason why the search ends before its last stage; None
+        if it continues.
     """
     from sweeps.driver.stage_searches import begin_stage, end_stage, is_over
 
@@ -349,7 +349,7 @@ def _train(
     """Let Tune run the trials of a search: that of the sweep, or of a stage, whose plan is ``searched``.
 
     Returns:
-        The sweep's plan, as it was extended meanwhile, and the reason to start no further trial.
+        The sweep's plan, which may have been extended meanwhile, and the reason to start no further trial.
     """
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
     from sweeps.driver.reconcile import reconcile
@@ -364,7 +364,8 @@ def _train(
 
 
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
-    """Let Tune run trials until the limiter's searcher has no more; returns the plan, as it was extended meanwhile."""
+    """Let Tune run trials until the limiter's searcher has no more; return the plan, which may have been extended
+    meanwhile."""
     from sweeps.driver.trials_at_once import Capacity
 
     capacity = Capacity(plan, session, limiter.places)

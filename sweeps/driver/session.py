@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DRAIN_TIMEOUT_S = 0.5
 ANSWERS_WITHIN_S = 30.0
-"""Maximum seconds to wait for the broker's last answer; what it does not say is in the trials' report logs."""
+"""Maximum seconds to wait for the broker's last answer; anything missing there is in the trials' report logs."""
 ENDS_WITHIN_S = 300.0
 """Maximum seconds to wait for the ends of trials; the event loop takes milliseconds, unless it has failed."""
 
@@ -46,13 +46,13 @@ class Session:
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, self.decisions, broker)
         self._waiting_for_nodes = WaitingForNodes(state, state.awaits) if state.awaits else None
         self.looks: list[Callable[[], None]] = [Forecaster(state, recorder).look]
-        """Called by the event loop again and again; each decides itself whether there is something to do."""
+        """Functions that the event loop calls repeatedly; each decides whether there is something to do."""
         self._publish_at = 0.0
         self._closed = threading.Event()
         self._changes: list[Change] = []
-        """Changes that the event loop has taken from the queue; an end that cannot be recorded now is tried again."""
+        """Changes that the event loop has taken from the queue; an end that cannot be recorded now is retried."""
         self._error: Exception | None = None
-        """Error that has ended the event loop."""
+        """The error that ended the event loop."""
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class Session:
         self._thread.start()
 
     def close(self) -> None:
-        """Take all events that were posted, and stop the event loop.
+        """Process all events that were posted, and stop the event loop.
 
         Raises:
             Exception: The error that has ended it before.
@@ -75,8 +75,8 @@ class Session:
             self._publish()
 
     def wait_for_ends(self) -> bool:
-        """Wait until the session's state has the ends of all trials, after Tune has ended them; return
-        whether it has."""
+        """Wait until the session's state has the ends of all trials, after Tune has ended them; return whether it
+        has."""
         until = time.monotonic() + ENDS_WITHIN_S
         while any(each.state == "running" for each in self.state.all_trials):
             if not self._thread.is_alive() or self.state.shutdown.status is not None or time.monotonic() >= until:
@@ -87,7 +87,7 @@ class Session:
     def _run(self) -> None:
         try:
             self._take_events()
-        except Exception as error:  # noqa: BLE001 - raised by `close`: a sweep that records nothing must not go on
+        except Exception as error:  # noqa: BLE001 - raised by `close`: a sweep that records nothing must not continue
             self._error = error
             self.state.shutdown.begin("interrupted")
             self.broker.needs_no_answers()
@@ -123,7 +123,8 @@ class Session:
                 return
 
     def _waits(self, until: float) -> bool:
-        """Whether to wait for a pending answer of the broker: its events come before the ends that Tune reports."""
+        """Whether to wait for a pending answer of the broker, whose events must be recorded before the ends that Tune
+        reports."""
         return not self.broker.is_answering and self.state.shutdown.has_cluster and time.monotonic() < until
 
     def _take_posted(self, timeout_s: float) -> None:
@@ -162,8 +163,8 @@ class Session:
             self.broker.needs_no_answers()
 
     def _publish(self) -> None:
-        """Count what was used, and update the sweep's record and the view. The time that this takes grows with the
-        number of trials, so it is given at most a tenth of this thread's."""
+        """Count the used resources, and update the sweep's record and the view. The time that this takes grows with the
+        number of trials, so it may take at most a tenth of this thread's time."""
         state, began = self.state, time.monotonic()
         state.count_usage()
         front = [(each.trial, each.values, each.parameters) for each in state.front() if each.values is not None]

@@ -1,4 +1,4 @@
-"""Early end of a sweep, by a person, an error, a failed disk or a spent budget: its trials save their state."""
+"""Early end of a sweep by a person, an error, a failed disk or a spent budget: its trials save their state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sweeps.errors import ClusterLost, StorageFailed
 
 EarlyEnd = Literal["interrupted", "stopped"]
-"""Status of a sweep that a signal, or a request from another terminal, has ended."""
+"""Status of a sweep that was ended by a signal or by a request from another terminal."""
 
 
 class Shutdown:
@@ -19,13 +19,13 @@ class Shutdown:
         """Status with which the sweep ends, once a person has asked for the end or a disk has failed."""
         self.storage_failure: StorageFailed | None = None
         self.cluster_failure: ClusterLost | None = None
-        """Raised when the search has ended; None if a person had ended it before Ray was gone."""
+        """Error to raise when the search has ended; None if a person had ended it before Ray was gone."""
         self.has_cluster = True
         """False once Ray is gone."""
         self.driver_fails = False
         """Whether an error ends the driver."""
         self.budget_spent: str | None = None
-        """The budget that is used up, in words."""
+        """Description of the budget that is used up."""
 
     def interrupts_trials(self) -> bool:
         """Whether trials that stop now will continue in another session."""

@@ -16,38 +16,40 @@ from sweeps.errors import ClusterLost
 STOP_WITHIN_S = 6.0
 """Maximum seconds for trials to save their state, when the whole sweep ends."""
 REPEATED_S = 1.0
-"""Seconds until a main thread that has not left is interrupted again."""
+"""Seconds until a main thread that has not exited is interrupted again."""
 SOON_S = 0.02
-"""Seconds until a main thread that could not be interrupted is asked again."""
+"""Seconds until the next attempt to interrupt a main thread that could not be interrupted."""
 SAFE_WITHIN_S = 5.0
-"""Maximum seconds until it is interrupted wherever it is, as it may be waiting there for ever."""
+"""Maximum seconds until the main thread is interrupted wherever it is, since it may be waiting forever."""
 _UNSAFE = {
     *(("subprocess", "_execute_child"), ("multiprocessing.popen_fork", "_launch")),
     *(("multiprocessing.util", "spawnv_passfds"), ("logging", "_acquireLock"), ("logging", "_releaseLock")),
     *(("logging", "acquire"), ("logging", "release")),
 }
-"""Functions that fork a process or hold a lock of logging. Python swallows what is raised in what it calls around a
-fork, such as the release of that lock: the next line that is logged would wait for ever."""
+"""Functions that fork a process or hold a lock of logging. Around a fork, Python swallows exceptions, so that this lock
+may never be released and the next logged line would wait forever."""
 _IMPORTING = {"importlib._bootstrap", "_frozen_importlib"}
-"""Modules with the lock of all imports, as innermost frames: the next import of another thread would wait for ever."""
+"""Modules that hold the lock of all imports while their frames are innermost: the next import of another thread would
+wait forever."""
 _LOCKING = {"__enter__", "__exit__", "acquire", "release"}
-"""Names of innermost functions in which a lock may be acquired, and not yet be released by what follows."""
+"""Names of innermost functions in which a lock may have been acquired that the following code does not release yet."""
 
 
 class LeaveNow(KeyboardInterrupt):
-    """Raised in the main thread by a signal. Ray lets only an interrupt from the keyboard end a call of its own."""
+    """Raised in the main thread by a signal. It is a ``KeyboardInterrupt``, since only that ends Ray's own calls."""
 
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the driver while it starts or ends; during the search ``ShutdownSignals`` has them."""
+    """Let Ctrl-C and SIGTERM end the driver while it starts or finishes; during the search ``ShutdownSignals`` handles
+    them."""
     with _handling(_leave_when_safe):
         yield
 
 
 class ShutdownSignals:
     """Begins the sweep's shutdown on a signal, with a deadline after which the main thread leaves. Trials that have not
-    stopped by then, since they may still be starting, are killed when the cluster is disconnected."""
+    stopped by then, because they may still be starting, are killed when the cluster is disconnected."""
 
     def __init__(self, state: SweepState):
         self._state = state
@@ -67,7 +69,7 @@ class ShutdownSignals:
                 signal.setitimer(signal.ITIMER_REAL, within_s, REPEATED_S)
 
     def leave(self, error: ClusterLost) -> None:
-        """End the search at once and without its trials, since Ray is gone. Another thread calls this.
+        """End the search immediately and without its trials, since Ray is gone. Called by another thread.
 
         Args:
             error: Raised when the search has ended, unless a person has ended it.
@@ -80,7 +82,8 @@ class ShutdownSignals:
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle signals for a while. They reach the main thread alone: on another one there is no deadline either."""
+        """Handle signals inside a ``with`` block. Only the main thread receives them; in any other thread there is no
+        deadline either."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -107,7 +110,7 @@ class ShutdownSignals:
 
 @contextlib.contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals in the main thread; other threads get none."""
+    """Handle the signals in the main thread; other threads receive none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -121,7 +124,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 def _leave_when_safe(_: int, frame: FrameType | None) -> None:
-    """Raise ``LeaveNow``, after waiting a limited time for a moment at which the exception leaves no lock held."""
+    """Raise ``LeaveNow``, after waiting a limited time until the exception would leave no lock held."""
     if _is_unsafe(frame):
         _Waiting.since = _Waiting.since or time.monotonic()
         if time.monotonic() < _Waiting.since + SAFE_WITHIN_S:
@@ -133,7 +136,7 @@ def _leave_when_safe(_: int, frame: FrameType | None) -> None:
 
 class _Waiting:
     since: float | None = None
-    """Time of the first signal that has not been obeyed, by the monotonic clock."""
+    """Monotonic time of the first signal that was not acted on."""
 
 
 def _is_unsafe(frame: FrameType | None) -> bool:
@@ -152,5 +155,5 @@ def _module(frame: FrameType) -> str:
 
 
 def _interrupt_now() -> None:
-    """Raise ``LeaveNow`` in the main thread, again and again until it has left."""
+    """Raise ``LeaveNow`` in the main thread repeatedly until it has left."""
     signal.setitimer(signal.ITIMER_REAL, 0.01, REPEATED_S)

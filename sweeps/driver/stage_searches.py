@@ -1,4 +1,4 @@
-"""Stages of a search: cheaper trainings before those of the sweep, and how far their orders agree."""
+"""Stages of a search: cheaper trainings that precede the sweep's trials, and the agreement of their rankings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweeps.space.space import Space
 from sweeps.tracking.stage_results import Agreement, StageResult, describe_stages
 
 LOOK_EVERY_S = 5.0
-"""Minimum seconds between two looks at the results while trials train."""
+"""Minimum seconds between two updates of the results while trials train."""
 
 
 def is_over(plan: Plan, stage: PlannedStage) -> bool:
@@ -55,7 +55,7 @@ def end_stage(plan: Plan, session: Session, stage: PlannedStage, ended_because: 
         ended_because: Reason for which no further trial of the stage was started.
 
     Returns:
-        The reason for which the search cannot go on to what follows; None if it does.
+        Reason why the search cannot continue; None if it can.
     """
     state, shutdown = session.state, session.state.shutdown
     session.wait_for_ends()
@@ -87,7 +87,7 @@ def results_of(state: SweepState, space: Space, stage: PlannedStage) -> EarlierS
 
 
 def _point(status: TrialStatus, space: Space) -> dict[str, Any]:
-    """The searched values of a trial, without those that its stage sets."""
+    """The searched values of a trial, except those that its stage sets."""
     return {path: value for path, value in status.parameters.items() if path in space.distributions}
 
 
@@ -116,7 +116,7 @@ def stage_results(plan: Plan, state: SweepState) -> tuple[StageResult, ...]:
 def _ended(
     state: SweepState, space: Space, stage: PlannedStage | None, factors: Factors = MappingProxyType({})
 ) -> dict[str, TrialStatus]:
-    """The best ended trial with a value at each point, best first. Points are rescaled by the factors, to those of the
+    """The best ended trial with a value at each point, best first. Points are rescaled by the factors to those of the
     next stage."""
     trials: dict[str, TrialStatus] = {}
     for each in state.ranked(stage):
@@ -127,8 +127,8 @@ def _ended(
 
 
 def _agreement(first: Mapping[str, TrialStatus], second: Mapping[str, TrialStatus]) -> Agreement:
-    """Rank agreement of two stages over the points that both trained to the end. Those that the scheduler stopped do
-    not count: at the same early step, the values of two stages are often those of one and the same training."""
+    """Rank agreement of two stages over the points that both trained to the end. Points that the scheduler stopped do
+    not count: at the same early step, two stages often have values of the same training."""
     pairs = [(each, second[point]) for point, each in first.items() if point in second]
     whole = [(one.value or 0.0, other.value or 0.0) for one, other in pairs if one.state == other.state == "finished"]
     return agreement([one for one, _ in whole], [other for _, other in whole])
@@ -156,7 +156,7 @@ class StageWatch:
         self._next_at = 0.0
 
     def look(self) -> None:
-        """Record the results if it is time and they have changed."""
+        """Record the results if they are due and have changed."""
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + LOOK_EVERY_S

@@ -1,4 +1,4 @@
-"""Steps of a sweep's start: its folder, the tracking server, the record, and what earlier trials tell about memory."""
+"""Steps of a sweep's start: its folder, the tracking server, the record, and the memory known from earlier trials."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 MAX_NOTES = 4
 """Maximum number of notes on the config that are shown when it starts."""
 ANSWER_ON_CLUSTER_WITHIN_S = ANSWER_WITHIN_S + 20.0
-"""Maximum seconds until the hub has been asked from the cluster, with the start of a process there."""
+"""Maximum seconds for a process on the cluster to start and get an answer from the hub."""
 
 
 def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
-    """Show what is about to start, before anything is known of the cluster."""
+    """Show what is about to start, before the cluster is known."""
     if not resumed:
         search, fit_here = plan.config.search, plan.local_fit
         placement = "" if fit_here is None else f"; {fit_here.describe()}"
@@ -62,7 +62,7 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
 
 
 def place(plan: Plan, view: View, cluster: Connection) -> Fit:
-    """Compute how many trials run at a time; leave out unfit nodes if ``cluster.check_nodes`` asks for it.
+    """Compute how many trials run at a time; leave out unfit nodes if ``cluster.check_nodes`` is set.
 
     Raises:
         DoesNotFit: Not even one trial could be placed.
@@ -89,7 +89,7 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
 
 
 def check_datasets(plan: Plan) -> DatasetCheck:
-    """Begin to make the datasets of the first trial on the cluster, to find mistakes in the functions that do it."""
+    """Start making the datasets of the first trial on the cluster, to find mistakes in the functions that make them."""
     from sweeps.runtime.dataset_check import DatasetCheck
 
     _, first = next(configs_of_trials(plan.composition, plan.space, plan.points.lookup))
@@ -97,7 +97,7 @@ def check_datasets(plan: Plan) -> DatasetCheck:
 
 
 def check_hub_on_cluster(plan: Plan) -> Callable[[], None]:
-    """Begin to ask the Hugging Face hub from a process of a running cluster, whose nodes may have another token.
+    """Start a request to the Hugging Face hub from a process of a running cluster, whose nodes may have another token.
 
     Returns:
         A function that waits for the answer, and raises ``ConfigError`` if workers may not load what trials need.
@@ -116,7 +116,7 @@ def check_hub_on_cluster(plan: Plan) -> Callable[[], None]:
 
 
 def memory_lines(plan: Plan, preflight: Preflight, trials: Fit, nodes: Sequence[dict[str, float]]) -> list[str]:
-    """Return what a worker will hold in memory, and which part of the space does not fit."""
+    """Return the expected memory of a worker, and the part of the space that does not fit."""
     if trials.use_gpu:
         stated = plan.config.cluster.gpu_memory_gib is not None
         room = gpu_room(plan, None if stated else cluster_gpu_memory(nodes))
@@ -179,8 +179,8 @@ def open_recorder(
 
 
 def adapt_study(plan: Plan) -> None:
-    """Rewrite the study of a sweep that was extended: its trials are points of a wider space, too, and finished trials
-    that have become longer are not finished."""
+    """Rewrite the study of a sweep that was extended: its trials become points of a wider space, and finished trials
+    that have become longer are no longer finished."""
     before = saved(plan)
     longer = is_longer(before, plan.composition)
     if longer or before.config.space != plan.config.space:
@@ -198,11 +198,11 @@ def adapt_study(plan: Plan) -> None:
 def estimate_memory(
     plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], recorder: Recorder | None = None
 ) -> MemoryEstimate:
-    """Estimate of the memory that trials take, from the recorded trials of this sweep and of those it learns from.
+    """Estimate the memory of trials from the recorded trials of this sweep and of those that it learns from.
 
     Args:
         plan: The sweep.
-        trials: Their places.
+        trials: Places of the trials.
         nodes: Resources of the cluster's nodes.
         recorder: The record of a sweep that is resumed.
     """

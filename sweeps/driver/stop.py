@@ -37,7 +37,7 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
 
 
 def request_stop(record: SweepRecord, trial: str | None = None) -> None:
-    """Ask the driver of a sweep to end it, or one of its trials, without waiting for that; see ``stop``.
+    """Ask the driver of a sweep to end it, or one of its trials, without waiting for the end; see ``stop``.
 
     Raises:
         UserError: As ``stop`` does.
@@ -46,23 +46,23 @@ def request_stop(record: SweepRecord, trial: str | None = None) -> None:
 
 
 def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
-    """Check that a sweep and one of its trials run; returns the trial's number as it is recorded.
+    """Check that a sweep, and one of its trials if given, is running; return the trial's recorded number.
 
     Raises:
         UserError: One of them does not run.
     """
     if record.status != "running":
-        raise UserError(f"{record.sweep} does not run: it is {record.status}{_hint(record.status, record.sweep)}")
+        raise UserError(f"{record.sweep} is not running: it is {record.status}{_hint(record.status, record.sweep)}")
     if driver_was_killed(Path(record.tags.get(TAG_FOLDER, ""))):
         silent = time.time() - float(record.tags.get(TAG_HEARTBEAT, record.started))
         raise UserError(
-            f"{record.sweep} does not run: its driver was killed, and gave its last sign of life {silent:.0f} s ago"
+            f"{record.sweep} is not running: its driver was killed; its last heartbeat was {silent:.0f} s ago"
             f"{_hint('interrupted', record.sweep)}"
         )
     if trial is not None:
         trial = trial.zfill(4)
         if (state := _trial(record, trial).state) != "running":
-            raise UserError(f"trial {trial} of {record.sweep} does not run: it is {state}")
+            raise UserError(f"trial {trial} of {record.sweep} is not running: it is {state}")
     return trial
 
 

@@ -21,17 +21,17 @@ from sweeps.search.trial_ids import trial_id as name_of
 
 
 class SweepSearcher(NotPickled, OptunaSearcher):
-    """Numbers the points; the number is the trial's name for people."""
+    """Numbers the suggested points; a point's number is the trial's name for people."""
 
     def __init__(self, session: Session, *args: Any, stage: PlannedStage | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._session, self._stage = session, stage
         self.tune_trials: dict[str, TuneTrial] = {}
-        """Tune's own trials that were started, by Tune's id: they know why their actors died."""
+        """Tune's own trials that were started, by Tune's id; they know why their actors died."""
         self._reasons: dict[str, str] = {}
-        """Reasons for which trials have failed, by Tune's id."""
+        """Reason for the failure of each failed trial, by Tune's id."""
         self._held: list[Suggested] = []
-        """Trials that wait until a pool that suits them has room; at most one for each pool."""
+        """Trials that wait until a suitable pool has room; at most one per pool."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         pools, status = self._session.state.pools, self._session.state.shutdown.status
@@ -52,7 +52,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         return None
 
     def _placed(self, trial_id: str, suggested: Suggested, pools: PoolChoice) -> dict[str, Any] | None:
-        """A trial's config with its pool; None if every pool that suits it is full."""
+        """A trial's config with its pool; None if all suitable pools are full."""
         parameters = self._parameters(suggested)
         pool = pools.choose(trial_id, self._session.state.composition.trial(parameters), parameters)
         return None if pool is None else {**self._config(trial_id, suggested), POOL: pool}
@@ -69,7 +69,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         return suggested.point if self._stage is None else self._stage.parameters(suggested.point)
 
     def exploited(self, exploit: Exploit) -> None:
-        """Record that a trial continues from another one's state."""
+        """Record that a trial continues from another trial's state."""
         self._session.worker_events.exploited(exploit)
         super().exploited(exploit)
 

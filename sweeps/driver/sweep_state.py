@@ -40,12 +40,12 @@ class View(Protocol):
         """Show an event in one line."""
 
     def starting(self, text: str) -> None:
-        """Show a step of the start, before the search begins. A view may lack this method."""
+        """Show a step of the start, before the search begins. A view may omit this method."""
 
 
 @dataclass
 class SweepState:
-    """State of a sweep in this session of its driver. Several threads use it, under its lock."""
+    """State of a sweep in this session of its driver, used by several threads under its lock."""
 
     sweep: str
     composition: Composition
@@ -56,15 +56,15 @@ class SweepState:
     folder: Path = field(default_factory=Path)
     """Folder of the sweep."""
     fit: Fit = field(default_factory=lambda: Fit(use_gpu=False, per_worker={}, num_workers=1, concurrent=1))
-    """Resources of a trial, in each pool, as the session began."""
+    """Resources of a trial in each pool, as of the start of the session."""
     excluded_nodes: tuple[str, ...] = ()
-    """Ids of the nodes that a check has found to be bad."""
+    """Ids of the nodes that a check has found unfit."""
     lanes_found: int = 1
     """Trials that a worker group trains at a time; with ``scaling.trials_per_group=auto`` the fastest number so far."""
     has_found_lanes: bool = False
     """Whether ``lanes_found`` is final."""
     awaits: str | None = None
-    """Resources of one trial in words, if the cluster may have to grow before it has them."""
+    """Description of one trial's resources, if the cluster may have to grow for them."""
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None
@@ -72,15 +72,15 @@ class SweepState:
     suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
     """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
-    """All trials by id, with those that repeat the best ones."""
+    """All trials by id, including repeats of the best ones."""
     num_trials: int = 0
     """Number of trials that the sweep can start; default: ``search.num_trials``."""
     winner: str | None = None
-    """Best trial by its repeats; None while it is not confirmed."""
+    """Best trial according to its repeats; None while it is not confirmed."""
     forecast: Forecast | None = None
     """Latest forecast; None before the first trial has ended."""
     stage: PlannedStage | None = None
-    """Stage of the search whose trials are trained now; None: those of the sweep itself."""
+    """Stage of the search whose trials are training; None: those of the sweep itself."""
     to_repeat: int = 0
     """Number of repeats that are known to start."""
     started: float = field(default_factory=time.time)
@@ -98,7 +98,7 @@ class SweepState:
         self.ledger = TimeLedger(self.earlier)
         self._usage = UsageMeter(self.earlier, self.ledger)
         self._front: list[TrialStatus] = []
-        """The trials that `front` found last."""
+        """Result of the last call of ``front``."""
 
     def announce(self, text: str) -> None:
         """Show an event in one line."""
@@ -110,12 +110,12 @@ class SweepState:
 
     @property
     def all_trials(self) -> list[TrialStatus]:
-        """All trials of this moment: other threads may add some while the list is read."""
+        """Copy of the current list of trials: other threads may add some while the list is read."""
         return [*self.trials.values()]
 
     @property
     def searched(self) -> list[TrialStatus]:
-        """The trials of the search, without those of its stages and those that repeat the best ones."""
+        """The trials of the search, except those of its stages and those that repeat the best ones."""
         return self.trials_of(None)
 
     def trials_of(self, stage: PlannedStage | None) -> list[TrialStatus]:
@@ -125,7 +125,7 @@ class SweepState:
 
     @property
     def planned_now(self) -> int:
-        """Number of trials of the stage that is trained now, or of the search after its stages."""
+        """Planned number of trials in the current stage, or in the search after its stages."""
         return self.num_trials if self.stage is None else self.stage.num_trials
 
     @property
@@ -134,14 +134,14 @@ class SweepState:
         return [each for each in self.all_trials if each.repeat_of is not None]
 
     def eval_every(self, status: TrialStatus) -> int:
-        """Steps between two evaluations of a trial; 1 of a user's own training, which counts its reports."""
+        """Steps between two evaluations of a trial; 1 for a user's own training, which counts its reports."""
         loop = self.composition.trial(status.parameters).loop
         return 1 if loop is None else loop.eval_every
 
     # --- trials that change their state -----------------------------------------------------------------------
 
     def reopen(self, trial: str) -> None:
-        """Put an ended trial back to waiting, since trials have become longer."""
+        """Put an ended trial back to waiting, because trials have become longer."""
         status = self.trials.get(trial)
         if status is not None and status.state not in ("waiting", "running"):
             status.earlier_attempts, status.attempt, status.retries = status.attempt, 0, 0
@@ -154,7 +154,7 @@ class SweepState:
             self.stop = composition.config.search.stop
 
     def count_usage(self) -> None:
-        """Add what has been used since the last call, and end the search when a budget is spent."""
+        """Add the usage since the last call, and end the search when a budget is spent."""
         running = self._holding()
         if self.fit.is_elastic:
             held = [len(each.spans[-1].workers) if each.spans else 0 for each in running]
@@ -165,12 +165,12 @@ class SweepState:
         idle = 0 if self._more_to_come() else empty
         self._usage.count(running, sum(held) + empty, idle, self.lanes_found)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
-            self.announce(f"{reason}: trials that run save their state and end")
+            self.announce(f"{reason}: running trials save their state and end")
             self.shutdown.budget_is_spent(reason)
 
     def _holding(self) -> list[TrialStatus]:
-        """The trials that hold workers. Tune starts a trial as soon as another one has its last result; until the
-        workers of that one have ended, both are running, and the one whose workers do not train yet has no place."""
+        """The trials that hold workers. Tune starts a trial as soon as another one has its last result. Until the
+        workers of the latter have ended, both are running, and the one whose workers do not train yet has no place."""
         running = [each for each in self.all_trials if each.state == "running" and each.holds]  # a paused one has none
         training = [each for each in running if each.has_workers]
         if self.fit.is_elastic or len(training) == len(running):
@@ -183,7 +183,7 @@ class SweepState:
         return remaining_s(self.stop, self._usage.used)
 
     def resume_within_budget(self) -> None:
-        """Let trials run again, if the budget that was spent has been raised."""
+        """Let trials run again if the spent budget has been raised."""
         with self.lock:
             if self.shutdown.budget_spent is not None and exhausted_budget(self.stop, self._usage.used) is None:
                 self.shutdown.budget_is_raised()
@@ -199,7 +199,7 @@ class SweepState:
         return [*self._front]
 
     def is_in_front(self, status: TrialStatus) -> bool:
-        """Whether a trial is in ``front``. Mostly one that was there before is better, so that nothing is searched."""
+        """Whether a trial is in ``front``. Usually an earlier front dominates it, so that no search is needed."""
         if self.winner is None and any(self._is_better(each, status) for each in self._front):
             return False
         return any(each is status for each in self.front())
@@ -220,7 +220,7 @@ class SweepState:
         return [status for status in self.all_trials if self._may_be_best(status, stage)]
 
     def ranked(self, stage: PlannedStage | None) -> list[TrialStatus]:
-        """The trials of ``candidates_of`` that have a finite value, best first."""
+        """The trials of ``candidates_of`` with a finite value, best first."""
         valued = [each for each in self.candidates_of(stage) if each.value is not None and math.isfinite(each.value)]
         return sorted(valued, key=lambda each: (self.objectives.loss(each.value or 0.0), each.trial))
 
@@ -230,11 +230,11 @@ class SweepState:
         return status.repeat_of is None and status.stage == (stage.number if stage is not None else None)
 
     def describe_values(self, values: Values) -> str:
-        """Values of the objectives in words, as ``eval/loss 1.234``."""
+        """Describe the values of the objectives, as ``eval/loss 1.234``."""
         return ", ".join(f"{metric} {value:.4g}" for metric, value in zip(self.objectives.metrics, values, strict=True))
 
     def counts(self) -> dict[str, int]:
-        """Number of trials of the search in each state, without those of its stages."""
+        """Number of trials of the search in each state, excluding those of its stages."""
         return self.counts_of(None)
 
     def counts_of(self, stage: PlannedStage | None) -> dict[str, int]:
@@ -251,12 +251,12 @@ class SweepState:
 
     @property
     def progress(self) -> str:
-        """Trials that have ended of those that are planned, in the present stage or the search: ``stage 1: 3/30``."""
+        """Ended and planned trials of the current stage or the search: ``stage 1: 3/30``."""
         ended = sum(status.has_ended for status in self.trials_of(self.stage))
         return f"{'' if self.stage is None else f'stage {self.stage.number}: '}{ended}/{self.planned_now}"
 
     def unfinished_count(self, *, is_over: bool) -> int:
-        """Number of trials and repeats that run, wait, or are still to be suggested.
+        """Number of trials and repeats that run, wait, or will still be suggested.
 
         Args:
             is_over: Whether the search suggests no further trials.
@@ -267,7 +267,7 @@ class SweepState:
         return known - ended + self.to_repeat + sum(not status.has_ended for status in self.repeats)
 
     def _more_to_come(self) -> bool:
-        """Whether trials are still to be started."""
+        """Whether further trials will be started."""
         if self.shutdown.interrupts_trials():
             return False
         waits = any(each.state == "waiting" for each in self.all_trials)
@@ -307,7 +307,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
 
 
 def _saved_values(trial: TrialRecord) -> Values | None:
-    """Values of a trial's best checkpoint; in the record of an older version, taken as those of its best report."""
+    """Values of a trial's best checkpoint; for the record of an older version, those of its best report."""
     if "best" not in trial.checkpoints:
         return None
     weights = trial.weights.get("best")

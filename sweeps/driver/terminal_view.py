@@ -53,7 +53,7 @@ class PlainView:
 
 
 class LiveView:
-    """Live table of the trials that run and the best of the others, with the last events."""
+    """Live table of the running trials and the best of the others, with the last events."""
 
     def __init__(self, console: Console):
         self._console = console
@@ -62,7 +62,7 @@ class LiveView:
         self._drawn = 0.0
         self._events: list[str] = []
         self._started: list[str] = []
-        """Steps of the start that were shown before the present one."""
+        """Steps of the start that were shown before the current one."""
 
     def __enter__(self) -> LiveView:
         self._opened.enter_context(without_control_echo())
@@ -90,7 +90,7 @@ class LiveView:
 
 
 class _Starting:
-    """Present step of the start, with its time so far."""
+    """Current step of the start, with its duration so far."""
 
     def __init__(self, text: str):
         self._text, self._since = text, time.monotonic()
@@ -138,7 +138,7 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
 
 
 def progress_text(state: SweepState) -> Text:
-    """One line: how many trials are in which state, the time so far, and the time that is left."""
+    """One line with the number of trials in each state, the time so far, and the time left."""
     headline = Text(no_wrap=True, overflow="ellipsis")
     headline.append(f"{state.sweep}  ", style="bold")
     ended = state.ended_count()
@@ -159,8 +159,8 @@ def progress_text(state: SweepState) -> Text:
 
 
 def shown_trials(state: SweepState) -> list[TrialStatus]:
-    """All trials of the present stage or search that run, and the best of the others, as many as fit on a screen; the
-    best first, as in ``show``."""
+    """All running trials of the current stage or search, and the best of the others, as many as fit on a screen; best
+    first, as in ``show``."""
     shown = [*state.trials_of(state.stage), *state.repeats]
     front = {status.trial for status in state.front()}
 

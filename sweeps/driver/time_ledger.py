@@ -1,4 +1,4 @@
-"""Time account of a running sweep: of its trials, and of places without a trial."""
+"""Time account of a running sweep: of its trials, and of idle places."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class TimeLedger:
-    """Counts all worker-seconds of a sweep, in all its sessions, by what they were spent on."""
+    """Counts all worker-seconds of a sweep, in all its sessions, by activity."""
 
     def __init__(self, earlier: SweepRecord | None):
         """
         Args:
-            earlier: Record of the sessions before this one.
+            earlier: Record of the previous sessions.
         """
         self._paid = self._idle_tail = 0.0
         self._trials: dict[str, TrialTime] = {}

@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Retried:
-    """A trial whose actor has died, and that is started again."""
+    """A trial that is started again after its actor died."""
 
     trial: str
     reason: str
@@ -45,9 +45,9 @@ class Finished:
     state: State
     error: str | None
     last_step: int | None = None
-    """Last step that counts; None: all count."""
+    """Last step that counts; None: all steps count."""
     for_good: bool = False
-    """Whether a person has stopped it, so that ``resume`` does not continue it."""
+    """Whether a person has stopped the trial, so that ``resume`` does not continue it."""
 
 
 Change = Line | Retried | Finished
@@ -75,7 +75,7 @@ class TrialLifecycle:
     # --- called by Tune's callbacks ---------------------------------------------------------------------------
 
     def started(self, config: dict[str, Any], attempt: int) -> None:
-        """Handle a trial's start: its first one, one after a failure, or one after a pause.
+        """Handle a trial's start: the first one, one after a failure, or one after a pause.
 
         Args:
             config: The trial's config in Tune.
@@ -136,12 +136,12 @@ class TrialLifecycle:
 
         Args:
             config: The trial's config in Tune.
-            reason: Tune's reason; that of the workers, if they have given one, says more.
+            reason: Tune's reason, less specific than one that the workers have given.
         """
         self.queue(Retried(config[TRIAL], reason))
 
     def all_ended(self) -> None:
-        """End the trials that Tune stopped all together, without a callback for each."""
+        """End the trials that Tune stopped together, without a callback for each."""
         with self._state.lock:
             for status in self._state.all_trials:
                 if status.state == "running" and not status.ending:
@@ -168,7 +168,7 @@ class TrialLifecycle:
             status = self._state.trials.get(trial)
             if status is None or status.state not in ("running", "waiting") or status.ending:
                 known = f": it is {status.state}" if status else ""
-                raise UserError(f"trial {trial} of {self._state.sweep} does not run{known}")
+                raise UserError(f"trial {trial} of {self._state.sweep} is not running{known}")
         self._broker.stop_for_good(trial)
 
     def catch_up(
@@ -183,10 +183,10 @@ class TrialLifecycle:
         """Record the end of a trial whose driver died before recording it.
 
         Args:
-            trial: Its number.
-            parameters: Its point.
-            state: How it ended.
-            error: Why it failed.
+            trial: Id of the trial.
+            parameters: Point of the trial.
+            state: Final state.
+            error: Reason for its failure.
             last_step: Last step that counts; default: all count.
             stage: Number of the stage of the search that it is of.
         """

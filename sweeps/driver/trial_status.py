@@ -24,73 +24,73 @@ class TrialStatus:
     state: State = "waiting"
     attempt: int = 0
     retries: int = 0
-    """Attempts of this session that began in the actor of the one before."""
+    """Number of attempts of this session that reused the actor of the previous attempt."""
     earlier_attempts: int = 0
-    """Attempts in earlier sessions."""
+    """Number of attempts in earlier sessions."""
     step: int = 0
     last_step: int | None = None
-    """Step at which the trial will end, if it is known."""
+    """Step at which the trial will end, if known."""
     values: Values | None = None
-    """Values of the objectives at the report at which the first one was best."""
+    """Values of the objectives in the report in which the first one was best."""
     saved: Values | None = None
-    """The same of the reports whose weights were saved."""
+    """Values of the objectives in the best report whose weights were saved."""
     saved_step: int | None = None
-    """Step of its newest checkpoint; None if it has saved none."""
+    """Step of the trial's newest checkpoint; None if it has saved none."""
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Step and value of the first objective in the reports of this session, thinned to at most ``MOST_POINTS``."""
     eval_every: int = 0
-    """Steps between two evaluations; 0 before its first report."""
+    """Steps between two evaluations; 0 before the trial's first report."""
     has_reported: bool = False
-    """Whether it has made a report that counts."""
+    """Whether the trial has made a report that counts."""
     lineage: int = 0
-    """Number of times that it had taken over another trial's state when its workers began."""
+    """Number of times that the trial had continued from another trial's state when its workers began."""
     is_pruned: bool = False
-    """Whether the scheduler has stopped it at its last report; what its workers measure until they notice is no part of
-    it."""
+    """Whether the scheduler stopped the trial at its last report; values that its workers measure until they notice are
+    discarded."""
     violation: str | None = None
-    """The limit on a metric that the trial broke; it cannot be the best then."""
+    """The limit on a metric that the trial violated; the trial then cannot be the best."""
     first_reported: tuple[float, float] | None = None
-    """Step, and seconds with workers, at its first metrics of this session; None before them."""
+    """Step, and seconds with workers, at the trial's first metrics of this session; None before them."""
     reported: tuple[float, float] | None = None
-    """The same at its latest metrics."""
+    """Step, and seconds with workers, at the trial's latest metrics."""
     speed: str = ""
     error: str | None = None
     holds: dict[str, float] = field(default_factory=dict)
-    """Resources that its workers reserve now; none while the trial is paused."""
+    """Resources that the trial's workers reserve now; empty while the trial is paused."""
     assigned: float | None = None
-    """Unix time of its last start."""
+    """Unix time of the trial's last start."""
     training_since: float | None = None
-    """Unix time up to which ``train_s`` is counted; None while its workers start."""
+    """Unix time up to which ``train_s`` is counted; None while the trial's workers start."""
     train_s: float = 0.0
     failure: str | None = None
-    """Description of its last failed attempt."""
+    """Description of the trial's last failed attempt."""
     failures: list[FailedAttempt] = field(default_factory=list)
-    """Its attempts that failed, or moved to other workers."""
+    """The trial's attempts that failed or moved to other workers."""
     notes: list[TimedNote] = field(default_factory=list)
-    """Notes of its workers for the user."""
+    """Notes of the trial's workers for the user."""
     spans: list[Span] = field(default_factory=list)
-    """Times and workers with which it trained."""
+    """Times at which the trial trained, with its workers."""
     needs: dict[str, float] = field(default_factory=dict)
-    """Resources that its workers reserve together while it runs."""
+    """Resources that all workers of the trial reserve together while it runs."""
     num_workers: int = 0
     """Number of these workers."""
     pool: str | None = None
-    """Pool that it runs in; None without pools."""
+    """Pool in which the trial runs; None without pools."""
     hourly_cost: float = 0.0
-    """Cost of these resources for an hour."""
+    """Hourly cost of these resources."""
     workers_attempt: int = 0
-    """Number, as its workers have it, of its attempt that has trained last in this session."""
+    """Number of the attempt that trained last in this session, as its workers count."""
     lost_after: int | None = None
-    """Step after which its events are lost, unless its workers post them again; None: none are."""
+    """Step after which the trial's events are lost unless its workers post them again; None if none are lost."""
     ending: bool = False
-    """Whether Tune has ended it, while events of its workers are still being recorded."""
+    """Whether Tune has ended the trial while events of its workers are still being recorded."""
     repeat_of: str | None = None
-    """Trial that it repeats with another seed, to confirm the winner."""
+    """Trial that this one repeats with another seed to confirm the winner."""
     stage: int | None = None
-    """Number of the stage of the search that it is of; None: the search after its stages."""
+    """Number of the stage of the search that the trial belongs to; None: the search after its stages."""
 
     def begin_again(self) -> int:
-        """Begin the next attempt, in the same actor; returns its number."""
+        """Begin the next attempt in the same actor; return its number."""
         self.attempt, self.retries = self.attempt + 1, self.retries + 1
         self.assigned, self.training_since, self.holds = time.time(), None, self.needs
         return self.attempt + self.earlier_attempts
@@ -102,7 +102,7 @@ class TrialStatus:
         self.hourly_cost, self.num_workers = self.hourly_cost * factor, num_workers
 
     def kept(self, *, is_lost: bool) -> str:
-        """Text on how much of the trial's work survives the end of its workers.
+        """Describe how much of the trial's work survives the end of its workers.
 
         Args:
             is_lost: Whether they could not save a checkpoint.
@@ -114,7 +114,7 @@ class TrialStatus:
         return "saved its state"
 
     def held_until(self, moment: float) -> float:
-        """Return the seconds that the trial had held workers up to a time.
+        """Return the seconds for which the trial had held workers until a time.
 
         Args:
             moment: Unix time.
@@ -137,7 +137,7 @@ class TrialStatus:
 
     def add_point(self, step: int, value: float) -> None:
         """Add a report to the trial's learning curve. When it becomes long, every second point is dropped."""
-        if self.curve and step < self.curve[-1][0]:  # it goes on from another trial's earlier state
+        if self.curve and step < self.curve[-1][0]:  # it continues from another trial's earlier state
             self.curve = [point for point in self.curve if point[0] < step]
         self.curve.append((float(step), value))
         if len(self.curve) > MOST_POINTS:
@@ -145,12 +145,12 @@ class TrialStatus:
 
     @property
     def has_workers(self) -> bool:
-        """Whether the workers of its last attempt that trained have not ended."""
+        """Whether the workers of the last attempt that trained are still alive."""
         return bool(self.spans) and self.spans[-1].ended is None
 
     @property
     def has_ended(self) -> bool:
-        """Whether the trial has ended: it neither runs nor waits."""
+        """Whether the trial has ended, so that it neither runs nor waits."""
         return self.state not in ("waiting", "running")
 
     @property
@@ -161,7 +161,7 @@ class TrialStatus:
 
     @property
     def is_starting(self) -> bool:
-        """Whether the trial's workers do not train yet: they are being started, or import libraries."""
+        """Whether the trial's workers do not train yet, because they are being started or import libraries."""
         return self.state == "running" and self.training_since is None
 
     @property

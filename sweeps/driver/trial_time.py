@@ -10,10 +10,10 @@ from sweeps.tracking.spans import Span
 from sweeps.tracking.time_account import TimeAccount
 
 SPENT = ("setup", "steps", "data_wait", "communication", "evaluation", "checkpoint")
-"""Activities that the training loop times itself, from the begin of the attempt: ``time/setup_s`` and so on."""
+"""Activities that the training loop times itself, from the start of the attempt: ``time/setup_s`` and so on."""
 SPENT_METRICS = frozenset(f"time/{activity}_s" for activity in SPENT)
 OF_STEPS = ("training", "data_wait", "communication")
-"""Parts of the account that are parts of optimizer steps."""
+"""Entries of the account that are parts of optimizer steps."""
 
 
 @dataclass
@@ -22,15 +22,15 @@ class _Attempt:
 
     span: Span
     assigned: float
-    """Unix time since which it holds its workers, without the time in which they found no room."""
+    """Unix time since which the attempt holds its workers, excluding time in which it waited for room."""
     reported: float
-    """Unix time of the report that counts as kept: with the training loop the newest one, otherwise the newest one with
-    a checkpoint; before the first, the begin of the training."""
+    """Unix time of the last report that counts as kept: with the training loop the newest one, otherwise the newest one
+    with a checkpoint; before the first, the start of the training."""
     spent: dict[str, float] | None = None
-    """Seconds by activity until then; None if the training does not time itself."""
+    """Seconds by activity until that report; None if the training does not time itself."""
 
     def account(self, moment: float, rest: str) -> TimeAccount:
-        """Worker-seconds until a moment.
+        """Compute worker-seconds until a moment.
 
         Args:
             moment: Unix time.
@@ -52,7 +52,7 @@ class _Attempt:
 
 
 def _itemize(account: TimeAccount, spent: Mapping[str, float], known: float) -> None:
-    """Account for the seconds up to a report, most of which the workers have timed by activity."""
+    """Account for the seconds up to a report; the workers have timed most of them by activity."""
     timed = spent["setup"] + spent["steps"] + spent["evaluation"] + spent["checkpoint"]
     fitted = min(1.0, known / timed) if timed else 0.0  # clocks of workers and driver may differ
     of_steps = max(0.0, spent["steps"] - spent["data_wait"] - spent["communication"])
@@ -75,30 +75,30 @@ class TrialTime:
         """
         Args:
             earlier: Account of the trial's attempts in earlier sessions.
-            num_workers: Number of workers in all of them; None if it has changed.
+            num_workers: Number of workers in all of these attempts; None if it varied.
         """
         self._ended = earlier or TimeAccount()
         """Account of the attempts that have ended."""
         self._attempt: _Attempt | None = None
         self._workers = num_workers or 1
-        """Number of workers of the last attempt that has ended."""
+        """Number of workers of the last ended attempt."""
         self._steps_s: float | None = None if num_workers is None else _of_steps(self._ended) / num_workers
-        """Seconds of steps of the attempts that have ended; None if they are unknown."""
+        """Seconds of steps of the ended attempts; None if unknown."""
         self._waits_since: float | None = None
         self._exploits = 0
         self._exploited = False
-        """Whether the present attempt is the first one from another trial's state."""
+        """Whether the current attempt is the first one from another trial's state."""
         self._of_others = 0.0
-        """Seconds of steps in the trial's state that other trials have made."""
+        """Seconds of steps in the trial's state that other trials have trained."""
 
     @classmethod
     def restored(cls, earlier: TimeAccount, spans: Sequence[Span], session_ended: float) -> TrialTime:
         """Continue with a trial of an earlier session.
 
         Args:
-            earlier: Its account, as it was recorded.
-            spans: Its spans. The last one has no end if its driver was killed, and is not in the account; its work
-                counts as lost until the next attempt shows what was kept.
+            earlier: Recorded account of the trial.
+            spans: Recorded spans of the trial. The last one has no end if its driver was killed, and is not in the
+                account; its work counts as lost until the next attempt shows what was kept.
             session_ended: Unix time of that driver's last sign of life.
         """
         numbers = {max(1, len(span.workers)) for span in spans} or {1}
@@ -109,14 +109,14 @@ class TrialTime:
         return time
 
     def wait(self, moment: float) -> None:
-        """Record that the trial's workers find no room because others use the resources."""
+        """Record that the trial's workers wait for room because others use the resources."""
         self._waits_since = self._waits_since or moment
 
     def start(self, span: Span, exploits: int) -> None:
         """Record when an attempt's training began.
 
         Args:
-            span: Its times and workers, as far as they are known.
+            span: Known times and workers of the attempt.
             exploits: Number of times that the trial has continued from another trial's state.
         """
         if self._attempt is not None:  # nobody was left to report its end
@@ -130,7 +130,7 @@ class TrialTime:
         self._exploited, self._exploits = exploits != self._exploits, exploits
 
     def report(self, report: Report) -> None:
-        """Account for the time up to a report. One of an earlier attempt, which was delivered late, is ignored."""
+        """Account for the time up to a report. A late report of an earlier attempt is ignored."""
         attempt, moment = self._attempt, report.timestamp_ms / 1000
         if attempt is None or moment < attempt.span.trained:
             return
@@ -144,7 +144,7 @@ class TrialTime:
         attempt.reported, attempt.spent = moment, spent
 
     def end(self, moment: float, *, failed: bool) -> None:
-        """Account for the end of the present attempt.
+        """Account for the end of the current attempt.
 
         Args:
             moment: Unix time.
@@ -172,10 +172,10 @@ class TrialTime:
         return account
 
     def _correct(self, resumed: float) -> None:
-        """Correct how much work of earlier attempts was lost, once it is known where the present one continues.
+        """Correct the lost work of earlier attempts once it is known where the current attempt continues.
 
         Args:
-            resumed: Seconds of optimizer steps in the checkpoint from which the present attempt continues.
+            resumed: Seconds of optimizer steps in the checkpoint from which the current attempt continues.
         """
         if self._exploited:
             self._exploited, self._of_others = False, resumed - (self._steps_s or 0.0)

@@ -19,15 +19,15 @@ from sweeps.runtime.placement import Fit, fit
 from sweeps.search.schedulers.places import Places
 
 LOOK_EVERY_S = 2.0
-"""Seconds between two looks at the cluster's nodes."""
+"""Seconds between two checks of the cluster's nodes."""
 
 
 def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found: int = 1) -> Fit:
-    """Compute how many trials run at a time on the nodes that are there now.
+    """Compute how many trials run at a time on the current nodes.
 
     Args:
         plan: The sweep.
-        before: What held when its session began: whether workers use GPUs does not change.
+        before: Fit at the start of the session, since the use of GPUs does not change.
         excluded: Ids of nodes to leave out.
         lanes_found: See ``fit``.
 
@@ -44,7 +44,7 @@ def current_fit(plan: Plan, before: Fit, excluded: Collection[str], lanes_found:
 class Capacity:
     """Follows the cluster's nodes while the sweep searches, and sets the limit on the number of trials at a time.
 
-    Trials that run on other nodes go on undisturbed; one that joins is used as soon as it is seen.
+    Trials that run on other nodes continue undisturbed; a node that joins is used as soon as it is seen.
     """
 
     def __init__(self, plan: Plan, session: Session, places: Places):
@@ -100,9 +100,7 @@ class Capacity:
                 self._look()
             except Exception as error:  # noqa: BLE001 - Ray raises several; its next answer may be a good one
                 if not is_blind:
-                    self._state.announce(
-                        f"the cluster's nodes cannot be looked at ({error}); {self._at_once} until then"
-                    )
+                    self._state.announce(f"the cluster's nodes cannot be checked ({error}); {self._at_once} until then")
                 is_blind = True
             else:
                 is_blind = False
@@ -120,7 +118,7 @@ class Capacity:
             self._known = nodes
 
     def _find_lanes(self) -> None:
-        """Adopt the number of trials per worker group that the workers have measured as the fastest."""
+        """Adopt the number of trials per worker group that the workers have measured to be the fastest."""
         state, (number, reason) = self._state, self._broker.lanes()
         if number == state.lanes_found and reason is None:
             return
@@ -136,7 +134,7 @@ class Capacity:
         """Move trials away from nodes that are about to leave the cluster.
 
         Args:
-            leaving: What was announced of each node, by its id.
+            leaving: Announcement for each node, by its id.
         """
         state = self._state
         state.excluded_nodes = (*state.excluded_nodes, *leaving)
@@ -152,7 +150,7 @@ class Capacity:
         )
 
     def _refit_and_tell(self, what: str) -> bool:
-        """Compute the limit again after a change of the cluster; returns whether any trial can be placed.
+        """Compute the limit again after a change of the cluster; return whether any trial can be placed.
 
         Args:
             what: The change, in words.

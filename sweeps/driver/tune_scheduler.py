@@ -1,4 +1,4 @@
-"""Tune's scheduler of a sweep: does in Tune what a scheduler of the search has decided."""
+"""Tune's scheduler of a sweep: executes in Tune the decisions of a scheduler of the search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TUNES = {
     Verdict.PAUSE: TrialScheduler.PAUSE,
     Verdict.STOP: TrialScheduler.STOP,
 }
-"""Tune's own constants, which it compares by identity."""
+"""Tune's own constants, which Tune compares by identity."""
 
 
 class TuneTrial:
@@ -39,7 +39,7 @@ class TuneTrial:
         self.trial = trial
         self.id = str(trial.config[TRIAL])
         self.decided: Verdict | Exploit = Verdict.CONTINUE
-        """Decision that Tune has still to carry out."""
+        """Decision that Tune has not carried out yet."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class TuneTrial:
 
 
 class TuneScheduler(NotPickled, FIFOScheduler):
-    """Asks a scheduler of the search when a report is recorded, and lets Tune do what it has decided when the trial's
+    """Asks a scheduler of the search when a report is recorded, and lets Tune execute the decision when the trial's
     actor returns.
 
     When the search was interrupted to be resumed later, a scheduler that pauses trials decides nothing any more: its
@@ -80,9 +80,9 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             scheduler: Decides.
             limiter: Gives Tune new trials.
             exploited: Called with every trial that continues from another trial's state.
-            done: Called with a trial when Tune does what was decided about it.
+            done: Called with a trial when Tune executes the decision about it.
             interrupted: Whether the search was interrupted, to be resumed later.
-            lock: Held in each call of the scheduler: the driver's threads make them.
+            lock: Held during each call of the scheduler, since several threads of the driver call it.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._scheduler, self._limiter, self._places = scheduler, limiter, limiter.places
@@ -90,11 +90,11 @@ class TuneScheduler(NotPickled, FIFOScheduler):
         self._trials: dict[str, TuneTrial] = {}
 
     def decide(self, number: str, result: Mapping[str, Any]) -> Verdict | Exploit:
-        """Decide about a trial that has reported. The report is in the study before, and so is what is decided when
-        this returns.
+        """Decide about a trial that has reported. The report is already in the study, and the decision is when this
+        returns.
 
         Raises:
-            TrialFailed: The scheduler cannot go on with the trial.
+            TrialFailed: The scheduler cannot continue with the trial.
         """
         with self._lock:
             trial = self._trials.get(number)
@@ -119,7 +119,7 @@ class TuneScheduler(NotPickled, FIFOScheduler):
             trial.update_last_result({STEP: trial.config.get(LAST_DELIVERED, 0)})  # type: ignore[no-untyped-call]
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Do what was decided at the report with which the trial's actor has returned."""
+        """Execute the decision about the report with which the trial's actor has returned."""
         with self._lock:
             seen = self._seen(trial)
             decided, seen.decided = seen.decided, Verdict.CONTINUE
@@ -144,11 +144,11 @@ class TuneScheduler(NotPickled, FIFOScheduler):
                 self._scheduler.leave(self._seen(trial), self._places)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Remove a trial whose actor has died; Tune adds it again at once if it is started again."""
+        """Remove a trial whose actor has died; if the trial is retried, Tune adds it again immediately."""
         self.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The next trial that waits for its workers, or that was paused and goes on."""
+        """The next trial that waits for its workers, or that was paused and continues."""
         if not isinstance(self._scheduler, PausingScheduler):
             chosen: Trial | None = super().choose_trial_to_run(tune_controller)
             return chosen

@@ -34,7 +34,7 @@ from sweeps.search.study_version import migrate_study
 from sweeps.search.trial_ids import trial_id
 
 TUNE_FOLDER = "tune"
-"""Folder in the sweep's one for files that Tune writes while it runs."""
+"""Subfolder of the sweep's folder for files that Tune writes while it runs."""
 
 
 def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
@@ -108,7 +108,7 @@ def _tuner(
 
 
 def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
-    """Build the searcher on the study in the sweep's folder, with its sampler and the points that come first."""
+    """Build the searcher on the study in the sweep's folder, with its sampler and the points to try first."""
     file, memory = plan.folder / study_file(plan.stage), session.state.memory if plan.stage is None else None
     storage, damage = open_study_storage(file)
     if damage is not None:
@@ -130,8 +130,8 @@ def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
 
 
 def _stop_rule(plan: Plan, session: Session) -> Callable[[optuna.Study], str | None]:
-    """A function that returns the reason to start no further trial, if there is one. The rules may change while the
-    sweep runs. Those about values are for the sweep's own trials, and not for those of a stage before."""
+    """Return a function that returns the reason to start no further trial, if there is one. The rules may change while
+    the sweep runs. Rules about values apply to the sweep's own trials, not to those of a preceding stage."""
     state = session.state
     if plan.stage is not None:
         return lambda study: state.shutdown.budget_spent

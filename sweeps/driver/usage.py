@@ -31,7 +31,7 @@ class UsageMeter:
         self._counted_at = time.monotonic()
 
     def count(self, holding: Collection[TrialStatus], workers: int, idle_workers: int, shared_by: int = 1) -> None:
-        """Add what has been used since the last call.
+        """Add the usage since the last call.
 
         Args:
             holding: The trials that hold workers.

@@ -11,13 +11,13 @@ from sweeps.runtime.cluster import alive_nodes
 from sweeps.texts.wording import counted
 
 EVERY_S = 5.0
-"""Seconds between two looks at the cluster."""
+"""Seconds between two checks of the cluster."""
 PATIENCE_S = 10.0
-"""Seconds that workers may take to start on a node that is there; only then their trial may be waiting."""
+"""Seconds that workers may take to start on an existing node before their trial may count as waiting."""
 
 
 class WaitingForNodes:
-    """Says which trials wait for nodes, and when nodes have come."""
+    """Reports which trials wait for nodes, and when nodes have come."""
 
     def __init__(self, state: SweepState, needs: str) -> None:
         """
@@ -31,7 +31,7 @@ class WaitingForNodes:
         self._nodes = 0
 
     def look(self) -> None:
-        """Announce what has changed. The sweep's lock is held."""
+        """Announce changes. The sweep's lock is held."""
         if time.monotonic() - self._looked < EVERY_S:
             return
         self._looked = time.monotonic()

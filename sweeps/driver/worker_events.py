@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class WorkerEvents:
-    """Applies the events of all trials' workers, in order, and lets reports be decided on when they are recorded."""
+    """Applies the events of all trials' workers in order, and passes recorded reports on for a decision."""
 
     def __init__(self, state: SweepState, recorder: Recorder, decisions: Decisions):
         self._state, self._recorder, self._decisions = state, recorder, decisions
         self._early: dict[str, list[Event]] = {}
         """Events of trials that Tune has not announced yet."""
         self._exploits: dict[tuple[str, int], Exploit] = {}
-        """Exploits that are recorded when the trial's workers begin to train from there."""
+        """Exploits that are recorded when the trial's workers begin to train from the other trial's state."""
 
     def take(self, events: Iterable[Event]) -> None:
         """
@@ -91,11 +91,11 @@ class WorkerEvents:
                 self._take_metrics(status, event)
 
     def take_early(self, trial: str) -> None:
-        """Apply the events that came before Tune announced the trial's start."""
+        """Apply the events that arrived before Tune announced the trial's start."""
         self.take(self._early.pop(trial, ()))
 
     def broker_died(self) -> dict[str, TrialSoFar]:
-        """Mark events of running trials as possibly lost; returns what is known of these trials.
+        """Mark events of running trials as possibly lost; return what is known of these trials.
 
         A trial's next attempt posts again what is lost; of one that has no next attempt it is in the report log.
         """
@@ -111,11 +111,11 @@ class WorkerEvents:
         return found
 
     def take_report_log(self, trial: str, up_to: int | None = None, after: int = -1) -> None:
-        """Apply the events in a trial's report log that an earlier driver or the broker died before passing on. What is
-        recorded already is not recorded twice.
+        """Apply the events in a trial's report log that an earlier driver or the broker did not pass on before it died.
+        Recorded events are not recorded twice.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             up_to: Last step to take; default: all.
             after: Last step that was taken before, but for a checkpoint of it.
         """
@@ -142,7 +142,7 @@ class WorkerEvents:
                             self._record_log(event, competes=isinstance(event, Report) and event.competes)
 
     def _mend_report_log(self, folder: Path) -> None:
-        """Correct flipped bits in a report log, and say what is damaged beyond that."""
+        """Correct flipped bits in a report log, and report further damage."""
         file = folder / REPORT_LOG_FILE
         with contextlib.suppress(OSError):  # there is none, or it can only be read
             if damage := mend(file):
@@ -155,7 +155,7 @@ class WorkerEvents:
         return [event for event in events if isinstance(event, Report) and event.competes]
 
     def exploited(self, exploit: Exploit) -> None:
-        """Note that a trial is to continue from another one's state, or did so in an earlier session."""
+        """Record that a trial will continue from another trial's state, or did so in an earlier session."""
         with self._state.lock:
             self._exploits[exploit.trial, exploit.origin.num_exploits] = exploit
 
@@ -217,7 +217,7 @@ class WorkerEvents:
             self._state.shutdown.storage_has_failed(StorageFailed(self._state.folder, error))
 
     def _begin_again(self, status: TrialStatus) -> None:
-        """Record that a trial's next attempt begins, after one that has failed."""
+        """Record that a trial's next attempt begins after a failed one."""
         self._state.announce(f"{status.failure}; it is tried again, from its newest checkpoint if it has one")
         status.failure, attempt = None, status.begin_again()
         self._recorder.trials.record_attempt(status.trial, attempt)
@@ -225,7 +225,7 @@ class WorkerEvents:
         self._state.announce(f"trial {status.trial} started, attempt {attempt}{values}")
 
     def _record_break(self, status: TrialStatus, ended: float, reason: str, *, moved: bool) -> int:
-        """Record that an attempt has failed or moved; returns its number."""
+        """Record that an attempt has failed or moved; return its number."""
         attempt = status.attempt + status.earlier_attempts
         status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=reason, moved=moved))
         self._recorder.trials.record_failures(status.trial, status.failures)
@@ -284,8 +284,8 @@ class WorkerEvents:
             self._record_checkpoint(status, report, report.checkpoint, report.held)
 
     def _record_checkpoint(self, status: TrialStatus, event: Log, checkpoint: str, held: str | None) -> None:
-        """Record the checkpoint of an event. It is the best one if its values are, among all that were saved: the best
-        report may have come without a checkpoint."""
+        """Record the checkpoint of an event. It is the best one if its values are the best among all saved ones: the
+        best report may have come without a checkpoint."""
         status.saved_step = event.step
         objectives, kept = self._state.objectives, self._state.composition.config.checkpoint.keep
         kinds: list[CheckpointKind] = ["last"]

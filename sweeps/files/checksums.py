@@ -1,4 +1,4 @@
-"""JSON lines and documents that end with a checksum, by which damage is found and a flipped bit corrected.
+"""JSON lines and documents that end with a checksum, by which damage is detected and a flipped bit corrected.
 
 A line ``{"step": 10}`` is written as ``{"step": 10,"crc":"32eaac10"}``: the last key has the CRC-32 of all bytes before
 it. Who reads JSON without checking it finds one key more. Files of older releases have lines without a checksum, and so
@@ -19,20 +19,20 @@ from typing import Any
 CHECKSUM = "crc"
 """Key of the checksum."""
 CORRECTED_UP_TO = 1 << 16
-"""Length in bytes of the longest text in which a flipped bit is corrected: in longer ones, the chance that a greater
-damage is taken for a flipped bit would be above one in ten thousand."""
+"""Maximum length in bytes of a text in which a flipped bit is corrected. In longer ones, the probability that greater
+damage looks like a flipped bit would exceed one in ten thousand."""
 MOST_DAMAGED = 4
-"""Number of damaged characters, of ten, with which the end of a line is still taken for that of one with a checksum."""
+"""Maximum number of damaged characters, of ten, with which the end of a line is still recognised as a checksum."""
 _END = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
 _LENGTH = len(b',"crc":"00000000"}')
 _FIXED = (*range(8), 16, 17)
-"""Positions in the end of a text that are the same in each."""
+"""Positions in the end of a text that have the same characters in every text."""
 _TABLE = [zlib.crc32(bytes([each])) ^ zlib.crc32(b"\0") for each in range(256)]
 """Change of the checksum by the last character."""
 _BY_BIT = {_TABLE[1 << bit]: 1 << bit for bit in range(8)}
 _BY_FIRST_BYTE = {value >> 24: each for each, value in enumerate(_TABLE)}
 _TEXT = re.compile(rb"[\x20-\x7e\t]*")
-"""Characters of JSON lines: others are written as escapes."""
+"""Bytes that a JSON line may contain; other characters are written as escapes."""
 
 
 def with_checksum(text: bytes) -> bytes:
@@ -46,7 +46,7 @@ def with_checksum(text: bytes) -> bytes:
 
 
 def undamaged(text: bytes) -> bytes | None:
-    """Return a JSON object as it was written, with a flipped bit corrected; None if more of it is damaged.
+    """Return a JSON object as it was written, with a flipped bit corrected; None if there is more damage.
 
     An object without a checksum is returned as it is.
 
@@ -64,7 +64,7 @@ def undamaged(text: bytes) -> bytes | None:
 
 
 def parsed(text: bytes) -> dict[str, Any]:
-    """Parse a JSON object, and leave out its checksum.
+    """Parse a JSON object, without its checksum.
 
     Raises:
         ValueError: It is damaged, or no JSON object.
@@ -73,19 +73,19 @@ def parsed(text: bytes) -> dict[str, Any]:
         raise ValueError("its checksum does not match")
     document = json.loads(intact.decode())
     if not isinstance(document, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - callers know one error for what cannot be read
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers know one error for what cannot be read
     document.pop(CHECKSUM, None)
     return document
 
 
 def is_intact(text: bytes) -> bool:
-    """Whether a JSON object without a newline has its right checksum."""
+    """Whether a JSON object without a newline has the right checksum."""
     return text[-_LENGTH:] == _end(text[:-_LENGTH])
 
 
 def undamaged_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield JSON lines with flipped bits corrected, without those that are damaged beyond that. Lines without a
-    checksum and halves of lines are yielded as they are."""
+    """Yield JSON lines with flipped bits corrected, except those with more damage. Lines without a checksum and
+    incomplete lines are yielded unchanged."""
     before = b""
     for line in lines:
         text = line.rstrip(b"\n")
@@ -106,7 +106,7 @@ def undamaged_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Damage:
-    """Damage that was found in a file of JSON lines."""
+    """Damage found in a file of JSON lines."""
 
     corrected: tuple[int, ...] = ()
     """Numbers of the lines, from 1, in which a flipped bit was corrected."""
@@ -131,7 +131,7 @@ class Damage:
 def mend(path: Path) -> Damage:
     """Correct flipped bits in a file of JSON lines, in place, and return the lines with more damage.
 
-    Half a line that a killed writer has left is no damage.
+    Half a line that a killed writer has left does not count as damage.
 
     Raises:
         OSError: The file cannot be read or written.
@@ -161,8 +161,8 @@ def mend(path: Path) -> Damage:
 
 
 def _changes_of_newlines(before: bytes, text: bytes) -> list[tuple[int, bytes]] | None:
-    """Positions in a line, and characters for them, by which two lines in one become two, or the line and the one
-    before it become one."""
+    """Positions in a line, and characters for them, that restore a changed newline: they split two joined lines, or
+    join a line to the previous one."""
     if before and not is_intact(before):
         for bit in range(8):
             character = bytes([ord("\n") ^ 1 << bit])
@@ -206,7 +206,7 @@ def _has_checksum(text: bytes) -> bool:
 
 
 def _corrected(text: bytes) -> bytes | None:
-    """The text with its one flipped bit restored; None if no single bit makes the checksum right."""
+    """The text with its flipped bit restored; None if no single bit makes the checksum right."""
     body, end = text[:-_LENGTH], text[-_LENGTH:]
     right = _end(body)
     flipped = int.from_bytes(end, "big") ^ int.from_bytes(right, "big")

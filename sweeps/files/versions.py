@@ -10,15 +10,15 @@ from typing import Any
 from sweeps.errors import UserError
 
 VERSION = "version"
-"""Key of a document's version; documents without it are of version 1."""
+"""Key of a document's version; documents without it have version 1."""
 WRITTEN_BY = "written_by"
-"""Key of the release of ray-sweeps that wrote it."""
+"""Key of the release of ray-sweeps that wrote the document."""
 
 Document = dict[str, Any]
 
 
 class NewerVersion(UserError):
-    """A file was written by a later release, and this one might misread it."""
+    """A file was written by a later release, which this one might misread."""
 
 
 def release() -> str:
@@ -43,7 +43,7 @@ class Format:
         return {VERSION: self.version, WRITTEN_BY: release(), **document}
 
     def brought_forward(self, document: Document, where: str) -> Document:
-        """Return a document in the present version, with the version and release that wrote it.
+        """Return a document converted to the current version, with the version and release that wrote it.
 
         Args:
             document: The document as it was read.
@@ -64,7 +64,7 @@ def check_not_newer(where: str, found: int, known: int, written_by: str | None) 
 
     Args:
         where: Path of the file, for the message.
-        found: Its version.
+        found: Version of the file.
         known: The highest version that this release reads.
         written_by: The release that wrote it, if known.
 

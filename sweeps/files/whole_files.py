@@ -47,11 +47,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, document: Any, indent: int | None = None, *, checksum: bool = False) -> None:
-    """Write a private JSON file, completely or not at all. It is on the disk itself when this returns.
+    """Write a private JSON file, completely or not at all. It has reached the disk when this returns.
 
     Args:
         path: The file.
-        document: Its content.
+        document: Content of the file.
         indent: Spaces for each level; default: one line.
         checksum: Add a checksum to an object, which ``sweeps.files.checksums.parsed`` checks.
 
@@ -66,12 +66,12 @@ def write_json(path: Path, document: Any, indent: int | None = None, *, checksum
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Opener for ``open``: a file that it creates is readable by its owner alone, whatever the umask."""
+    """Opener for ``open`` that creates files readable only by their owner, regardless of the umask."""
     return os.open(path, flags, FILE_MODE)
 
 
 def make_private(path: Path) -> None:
-    """Create an empty file if there is none, and take away the permissions of others if it is the user's own."""
+    """Create an empty file if there is none, and remove others' permissions if the file belongs to the user."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
     if path.stat().st_mode & 0o077 and path.stat().st_uid == os.geteuid():
         path.chmod(FILE_MODE)

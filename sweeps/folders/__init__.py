@@ -1,1 +1,1 @@
-"""Folders: a sweep's, its trials', those of configs, and files in the working folder that hide a package."""
+"""Folders of sweeps, trials and configs, and files in the working folder that hide a package."""

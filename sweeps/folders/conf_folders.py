@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def conf_folder() -> Path:
-    """Return the ``conf/`` of Sweeps: inside an installed package, beside it in a checkout."""
+    """Return the ``conf/`` of Sweeps: inside an installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     installed = package / "conf"
     return installed if installed.is_dir() else package.parent / "conf"

@@ -47,7 +47,7 @@ def shadowing_file(error: BaseException) -> Path | None:
 
 
 def _module_of(error: BaseException) -> str:
-    """Return the name of the top-level module in which something is missing."""
+    """Return the name of the top-level module that lacks the imported name."""
     named = error.obj if isinstance(error, AttributeError) else None
     name = named.__name__ if isinstance(named, ModuleType) else getattr(error, "name", None)
     return str(name).partition(".")[0] if isinstance(error, AttributeError | ImportError) else ""

@@ -37,16 +37,15 @@ COPY_FILE = "sweep.copy.json"
 LOG_FILE = "driver.log"
 """File with the output of a driver in the background."""
 ERROR_FILE = "driver-error.txt"
-"""File with the tracebacks of errors that nobody foresaw and that have ended a driver."""
+"""File with the tracebacks of unexpected errors that have ended a driver."""
 BEAT_S = 2.0
 """Seconds between two heartbeats."""
 SILENCE_S = 20.0
-"""Seconds without a heartbeat after which a driver on another machine counts as dead, by the clock of the machine that
-waits: clocks of machines differ."""
+"""Seconds without a heartbeat after which a driver on another machine counts as dead, by the clock of the waiting
+machine, since clocks differ."""
 PATIENCE = "SWEEPS_WAIT_FOR_DRIVER_S"
-"""Environment variable with the seconds that a driver waits for another one to end, before it is refused. A job that
-Slurm has put back into the queue sets it: on a node that was taken out of service, the driver before may still be
-ending."""
+"""Environment variable with the seconds that a driver waits for another one to end before it is refused. A job that
+Slurm has requeued sets it: on a drained node, the previous driver may still be ending."""
 LEFT = 130
 """Exit status of a driver whose sweep was taken over: interrupted."""
 
@@ -63,7 +62,7 @@ def only_driver(
     patience_s: float = 0.0,
     is_stalled: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold a sweep's folder, as its only driver.
+    """Hold a sweep's folder as its only driver.
 
     Args:
         folder: Folder of the sweep; of one in an object store, this machine's copy.
@@ -71,7 +70,7 @@ def only_driver(
         machine: Identity of the machine; default: this one.
         store: Place of the sweep in an object store.
         patience_s: Maximum seconds to wait for another driver to end.
-        is_stalled: Whether the driver does not go on; it then gives no heartbeat.
+        is_stalled: Whether the driver makes no progress; it then sends no heartbeat.
 
     Raises:
         UserError: Another driver runs this sweep; two would train its trials twice.
@@ -119,7 +118,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
-    """Acquire the lock, which a driver on this machine may have.
+    """Acquire the lock, which another driver on this machine may hold.
 
     Raises:
         UserError: It keeps it for longer than that.
@@ -132,25 +131,27 @@ def _acquire(lock: FileLock, sweep: str, patience_s: float) -> None:
         try:
             lock.acquire(timeout=patience_s)
         except Timeout:
-            raise UserError(f"{sweep} is run by another process already; {_watch(sweep)}") from None
+            raise UserError(f"{sweep} is already run by another process; {_watch(sweep)}") from None
 
 
 def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: float) -> None:
     """Wait until a driver on another machine has ended or counts as dead.
 
     Args:
-        file: Its heartbeat.
+        file: Heartbeat file of the driver.
         sweep: Name of the sweep.
         machine: Identity of this machine.
-        deadline: Monotonic time until which its heartbeat may go on.
+        deadline: Monotonic time until which its heartbeat may continue.
 
     Raises:
-        UserError: Its heartbeat goes on.
+        UserError: Its heartbeat continues.
     """
     last = file.read()
     if last is None or last["machine"] == machine:
         return  # the lock excludes drivers on this machine
-    logger.warning("%s was last run on %s; waiting %.0f s to see that it no longer is", sweep, _host(last), SILENCE_S)
+    logger.warning(
+        "%s was last run on %s; waiting %.0f s to make sure that it has ended", sweep, _host(last), SILENCE_S
+    )
     silent_since = time.monotonic()
     while time.monotonic() < silent_since + SILENCE_S:
         time.sleep(BEAT_S / 4)
@@ -159,7 +160,7 @@ def _wait_for_silence(file: _DriverFile, sweep: str, machine: str, deadline: flo
             return  # it has ended by itself
         if now != last:
             if time.monotonic() > deadline:
-                raise UserError(f"{sweep} is run by another process already, on {_host(last)}; {_watch(sweep)}")
+                raise UserError(f"{sweep} is already run by another process, on {_host(last)}; {_watch(sweep)}")
             last, silent_since = now, time.monotonic()
 
 
@@ -192,8 +193,8 @@ def _heartbeats(file: _DriverFile, sweep: str, machine: str, is_stalled: Callabl
 
 
 def _leave(sweep: str, other: dict[str, Any]) -> None:
-    """End this process at once, without writing: another driver has taken over while it was suspended."""
-    logger.error("%s was taken over by %s, since this process gave no sign of life", sweep, _host(other))
+    """End this process immediately, without writing: another driver has taken over while it was suspended."""
+    logger.error("%s was taken over by %s, since this process sent no heartbeat", sweep, _host(other))
     os._exit(LEFT)
 
 
@@ -204,10 +205,10 @@ class _DriverFile:
         self._place = place
 
     def read(self) -> dict[str, Any] | None:
-        """Content of the last driver's file; None if the driver ended by itself.
+        """Content of the last driver's file; None if that driver has ended properly.
 
-        The file is opened anew each time, since NFS then asks its server. One that is damaged is that of a driver which
-        may still run, on an unknown machine.
+        The file is opened again each time, since NFS then asks its server. If it is damaged, its driver may still run,
+        on an unknown machine.
         """
         text: bytes | None = None
         for _ in range(3):  # it may be half written
@@ -244,7 +245,7 @@ class _DriverFile:
 
 
 def _machine() -> str:
-    """Identity of this machine until its next boot, at which its locks end."""
+    """Identity of this machine until its next boot, which releases its locks."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}"
     return f"{socket.gethostname()}/{uuid.getnode()}"

@@ -10,9 +10,9 @@ from sweeps.storage.location import joined
 from sweeps.worker_error import WorkerError
 
 LOGS = "logs"
-"""Name of the folder in a trial's one, and among the artifacts of its run."""
+"""Name of the folder of logs in a trial's folder, and among the artifacts of its run."""
 LEFT_OUT = re.compile(rb"^\[sweeps: (\d[\d,]*) bytes are left out here\]\n", re.MULTILINE)
-"""Line in a log with the number of bytes that are left out there."""
+"""Line in a log that replaces omitted bytes and gives their number."""
 START_LINE = "--- sweeps: "
 """Beginning of a log's first line, which is repeated at each start of the worker."""
 

@@ -1,4 +1,4 @@
-"""Files that travel to a cluster with a sweep: the modules, configs and small data of the working folder."""
+"""Files that are sent to a cluster with a sweep: the modules, configs and small data of the working folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sweeps.folders.conf_folders import conf_folder
 MIB = 2**20
 MAX_FILES = 20_000
 LEFT_OUT = {"__pycache__", "node_modules", "mlruns", "mlartifacts"}
-"""Folders that never travel, beside hidden ones, environments and the sweeps' own folder."""
+"""Folders that are never sent, in addition to hidden ones, environments and the sweeps' own folder."""
 DATABASES = (".db", ".db-wal", ".db-shm", ".db-journal")
 TOP_FILE = "SUBMITTED.txt"
-"""File at the top of every archive: Ray leaves the top folder out where there is only one."""
+"""File at the top of every archive: Ray strips a top folder that is the only entry."""
 CONFIGS = "submitted_configs"
 """Folder of the bundle for configs from outside of the working folder."""
 
@@ -32,7 +32,7 @@ class Bundle:
 
     @classmethod
     def of_folder(cls, folder: Path, leave_out: Path) -> Bundle:
-        """Return the files of a folder, without what git ignores, environments, databases and hidden folders.
+        """Return the files of a folder, except those that git ignores, environments, databases and hidden folders.
 
         Args:
             folder: Working folder of the submission.
@@ -49,7 +49,7 @@ class Bundle:
         return bundle
 
     def add_folder(self, folder: Path, name: str, pattern: str = "*") -> str:
-        """Add a folder from elsewhere; returns its path in the archive."""
+        """Add a folder from elsewhere; return its path in the archive."""
         for path in sorted(folder.rglob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:
                 self.add(f"{name}/{path.relative_to(folder).as_posix()}", path)
@@ -64,12 +64,12 @@ class Bundle:
         self.files[name] = path
         if len(self.files) > MAX_FILES:
             raise UserError(
-                f"more than {MAX_FILES:,} files would travel to the cluster, {path} among them; submit from the folder "
-                "of your code, or list the others in .gitignore"
+                f"more than {MAX_FILES:,} files would be sent to the cluster, {path} among them; submit from the "
+                "folder of your code, or list the others in .gitignore"
             )
 
     def add_sweeps(self) -> None:
-        """Add Sweeps itself with its configs, for a cluster on which another version or none is installed."""
+        """Add Sweeps itself with its configs, for a cluster on which it is missing or has another version."""
         for package in ("sweeps", "sweeps_train"):
             found = find_spec(package)
             assert found is not None
@@ -100,7 +100,7 @@ class Bundle:
             largest = sorted(self.files.items(), key=lambda each: -each[1].stat().st_size)[:3]
             named = ", ".join(f"{name} ({path.stat().st_size / MIB:.1f} MiB)" for name, path in largest)
             raise UserError(
-                f"the files of the working folder are too large to travel: {size / MIB:.1f} MiB and more when packed, "
+                f"the files of the working folder are too large to send: {size / MIB:.1f} MiB and more when packed, "
                 f"of at most {limit / MIB:g} MiB. The largest are {named}. List in .gitignore what the "
                 f"trials do not need{advice}"
             )
@@ -108,7 +108,7 @@ class Bundle:
 
 
 def _own_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a project: in a git repository those that git does not ignore, else all."""
+    """Yield the files of a project: in a git repository those that git does not ignore, otherwise all."""
     if (known := _known_to_git(folder)) is not None:
         yield from (folder / name for name in known if not any(map(_is_left_out, Path(name).parts[:-1])))
         return
@@ -118,7 +118,7 @@ def _own_files(folder: Path) -> Iterator[Path]:
 
 
 def _known_to_git(folder: Path) -> list[str] | None:
-    """Return the files that git does not ignore; None if the folder is in no repository, or git is missing."""
+    """Return the files that git does not ignore; None if the folder is not in a repository, or git is missing."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Cron lines in the formats of other schedulers, which support less than a schedule does."""
+"""Converts cron lines to the formats of other schedulers, which support less than a schedule does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain_fields(cron: str) -> list[str]:
 
 
 def calendar_events(cron: str, timezone: str) -> list[str]:
-    """Return a cron line as systemd's calendar events (``OnCalendar``); several of them mean any of them.
+    """Return a cron line as systemd's calendar events (``OnCalendar``); the timer fires at any of them.
 
     Raises:
         UserError: As ``plain_fields``.

@@ -19,20 +19,21 @@ from sweeps.texts.uri_passwords import holds_password
 
 API = "ray.io/v1"
 FOLDER = "/etc/sweeps"
-"""Folder of the pods in which the ConfigMap is."""
+"""Folder of the pods at which the ConfigMap is mounted."""
 SCRIPT = "sweep.sh"
 """Key of the ConfigMap with the command of the driver. KubeRay passes an entrypoint through two shells, which would
-read the quotes and parentheses of overrides; this file's name is safe in both."""
+interpret the quotes and parentheses of overrides; this file's name is safe in both."""
 ARCHIVE = "code.zip"
 """Key of the ConfigMap with the files of the working folder."""
 MAX_CONFIG_MAP = 2**20
 LONGEST_JOB, LONGEST_SCHEDULE, LONGEST_CRON_JOB = 47, 36, 52
-"""Maximum characters of the names of a RayJob, a RayCronJob and a CronJob, to which the names of their parts append."""
+"""Maximum characters of the names of a RayJob, a RayCronJob and a CronJob, to which the names of their parts are
+appended."""
 UNPACK = f'cd "$(mktemp -d)" && python -m zipfile -e {FOLDER}/{ARCHIVE} .\n'
-"""Line of a script that makes the archive the working folder, which Ray does for a RayJob."""
+"""Line of a script that makes the unpacked archive the working folder, which Ray itself does for a RayJob."""
 NAME_OF_FIRING = "${RAY_CLUSTER_NAME%-*}"
-"""Name of the sweep of a schedule's firing, for a shell: that of its RayJob, which all its attempts share. KubeRay sets
-the variable in its pods; the name of a cluster is that of its RayJob and five random characters."""
+"""Name of the sweep of a schedule's firing, for a shell: that of the RayJob, which all attempts share. KubeRay sets the
+variable in its pods; the name of a cluster is that of its RayJob followed by five random characters."""
 LABELS = {"app.kubernetes.io/managed-by": "sweeps"}
 
 Manifest = dict[str, Any]
@@ -105,7 +106,7 @@ def written(documents: list[Manifest]) -> str:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Writes texts of several lines as blocks, and equal parts in full."""
+        """YAML writer that writes multi-line texts as blocks and repeats equal parts instead of using anchors."""
 
         def ignore_aliases(self, _: Any) -> bool:
             return True
@@ -118,7 +119,7 @@ def written(documents: list[Manifest]) -> str:
 
 
 def apply(documents: list[Manifest]) -> str:
-    """Apply manifests with kubectl, and return what it answered.
+    """Apply manifests with kubectl, and return its answer.
 
     Raises:
         UserError: There is no kubectl here, or it refused them.
@@ -128,7 +129,7 @@ def apply(documents: list[Manifest]) -> str:
         done = subprocess.run(command, input=written(documents), capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise UserError(
-            "there is no kubectl on this machine; write the manifests with --print, and apply them where there is: "
+            "there is no kubectl on this machine; write the manifests with --print, and apply them elsewhere: "
             "kubectl apply -f FILE"
         ) from None
     if done.returncode:
@@ -137,7 +138,7 @@ def apply(documents: list[Manifest]) -> str:
 
 
 def kubernetes_name(name: str, longest: int) -> str:
-    """Return a sweep's name in the characters that Kubernetes allows, with a digest if it had to be cut off."""
+    """Return a sweep's name in the characters that Kubernetes allows, with a digest if it had to be shortened."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     plain = plain if plain[:1].isalpha() else f"sweep-{plain}"
     if len(plain) <= longest:
@@ -147,7 +148,7 @@ def kubernetes_name(name: str, longest: int) -> str:
 
 
 def _section(submission: Submission, nodes: int | None = None) -> KubeRay:
-    """Return the section of the config after its checks."""
+    """Return the section of the config after checking it."""
     kuberay = submission.config.cluster.kuberay
     if kuberay is None:
         raise UserError(
@@ -172,7 +173,7 @@ def _config_map(
 
     Args:
         submission: The sweep.
-        kuberay: Its section of the config.
+        kuberay: Section ``cluster.kuberay`` of the config.
         name: Name of the ConfigMap.
         own_name: Name of the sweep of a schedule's firing, for a shell; default: the submission's.
         prefix: Commands of the script before the driver's.

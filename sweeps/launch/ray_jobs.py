@@ -1,4 +1,4 @@
-"""Sweeps as jobs of a running Ray cluster: its job server gets the command of the driver and the code."""
+"""Sweeps as jobs of a running Ray cluster: its job server receives the command of the driver and the code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARCHIVE = "code.zip"
 MAX_ARCHIVE = 100 * 2**20
 """Maximum bytes of the code, which every node of the cluster downloads."""
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
-"""Environment variable with the address of the job server, as Ray's own commands read it."""
+"""Environment variable with the address of the job server, which Ray's own commands also read."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,6 @@ def submit(job: RayJob) -> None:
         except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise UserError(
-                f"cluster.address={job.address}: its job server does not take the job ({reason}); the cluster must "
+                f"cluster.address={job.address}: its job server does not accept the job ({reason}); the cluster must "
                 "have been started with ray[default], and RAY_AUTH_TOKEN must be the same here and there"
             ) from None

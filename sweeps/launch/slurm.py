@@ -20,7 +20,7 @@ from sweeps.storage.location import is_remote
 BODY = Path(__file__).with_name("slurm_job.sh")
 """Part of the script that is the same in every job."""
 MANY = 4096
-"""CPUs that an exclusive node is taken to have, until Slurm has chosen it."""
+"""Assumed CPUs of an exclusive node until Slurm has chosen one."""
 JOBS = ".submitted"
 """Folder in ``output_dir`` with a folder for each submitted sweep: the script, the log, and the state of its job."""
 
@@ -83,12 +83,12 @@ def submit(submission: Submission) -> tuple[str, Path]:
 
 
 def is_inside_job() -> bool:
-    """Whether this process runs inside of a job of Slurm."""
+    """Whether this process runs inside a Slurm job."""
     return "SLURM_JOB_ID" in os.environ
 
 
 def run_in_place(submission: Submission) -> int:
-    """Run the script on the nodes of the job in which this process runs, and return its exit status."""
+    """Run the script on the nodes of the current job, and return its exit status."""
     script = _written(submission)
     return subprocess.run(
         ["bash", str(script)], env={**os.environ, "in_place": str(os.getpid())}, check=False
@@ -104,7 +104,7 @@ def _written(submission: Submission) -> Path:
 
 
 def _cpus_of_trial(submission: Submission, nodes: int) -> int:
-    """CPUs of each node for one trial, or for those that share workers."""
+    """CPUs of each node for one trial, or for the trials that share workers."""
     per_trial = reserved_per_trial(submission.config, use_gpu=False)["CPU"]
     shared_by = submission.config.scaling.trials_per_group
     return max(math.ceil(per_trial * (1 if shared_by == "auto" else shared_by) / nodes), 1)
@@ -155,7 +155,7 @@ def _variables(submission: Submission, slurm: Slurm, folder: Path) -> Iterator[s
 
 
 def _container(submission: Submission, slurm: Slurm) -> tuple[list[str], list[str]]:
-    """Return options of srun, and the command that begins inside of the container."""
+    """Return options of srun, and the command that runs inside the container."""
     container = slurm.container
     if container is None:
         return [], []

@@ -119,7 +119,7 @@ case "$code" in
     exit 130
     ;;
 esac
-# A lost node or scancel is no failure of the sweep: Slurm has ended this run, and requeues it itself if it should.
+# A lost node or scancel is not a failure of the sweep: Slurm has ended this run, and requeues it itself if it should.
 sleep 5
 shown=$(scontrol show job "$SLURM_JOB_ID" --oneliner)
 state=$(sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p' <<< "$shown")

@@ -21,7 +21,7 @@ from sweeps.tracking.uris import sqlite_path
 
 Target = Literal["ray", "slurm", "kuberay"]
 JOIN = "cluster.address=auto"
-"""Override with which a driver joins the cluster that it is started in."""
+"""Override with which a driver joins the cluster in which it is started."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Submission:
     arguments: list[str]
     """Arguments of ``python -m sweeps``. Running them again continues the sweep."""
     bundle: Bundle = field(default_factory=Bundle)
-    """Files that travel with it; none if the cluster sees the same folder."""
+    """Files that are sent with the sweep; None if the cluster sees the same folder."""
     scalings: list[Scaling] = field(default_factory=list)
-    """Workers of every kind of trial in the space; none if the sweep has run already."""
+    """Workers of every kind of trial in the space; empty if the sweep has run already."""
 
     def command(self, python: str = "python") -> str:
         """Return the command of the driver, for a shell."""
         return shlex.join([python, "-m", "sweeps", *self.arguments])
 
     def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
-        """Check that the nodes that the job asks for hold at least one trial.
+        """Check that the nodes that the job requests hold at least one trial.
 
         Args:
             asked: Section of the config that asks for them.
@@ -96,11 +96,11 @@ def new_submission(
 
 
 def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> Submission:
-    """Return a recorded sweep as one to submit, which then continues.
+    """Return a recorded sweep for submission, which then continues.
 
     Args:
         record: The sweep.
-        config: Its config.
+        config: Config of the sweep.
         to: Kind of cluster.
 
     Raises:

@@ -105,7 +105,7 @@ def not_exported(schedule: Schedule, kind: str) -> list[str]:
 
 
 def _limit(schedule: Schedule) -> float | None:
-    """Seconds after which a sweep ends."""
+    """Seconds after which a sweep is ended."""
     hours = schedule.window.hours if schedule.window is not None else None
     return None if hours is None else hours * 3600
 

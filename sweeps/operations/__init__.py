@@ -1,2 +1,2 @@
-"""Interface of all that a person does with recorded sweeps (``operations``): on this machine (``local``), and over HTTP
-(``remote``)."""
+"""Interface of everything that a person does with recorded sweeps (``operations``): on this machine (``local``), and
+over HTTP (``remote``)."""

@@ -28,7 +28,8 @@ class Local(Operations):
 
     @property
     def uri(self) -> str:
-        """The MLflow store. One in an object store is copied to this machine, and the copy updated at each access."""
+        """The MLflow store. A store in an object store is copied to this machine, and the copy is updated at each
+        access."""
         from sweeps.tracking import default_uri
         from sweeps.tracking.stored_record import local_store
 

@@ -20,14 +20,14 @@ Show = Callable[["Console"], None]
 
 
 class Reading(ABC):
-    """Reads recorded sweeps. Modules are imported late, so that importing this is cheap."""
+    """Reads recorded sweeps. Modules are imported late, so that importing this one is cheap."""
 
     @abstractmethod
     def record(self, sweep: str) -> SweepRecord:
         """Return the record of a sweep."""
 
     def trial(self, sweep: str, trial: str, *, settled: bool = False) -> dict[str, Any]:
-        """Return the document of ``show --trial --json``; ``settled`` as ``SweepRecord.settled`` has it."""
+        """Return the document of ``show --trial --json``; see ``SweepRecord.settled`` for ``settled``."""
         from sweeps.plan.export import choose
         from sweeps.report.trial_details import trial_document
 
@@ -66,10 +66,10 @@ class Reading(ABC):
 
 
 class Operations(Reading):
-    """Reads and changes recorded sweeps; verbs that train are not among them."""
+    """Reads and changes recorded sweeps; the verbs that train are separate."""
 
     is_remote = False
-    """Whether a service does it, and not this process."""
+    """Whether the operations run in a service instead of this process."""
 
     @property
     @abstractmethod
@@ -110,11 +110,11 @@ class Schedules(ABC):
 
     @abstractmethod
     def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """Return the next firings of some schedules; of all if none is named."""
+        """Return the next firings of the named schedules, or of all."""
 
     @abstractmethod
     def versions(self, name: str) -> list[dict[str, Any]]:
-        """Return the saved versions of a schedule, the newest first."""
+        """Return the saved versions of a schedule, newest first."""
 
     @abstractmethod
     def nights(self, name: str) -> list[dict[str, Any]]:

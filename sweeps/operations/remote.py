@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from sweeps.retention.policy import CleanOptions
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
-"""Environment variables for the token, or a file with it. There is no option, since the arguments of a process are
-visible to every user of the machine."""
+"""Environment variables for the token, or a file with it. There is no option, since every user of the machine can see
+the arguments of a process."""
 TIMEOUTS_S = (10.0, 300.0)
-"""Timeouts for connecting and for an answer; the report of a large sweep takes long."""
+"""Timeouts in seconds for connecting and for an answer; the report of a large sweep takes long."""
 PAGE_SIZE = 1000
 STOP_TIMEOUT_S, STOP_POLL_S = 120.0, 1.0
-"""Seconds to wait for the end of a sweep that was stopped, and between two looks at it."""
+"""Maximum seconds to wait for the end of a stopped sweep, and seconds between two checks."""
 MAX_RETRY_S = 60.0
 """Maximum seconds of retries after status 429 (too many requests)."""
 
@@ -43,8 +43,8 @@ class ServerUnreachable(TrackingUnreachable):
 
 
 class Remote(Operations, Schedules):
-    """A service at an address. Its errors are raised with its messages, most of them as ``UserError``. What trains is a
-    job of it, which is submitted (``post``, ``ask``, ``fire``) and then followed."""
+    """A service at an address. Its errors are raised with its messages, most of them as ``UserError``. Training is
+    submitted as a job (``post``, ``ask``, ``fire``) and then followed."""
 
     is_remote = True
 
@@ -205,7 +205,8 @@ def _error(server: str, answer: requests.Response) -> SweepsError:
     try:
         detail = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        detail = f"--server={redact_uri(server)}: answers with status {answer.status_code}; is it a service of Sweeps?"
+        given = redact_uri(server)
+        detail = f"--server={given}: answers with status {answer.status_code}; give the address of a service of Sweeps"
     match answer.status_code:
         case 401:
             return UserError(f"{detail}; the command line takes it from {TOKEN}, or from the file {TOKEN_FILE} names")

@@ -1,4 +1,5 @@
-"""A sweep's full record as JSON and back, so that a client prints the same as the command line beside the store."""
+"""A sweep's full record as JSON and back, so that a client prints the same output as a command line with access to the
+store."""
 
 from __future__ import annotations
 

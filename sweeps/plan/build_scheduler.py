@@ -39,7 +39,7 @@ def build_scheduler(
     states: SavedStates | None = None,
     explore: Explore | None = None,
 ) -> Scheduler:
-    """Build the scheduler of a plan, in its state after recorded decisions.
+    """Build the scheduler of a plan, and bring it to its state after the recorded decisions.
 
     Args:
         plan: The plan of a sweep, or of one of its stages.

@@ -1,4 +1,4 @@
-"""Detection of a sweep that is complete, and the message that says how to extend it."""
+"""Detects a sweep that is complete, and explains how to extend it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeps.tracking.record import SweepRecord
 ALL_STARTED = re.compile(r"[\d,]+ trials? (was|were) started")
 BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
 WIDER = "space.PATH.high=VALUE"
-"""Change of a sweep that has tried every point of its space; the user replaces PATH and VALUE."""
+"""Change for a sweep that has tried every point of its space; the user replaces PATH and VALUE."""
 RULE = re.compile(r"search\.stop\.[a-z_]+")
 
 
@@ -44,10 +44,10 @@ def describe_completion(record: SweepRecord, plan: Plan) -> str:
 
 
 def extension(ended: str, planned: int, points: int | None) -> tuple[str, str]:
-    """Return the override with which ``extend`` gives a sweep more to do, and its effect.
+    """Return an override with which ``extend`` continues a sweep, and its effect.
 
     Args:
-        ended: Why it started no further trial; empty if that is not known.
+        ended: Reason why it started no further trial; empty if unknown.
         planned: Number of trials that it can start.
         points: Number of all points of a small space or grid; None of any other space.
     """

@@ -51,13 +51,13 @@ def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
 
 
 def _ranges(trials: Sequence[TrialRecord]) -> str:
-    """First and last id of the trials of each stage, of those of the search, and of their repeats."""
+    """First and last id of the trials of each stage, of the search, and of the repeats."""
     kinds = [[*each] for _, each in groupby(trials, key=lambda trial: (trial.stage, trial.repeat_of is None))]
     return ", ".join(" to ".join(dict.fromkeys([each[0].trial, each[-1].trial])) for each in kinds)
 
 
 def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
-    """Return the config of a sweep that trains only this trial and searches nothing. It trains to its end, even if the
+    """Return the config of a sweep that trains only this trial, without a search. It trains to its end even if the
     trial was stopped early.
 
     Raises:
@@ -128,7 +128,7 @@ def plan_alone(
     tags: Mapping[str, str],
     approve: Approve | None = None,
 ) -> Plan:
-    """Return the plan of a sweep whose only trial is this one, recorded in the same MLflow store.
+    """Return the plan of a sweep that trains one recorded trial again, recorded in the same MLflow store.
 
     Args:
         record: Sweep of the trial.
@@ -141,7 +141,7 @@ def plan_alone(
         approve: See ``check_sweep``.
 
     Raises:
-        UserError: For every mistake that can be seen from here.
+        UserError: For every mistake that this machine can detect.
     """
     config = alone(record, trial)
     config["tracking"]["uri"] = DEFAULT_URI
@@ -212,7 +212,7 @@ def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
 
 
 def _portable(uri: str) -> str:
-    """Return a tracking URI for an exported file: the default stays the default, and no password is written."""
+    """Return a tracking URI for an exported file, without a password; the default stays the default."""
     address = uri.partition("://")[2].partition("/")[0]
     return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
 

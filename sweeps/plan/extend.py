@@ -49,11 +49,11 @@ CHANGEABLE_WHILE_RUNNING = {
 LENGTH = {"train.max_steps", "train.epochs"}
 """Keys of the length of a trial; with a larger value, finished trials continue."""
 CHANGEABLE = CHANGEABLE_WHILE_RUNNING | LENGTH | {"scaling.trials_per_group"}
-"""Keys that may be changed when the sweep does not run; a trial continues from its checkpoint with any neighbours."""
+"""Keys that may be changed while the sweep does not run; a trial continues from its checkpoint with any neighbours."""
 CHANGEABLE_FIELDS = {"low", "high", "choices"}
 """Fields of a distribution that may be changed."""
 FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")
-"""Schedulers for which the length of a trial cannot change."""
+"""Schedulers with which the length of a trial cannot be changed."""
 
 Changes = Mapping[str, Any]
 """Values by dotted path."""
@@ -127,8 +127,7 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
 
 
 def _check_same_rungs(before: Composition, after: Composition, changes: Changes) -> None:
-    """Check that the rungs stay the same at which a scheduler has decided, as far as they depend on the longest
-    trial."""
+    """Check that the rungs at which a scheduler has decided stay the same, if they depend on the longest trial."""
     if _ends_of_rungs(before) != _ends_of_rungs(after):
         what = ", ".join(f"{key}={value}" for key, value in changes.items() if _is_in_space(key))
         kind = after.config.search.scheduler.kind
@@ -139,7 +138,7 @@ def _check_same_rungs(before: Composition, after: Composition, changes: Changes)
 
 
 def _ends_of_rungs(composition: Composition) -> tuple[float | None, ...]:
-    """The ends of the range in which a scheduler has its rungs, as far as they depend on the longest trial."""
+    """Return the range of a scheduler's rungs, as far as it depends on the longest trial."""
     space, lookup = Space(composition.config.space), lookup_in(composition)
     match composition.config.search.scheduler:
         case HyperbandScheduler():
@@ -150,7 +149,7 @@ def _ends_of_rungs(composition: Composition) -> tuple[float | None, ...]:
 
 
 def is_longer(before: Composition, after: Composition) -> bool:
-    """Whether the length of trials has changed, so that finished ones continue."""
+    """Whether trials have become longer, so that finished ones continue."""
     length, now = before.config.loop, after.config.loop
     return length is not None and now is not None and (length.max_steps, length.epochs) != (now.max_steps, now.epochs)
 
@@ -212,8 +211,8 @@ def _in_order(before: Distribution, after: Distribution) -> bool:
 
 
 def _deciding_values(distribution: Distribution) -> list[Any]:
-    """Return values of a range that decide whether another one includes it: every choice; or both ends, and with a step
-    the second value."""
+    """Return values of a range that decide whether another one includes it: every choice, or both ends; with a step
+    also the second value."""
     values = boundary_values(distribution)
     step = getattr(distribution, "step", None)
     return values if step is None or len(values) < 2 else [*values, values[0] + step]
@@ -229,7 +228,7 @@ def _describe(distribution: Distribution) -> str:
 
 
 def _check_longer(before: Composition, after: Composition, record: SweepRecord) -> None:
-    """Check that finished trials can continue: their last state must be one that a longer training passes through."""
+    """Check that finished trials can continue: a longer training must pass through their last state."""
     config, train = after.config, after.config.loop
     assert train is not None
     assert before.config.loop is not None

@@ -1,4 +1,4 @@
-"""Decides whether the trials of a sweep share their workers, where the config leaves it open."""
+"""Decides whether the trials of a sweep share their workers, if the config leaves it open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeps.validate.lane_checks import differences, why_alone
 
 
 def with_lanes(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace ``scaling.trials_per_group=auto`` by 1 where trials cannot share their workers.
+    """Replace ``scaling.trials_per_group=auto`` by 1 if trials cannot share their workers.
 
     Returns:
         The sweep, and the reason if the number was replaced. Otherwise the first trials tell it.

@@ -1,4 +1,4 @@
-"""Plan of a sweep: everything that is known and checked before it starts."""
+"""Plan of a sweep: all knowledge and checks before it starts."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from sweeps.search.samplers.earlier_sweep import EarlierSweep
 
 Where = Literal["here", "again", "elsewhere"]
-"""Place where a planned sweep will run: here; here, where a sweep of its name may exist, which continues; or on a
-cluster whose nodes see other files than this machine."""
+"""Place where a planned sweep will run: ``here``; ``again``: here, where a sweep of the same name may exist, which then
+continues; or ``elsewhere``: on a cluster whose nodes see other files than this machine."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Plan:
     scalings: list[Scaling]
     """Workers of every kind of trial in the space."""
     command: str
-    """Command line that it comes from, without secrets."""
+    """Command line that led to the plan, without secrets."""
     folder: Path
-    """Absolute path of the sweep's folder, with its checkpoints, its study and Ray's files; of a sweep in an object
+    """Absolute path of the sweep's folder, with its checkpoints, its study and Ray's files; for a sweep in an object
     store, of this machine's copy of the driver's own files."""
     working_folder: Path
     """Folder in which the sweep was started: base of the config's relative paths and of users' modules."""
@@ -78,14 +78,14 @@ class Plan:
     uri: str | None = None
     """URI of the sweep's folder, if it is in an object store."""
     stage: PlannedStage | None = None
-    """Stage of ``search.stages`` that this is the plan of; None: the sweep."""
+    """Stage of ``search.stages`` to which the plan belongs; None: the sweep itself."""
     stages: tuple[PlannedStage, ...] = ()
-    """Stages that come before: all of a sweep's, or those before this one."""
+    """Preceding stages: all stages for a sweep's plan, or those before this stage."""
     scheduler_reason: str | None = None
-    """Reason for the scheduler that was chosen for ``search.scheduler.kind=auto``; None if it was given, or the first
-    trials tell."""
+    """Reason for the scheduler that was chosen for ``search.scheduler.kind=auto``; None if the config names one, or the
+    first trials decide."""
     alone: str | None = None
-    """Reason why no trials share their workers, though ``scaling.trials_per_group=auto`` was given."""
+    """Reason why trials do not share their workers despite ``scaling.trials_per_group=auto``."""
 
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
@@ -114,7 +114,7 @@ class Plan:
         return None if self.uri is None else ObjectStore(self.uri)
 
     def check_store(self) -> None:
-        """Check that the object store of a new sweep answers, and that no sweep of this name is there.
+        """Check that the object store of a new sweep answers and does not contain a sweep of this name.
 
         Raises:
             UserError: It does not, or there is one.
@@ -124,7 +124,7 @@ class Plan:
             assert self.store is not None
             if has_state(self.store):
                 raise UserError(
-                    f"the folder {self.uri} exists already; choose another --name, or continue it with --resume"
+                    f"the folder {self.uri} already exists; choose another --name, or continue it with --resume"
                 )
 
     @cached_property
@@ -134,7 +134,7 @@ class Plan:
 
     @property
     def search_summary(self) -> str:
-        """Sampler and scheduler, and how the scheduler is chosen if it was not given."""
+        """Describe the sampler and the scheduler, and how the scheduler is chosen if the config does not name one."""
         search = self.config.search
         summary = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
         if search.scheduler.kind == "auto":
@@ -149,7 +149,7 @@ class Plan:
     @cached_property
     def warm_start(self) -> list[EarlierSweep]:
         """Earlier sweeps and trials of other programs to learn from, read on first access: from the folder of a sweep
-        that continues, and from where they are for a new one.
+        that continues, and from their own places for a new one.
 
         Raises:
             UserError: A sweep or a source does not exist, or shares neither the metric nor a part of the space.
@@ -207,8 +207,8 @@ class Plan:
         return results
 
     def first_points(self) -> list[dict[str, Any]]:
-        """Points that are trained before the sampler chooses: the config's own values, the user's points, and the best
-        of earlier sweeps; after a stage, the best of that stage in place of the last two."""
+        """Points to train before the sampler chooses: the config's own values, the user's points, and the best of
+        earlier sweeps; after a stage, the best of that stage instead of the last two."""
         from sweeps.search.samplers.transfer import distinct_best, points_to_retry
 
         before = self.results_of_stages
@@ -221,7 +221,7 @@ class Plan:
     def check_point(self, point: Mapping[str, Any]) -> None:
         """
         Raises:
-            ConfigError: The values do not make a valid trial; ``Forbidden`` if a constraint excludes it.
+            ConfigError: The values are not a valid trial; ``Forbidden`` if a constraint excludes it.
         """
         self.composition.trial(point)
         self.points.constraints.check(point)
@@ -249,7 +249,7 @@ class Plan:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on settings that are allowed, but may not be intended."""
+        """Notes on settings that are valid but may be unintended."""
         return [
             *self.points.notes(),
             *search_notes(self.composition, self.space, self.points.lookup),
@@ -287,7 +287,7 @@ def make_plan(
         command: Command as it was typed; it is recorded without secrets.
         tags: Additional tags of the sweep's MLflow run.
         approve: Policy of the service that plans it for a user; see ``check_sweep``.
-        where: Where it will run; elsewhere, its folder and its data files are not checked.
+        where: Place where it will run; for ``elsewhere``, its folder and its data files are not checked.
 
     Raises:
         UserError: For every mistake that can be seen from here.
@@ -299,7 +299,7 @@ def make_plan(
     search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:
         known = ", ".join(search_path.confs())
-        raise UnknownName(f"say which sweep to run, once: conf=NAME; there is {known}")
+        raise UnknownName(f"say which sweep to run, once: conf=NAME, one of {known}")
     overrides = [token for token in tokens if not token.startswith("conf=")]
     composition = compose_sweep(confs[0], overrides, search_path)
     return new_plan(composition, name, command, tags, approve, where)
@@ -351,7 +351,7 @@ def _planned(
 
 
 def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
-    """Check what this machine shows.
+    """Check everything that this machine can check.
 
     Args:
         plan: The plan of a sweep that will run here.
@@ -379,7 +379,7 @@ def _check_file(file: Path) -> None:
 
 
 def _check_sampler(config: SweepConfig) -> None:
-    """Make a custom sampler once, as its mistakes show only when its code runs."""
+    """Create a custom sampler once, since its mistakes only show when its code runs."""
     if isinstance(sampler := config.search.sampler, CustomSampler):
         from sweeps.search.samplers.custom import make_custom_sampler
 
@@ -395,7 +395,7 @@ def _check_address(address: str) -> None:
 
 
 def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
-    """Return the scaling of the sweep, and those at the ends of the ranges that the space has for it."""
+    """Return the scaling of the sweep, and the scalings at the ends of the ranges that the space has for it."""
     scalings = [composition.config.scaling]
     for path, _, point in space.corners(lookup_in(composition)):
         if path.startswith("scaling"):
@@ -405,7 +405,7 @@ def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
 
 def _check_folder(folder: Path) -> None:
     if folder.exists() and not was_left_unstarted(folder):
-        raise UserError(f"the folder {folder} exists already; choose another --name")
+        raise UserError(f"the folder {folder} already exists; choose another --name")
     existing = next(parent for parent in folder.parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise UserError(f"output_dir: {folder.parent} cannot be written; set output_dir to a folder that can")

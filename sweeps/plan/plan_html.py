@@ -1,4 +1,4 @@
-"""A plan as HTML, for notebooks: what would be searched, and on what."""
+"""A plan as HTML, for notebooks: search, space and resources."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def plan_html(
 
     Args:
         name: Name of the sweep.
-        composition: Its config.
-        space: What it searches.
+        composition: Config of the sweep.
+        space: Search space.
         fit: Resources of its trials; None if only the cluster knows them.
         folder: Path or URI of its folder.
-        notes: What the user should know about it.
+        notes: Notes for the user.
         num_trials: Number of trials that it can start.
-        search_summary: Its sampler and scheduler.
+        search_summary: Description of the sampler and the scheduler.
     """
     config, search = composition.config, composition.config.search
     headline = Markup("<b>{}</b> {}, {}; nothing was started").format(

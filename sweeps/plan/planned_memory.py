@@ -1,4 +1,4 @@
-"""Memory that trials will need, before anything starts: which configs are asked about, and whether they fit."""
+"""Memory that trials will need, before anything starts: selects configs, and decides whether they fit."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from sweeps_train.memory.machine_memory import machine_memory
 
 GIB = 2**30
 MAX_QUESTIONS = 8
-"""Maximum number of configs whose memory is computed: each takes seconds for a large model."""
+"""Maximum number of configs whose memory is computed, which takes seconds for a large model."""
 OUTSIDE_TENSORS = {True: GIB // 2, False: 7 * GIB // 10}
-"""Bytes of a worker beside its tensors: with a GPU, CUDA's context there; without, Python and its libraries."""
+"""Bytes of a worker in addition to its tensors: with a GPU, CUDA's context there; otherwise Python and its
+libraries."""
 SIZES = ("model.", "strategy.", "data.sequence_length", "scaling.num_workers")
-"""Beginnings of the paths on which memory depends."""
+"""Prefixes of the paths on which memory depends."""
 SIZES_OF_TRAIN = ("global_batch_size", "micro_batch_size", "precision", "optimizer")
 FEWER_NEED_MORE = (
     "scaling.num_workers",
@@ -38,7 +39,7 @@ FEWER_NEED_MORE = (
     "strategy.tensor_size",
     "strategy.stages",
 )
-"""Paths of which smaller values need more memory in a worker."""
+"""Paths for which a smaller value needs more memory in a worker."""
 ADVICE = "docs/gpu_sizing.md lists what needs less memory"
 
 
@@ -47,7 +48,7 @@ class MemoryQuestion:
     """A config whose memory is to be computed."""
 
     values: dict[str, Any]
-    """Searched values on which its memory depends; none for the config's own trial."""
+    """Searched values on which the config's memory depends; empty for the config's own trial."""
     config: SweepConfig
 
     @property
@@ -79,22 +80,23 @@ class MemoryReport:
     """Known memory of a sweep's trials, and whether it fits."""
 
     answers: list[MemoryAnswer]
-    """The config's own trial first."""
+    """Memory of each config, that of the config's own trial first."""
     room: float | None
-    """Bytes that a worker has for tensors; None if that is not known."""
+    """Bytes that a worker has for tensors; None if unknown."""
     failure: str | None = None
-    """Reason why nothing is known."""
+    """Reason why the memory is unknown."""
 
     @property
     def summary(self) -> str:
-        """One line: memory of the config's own trial by cause, the maximum of any trial, and what a worker has."""
+        """One line: memory of the config's own trial by cause, the maximum of any trial, and the memory available to a
+        worker."""
         if not self.answers:
             return f"could not be computed: {self.failure}"
         own, most = self.answers[0], max(self.answers, key=lambda each: each.total)
         text = f"{_gib(own.total)} GiB a worker ({_itemized(own.parts)})"
         if most.total > own.total:
             text += f", up to {_gib(most.total)} with {_listed(most.values)}"
-        has = "how much a worker has is not known (set cluster.gpu_memory_gib)"
+        has = "the memory of a worker is unknown (set cluster.gpu_memory_gib)"
         return f"{text}; {has if self.room is None else f'a worker has {_gib(self.room)}'}"
 
     @property
@@ -128,7 +130,7 @@ class MemoryReport:
 
 def memory_questions(plan: Plan) -> list[MemoryQuestion]:
     """Return the configs whose memory describes the whole space, each once: the sweep's own, those that need most, and
-    those with one value alone at the end that needs more. Empty for a user's own training."""
+    those that differ in a single value, at the end that needs more. Empty for a user's own training."""
     found: dict[str, MemoryQuestion] = {}
     for point in islice(_points(plan), 64):
         try:
@@ -192,7 +194,7 @@ def _key(config: SweepConfig) -> str:
 
 
 def questions_worth_asking(plan: Plan) -> list[MemoryQuestion]:
-    """Return ``memory_questions`` unless the answers are known to be small: the models that ship with Sweeps, and
+    """Return ``memory_questions`` unless the answers are known to be small, as for models that ship with Sweeps, and
     users' own on CPUs."""
     variants = configs_of_trials(plan.composition, plan.space, lookup_in(plan.composition), ())
     return memory_questions(plan) if any(_may_be_large(plan, config.model) for _, config in variants) else []
@@ -205,13 +207,13 @@ def _may_be_large(plan: Plan, model: Model | None) -> bool:
 
 
 def uses_gpu(plan: Plan) -> bool:
-    """Whether trials will have GPUs, as far as that is known before the cluster is."""
+    """Whether trials will have GPUs, as far as known before the cluster is."""
     fit = plan.local_fit
     return fit.use_gpu if fit is not None else plan.config.scaling.use_gpu is not False
 
 
 def local_room(plan: Plan) -> float | None:
-    """Bytes that a worker will have for tensors, as far as that is known before the cluster is."""
+    """Bytes that a worker will have for tensors, as far as known before the cluster is."""
     fit = plan.local_fit
     if uses_gpu(plan):
         return gpu_room(plan, local_gpu_memory() if fit is not None else None)
@@ -232,14 +234,14 @@ def gpu_room(plan: Plan, found: float | None) -> float | None:
 
 
 def machine_room(trials: Fit, node_memory: float) -> float:
-    """Bytes that a worker without a GPU has for tensors on a node with so much memory."""
+    """Bytes that a worker without a GPU has for tensors on a node with this much memory."""
     return node_memory / trials.workers_per_node - OUTSIDE_TENSORS[False]
 
 
 def memory_report(
     questions: Sequence[MemoryQuestion], answers: Sequence[Mapping[str, Any]], room: float | None
 ) -> MemoryReport:
-    """Put answers to their questions.
+    """Combine the answers with their questions.
 
     Args:
         questions: The configs that were asked about.
@@ -254,7 +256,7 @@ def memory_report(
         for question, answer in zip(questions, answers, strict=False)
         if "error" not in answer
     ]
-    failure = errors[0] if errors else "there was no time for it (preflight.timeout_s)"
+    failure = errors[0] if errors else "there was not enough time (preflight.timeout_s)"
     return MemoryReport(answers=known, room=room, failure=None if known else failure)
 
 

@@ -96,7 +96,7 @@ class Preflight:
         return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep continues"] if ended else [])]))
 
     def memory(self, room: float | None) -> MemoryReport:
-        """Memory of the configs that were asked about, as far as it was computed; call ``result`` before.
+        """Memory of the configs in question, as far as it was computed; call ``result`` first.
 
         Args:
             room: Bytes that a worker has for tensors, if that is known now.
@@ -138,12 +138,13 @@ class Preflight:
         return redacted_log(text.splitlines()[-1][:300]) if text else "it printed no error"
 
     def _lines(self) -> list[str]:
-        """The complete lines that the process has written: one for each config, then one for each memory."""
+        """The complete lines that the process has written: one for each config, then one for each computed memory."""
         text = self._results.read_text(encoding="utf-8") if self._results.exists() else ""
         return text_lines(text[: text.rfind("\n") + 1])
 
     def _read(self) -> tuple[list[str], list[str]]:
-        """Return mistakes and warnings. A failure with only some values of the space is a warning: others may train."""
+        """Return mistakes and warnings. A failure that occurs only with some values of the space is a warning: other
+        trials may train."""
         mistakes: list[str] = []
         warnings: list[str] = []
         for (differing, _), line in zip(self._configs, self._lines(), strict=False):
@@ -178,7 +179,7 @@ def configs_to_check(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]
 
 
 def _checked_before(paths: Iterable[str]) -> list[str]:
-    """Return the paths whose values the checks of the config cover: all but users' arguments and data."""
+    """Return the paths that the checks of the config cover: all except users' arguments and data."""
     return [path for path in paths if ".arguments." not in path and not path.startswith("data.")]
 
 

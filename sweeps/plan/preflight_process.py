@@ -32,7 +32,7 @@ ONLY_IN_PREFLIGHT = re.compile(
     r"|not implemented for|alloc|MemoryError|start new thread",
     re.IGNORECASE,
 )
-"""Errors that may not occur in training: this process has no GPU, no process group and little memory."""
+"""Errors that may not occur in training, since this process has no GPU, no process group and little memory."""
 NICENESS = 10
 MEMORY_FRACTION = 0.5
 """Fraction of the machine's available memory that the process may use."""
@@ -56,8 +56,8 @@ def main() -> None:
 
 
 def _memory(config: SweepConfig, room: float | None, *, use_gpu: bool) -> dict[str, Any]:
-    """Memory of a worker, also with micro batches of one sample if it may not fit otherwise; or the reason why it is
-    unknown."""
+    """Compute the memory of a worker, also with micro batches of one sample if it may not fit otherwise; or return the
+    reason why it is unknown."""
     from sweeps_train.memory.memory_need import memory_need
 
     training, num_workers = config.training(), config.scaling.min_workers

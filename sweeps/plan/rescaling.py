@@ -1,4 +1,4 @@
-"""Rescaling of searched values from one stage to the next, such as the learning rate with the width of a model."""
+"""Rescales searched values from one stage to the next, such as the learning rate with the width of a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Factors = Mapping[str, float]
 
 
 def stage_factors(composition: Composition) -> list[Factors]:
-    """Return the factors of each stage of a checked sweep, from it to the next one, and from the last one to the sweep.
+    """Return the factors of each stage of a checked sweep to the next stage, and of the last stage to the sweep.
 
     Args:
         composition: The sweep.
@@ -33,7 +33,7 @@ def stage_factors(composition: Composition) -> list[Factors]:
 
 
 def rescaled(point: Mapping[str, Any], factors: Factors, space: Space) -> Point:
-    """Return a point of a stage with the values that it has in the next one, within the ranges of the space.
+    """Return a point of a stage with its values in the next stage, within the ranges of the space.
 
     Args:
         point: Values by path.

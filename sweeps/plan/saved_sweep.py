@@ -114,7 +114,7 @@ def reopened(
 
 
 def _copied(sweep: str, uri: str) -> Path:
-    """Bring the newest files of a sweep's driver from an object store; returns their folder.
+    """Download the newest files of a sweep's driver from an object store; return their folder.
 
     Raises:
         UserError: The store does not answer.
@@ -129,15 +129,14 @@ def _copied(sweep: str, uri: str) -> Path:
 
 
 def saved(plan: Plan) -> Composition:
-    """Return the composition of the plan's sweep as it was last saved."""
+    """Return the composition of the plan's sweep as last saved."""
     return Composition.from_json(_read(plan.name, plan.folder)["composition"])
 
 
 def _read(sweep: str, folder: Path) -> dict[str, Any]:
     """
     Raises:
-        UserError: No file can be read.
-        NewerVersion: A later release wrote the file.
+        UserError: No file can be read. NewerVersion: A later release wrote the file.
     """
     for name in (SWEEP_FILE, COPY_FILE):
         try:

@@ -1,4 +1,4 @@
-"""Choice of the scheduler for ``search.scheduler.kind=auto``, where the config alone decides it."""
+"""Chooses the scheduler for ``search.scheduler.kind=auto`` if the config alone decides it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}
 
 
 def with_chosen_scheduler(composition: Composition) -> tuple[Composition, str | None]:
-    """Replace the scheduler ``auto`` by ``asha`` where the config shows that no trial can, or would, be paused.
+    """Replace the scheduler ``auto`` by ``asha`` if the config shows that no trial can, or would, be paused.
 
     Returns:
         The sweep, and the reason if its scheduler was replaced. Otherwise the first trials tell.

@@ -27,7 +27,7 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
         memory: Estimate of the trials' memory, which may refuse points.
     """
     search = plan.config.search
-    # Otherwise random points of the search would be those of its stages once more.
+    # Otherwise random points of the search would be those of its stages again.
     seed = plan.config.seed if plan.stage is None else (plan.config.seed + plan.stage.number) % 2**32
     is_grid = search.sampler.kind == "grid"
     sources = [*plan.results_of_stages, *plan.warm_start]
@@ -57,7 +57,7 @@ def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[s
 
 
 def _advisors(plan: Plan, memory: MemoryEstimate | None, seed: int) -> list[Advisor]:
-    """Advisors of a search: for priors, memory limits and failures; each abstains if it has nothing to go by."""
+    """Advisors of a search: for priors, memory limits and failures; each abstains if it has no data."""
     advisors: list[Advisor] = [PriorAdvisor(plan.space, seed)]
     if memory is not None:
         advisors.append(memory)
@@ -67,8 +67,8 @@ def _advisors(plan: Plan, memory: MemoryEstimate | None, seed: int) -> list[Advi
 
 
 def stop_rule(plan: Plan, stop: Callable[[], Stop]) -> Callable[[optuna.Study], str | None]:
-    """A function that returns the reason to start no further trial, if there is one: a target, a plateau, or too small
-    an expected improvement.
+    """Return a function that returns the reason to start no further trial, if there is one: a target, a plateau, or too
+    small an expected improvement.
 
     Args:
         plan: The sweep's plan.

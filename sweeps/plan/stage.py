@@ -18,28 +18,28 @@ class PlannedStage:
     number: int
     """Number of the stage, from 1."""
     overrides: tuple[str, ...]
-    """Its overrides, as they were given."""
+    """Overrides of the stage, as the user gave them."""
     changes: Mapping[str, Any]
-    """Values by dotted path in which its trials differ from those of the sweep."""
+    """Values by dotted path in which the stage's trials differ from those of the sweep."""
     num_trials: int
-    """Number of its trials."""
+    """Number of the stage's trials."""
     keep: int
-    """Number of its best points that are trained first in what follows."""
+    """Number of the stage's best points that are trained first in the next stage or the sweep."""
     factors: Factors = field(default_factory=dict)
-    """Factors of searched values from this stage to what follows."""
+    """Factors of searched values from this stage to the next stage or the sweep."""
 
     @property
     def study_file(self) -> str:
-        """Name of its study's file in the sweep's folder."""
+        """Name of the stage's study file in the sweep's folder."""
         return f"optuna.stage{self.number}.log"
 
     @property
     def results_file(self) -> str:
-        """Name of the file with its results in the sweep's folder, which is written when the stage is over."""
+        """Name of the file with the stage's results in the sweep's folder, which is written when the stage is over."""
         return f"stage{self.number}.json"
 
     def describe(self) -> str:
-        """Return the stage in words: ``stage 1: 30 trials with train.max_steps=100, of which the best 5 continue``."""
+        """Describe the stage: ``stage 1: 30 trials with train.max_steps=100, of which the best 5 continue``."""
         what = f"{self.num_trials} trial{'s'[: self.num_trials != 1]} with {', '.join(self.overrides)}"
         return f"stage {self.number}: {what}, of which the best {self.keep} continue"
 

@@ -1,4 +1,4 @@
-"""The name of a new sweep: the one that a user gives, or its config's or that of what it repeats, with the time."""
+"""The name of a new sweep: given by the user, or the name of its config or of the repeated sweep, with the time."""
 
 from __future__ import annotations
 

@@ -28,11 +28,12 @@ _BEFORE_THE_SEARCH = {
 }
 
 JUST_MADE_S = 60.0
-"""Seconds in which an empty folder counts as that of a driver that takes it in the next moment."""
+"""Seconds for which an empty folder is left to the driver that has made it and is about to claim it."""
 
 
 def is_unstarted(folder: Path) -> bool:
-    """Whether a folder has only what a driver writes before its search, and no driver on this machine holds it."""
+    """Whether a folder contains only files that a driver writes before its search, and no driver on this machine holds
+    it."""
     if not folder.is_dir():
         return False
     names = {path.name.removesuffix(UNFINISHED) for path in folder.iterdir()}
@@ -40,8 +41,8 @@ def is_unstarted(folder: Path) -> bool:
 
 
 def was_left_unstarted(folder: Path) -> bool:
-    """Whether a folder was left by a driver that was killed before its search began. Excludes a driver on another
-    machine that may still run, and one that is just claiming the folder.
+    """Whether a driver that was killed before its search began has left a folder. False if a driver on another machine
+    may still run, or a driver is about to claim the folder.
 
     If MLflow has no run of its sweep either, nothing is lost with it, and its name is free.
     """

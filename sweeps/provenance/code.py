@@ -30,22 +30,22 @@ class Checkout:
     remote: str
     """Address of the remote ``origin``, without its password."""
     diff: str
-    """Changes since the commit, with new source files; empty if there are none. ``git apply`` takes them unless they
-    are cut or had secrets, which are hidden."""
+    """Changes since the commit, with new source files; empty if there are none. ``git apply`` accepts them unless they
+    are truncated or contained secrets, which are hidden."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether the diff was too long, so that its end is missing."""
+        """Whether the diff was too long and its end is missing."""
         return len(self.diff) >= LONGEST_DIFF
 
 
 def git_commit() -> str | None:
-    """Return the commit of the checkout that the working folder is in; None if it is in none."""
+    """Return the commit of the checkout that contains the working folder; None if there is none."""
     return _git("rev-parse", "HEAD") or None
 
 
 def checkout() -> Checkout | None:
-    """Return the state of the checkout that the working folder is in; None if it is in none."""
+    """Return the state of the checkout that contains the working folder; None if there is none."""
     root = _git("rev-parse", "--show-toplevel")
     if not root:
         return None

@@ -1,4 +1,4 @@
-"""The provenance of a sweep, and its differences from the present state when the sweep is run again."""
+"""The provenance of a sweep, and its differences from the current state when the sweep is run again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ SHOWN_ENVIRONMENT = (
     *("CUBLAS_WORKSPACE_CONFIG", "TORCH_DETERMINISTIC", "HF_HUB_OFFLINE", "HF_HOME", "SWEEPS_CACHE", "RAY_ADDRESS"),
     *("NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SOCKET_IFNAME", "SLURM_JOB_ID"),
 )
-"""Recorded environment variables: they can change a training. No others, since any may hold a secret."""
+"""Environment variables that are recorded because they can change a training. Any other variable might contain a
+secret."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Provenance:
 
     @property
     def data_fingerprint(self) -> str | None:
-        """One digest of all sources, short enough for a tag; None if that of a source is unknown."""
+        """One digest of all sources, short enough for a tag; None if the digest of a source is unknown."""
         if not self.data or None in self.data.values():
             return None
         return hashlib.sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()[:16]
@@ -64,7 +65,7 @@ class Provenance:
         return cls(**json.loads(text))
 
     def differences(self, now: Provenance) -> dict[str, str]:
-        """Return descriptions of what has changed and can change a training, by its kind."""
+        """Return descriptions of changes that can affect a training, by kind."""
         found: dict[str, str] = {}
         if self.commit != now.commit:
             found["commit"] = f"{_commit(self)}, now {_commit(now)}"
@@ -89,7 +90,7 @@ class Provenance:
 
 
 def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -> tuple[Provenance, str]:
-    """Collect the present provenance, which takes about a second.
+    """Collect the current provenance, which takes about a second.
 
     Args:
         command: The command line.

@@ -1,4 +1,5 @@
-"""Hides secrets in long texts such as logs and tracebacks. Most lines have none, which a quick search finds out."""
+"""Hides secrets in long texts such as logs and tracebacks. A quick search skips lines without secrets, which are the
+majority."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _MAY_HOLD_SECRETS = re.compile(
 
 
 def redacted_log(text: str) -> str:
-    """Return a program's output with secrets hidden, also those in ``password=...``."""
+    """Return a program's output with secrets hidden, including those in ``password=...``."""
     return _by_lines(text, redacted)
 
 

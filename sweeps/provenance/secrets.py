@@ -19,18 +19,19 @@ _KNOWN = re.compile(
     r"|sweeps_[A-Za-z0-9_-]{43}|AKIA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,})"
 )
 _JSON_WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{10,}+\.)([\w-]*?)\beyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]*+")
-"""The beginning of a token is searched only in a word that is followed by the rest of one."""
+"""Pattern of a JSON web token. Its beginning is searched only in a word that has the rest of a token."""
 KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
 _SECRET_VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY)$")
 _SHORTEST_SECRET = 8
-"""Shorter values of variables are words that a text may have for other reasons."""
+"""Minimum length of a variable's value to be hidden: shorter ones are words that a text may contain for other
+reasons."""
 
 
 def without_variables(text: str) -> str:
-    """Return a text without the values of this process's environment variables that are named like a secret
-    (``HF_TOKEN``, ``WANDB_API_KEY``), whatever they look like."""
+    """Return a text without the values of environment variables that are named like a secret (``HF_TOKEN``,
+    ``WANDB_API_KEY``)."""
     for value in secret_values():
         text = text.replace(value, HIDDEN)
     return text
@@ -44,7 +45,7 @@ def secret_values() -> list[str]:
 
 
 def redacted(command: str) -> str:
-    """Return a command or an address without the values that are named like a secret or look like one."""
+    """Return a command or an address without values that are named like a secret or look like one."""
     return _NAMED_WORD.sub(rf"\1{HIDDEN}", redacted_source(command))
 
 

@@ -1,6 +1,5 @@
 """MLflow's loader of a language model that consists of adapters and their base. This file and ``sweeps_train`` are
-copied into the registered model. The base is loaded from ``model.path``: from Sweeps, the hub, or its folder.
-"""
+copied into the registered model. The base is loaded from ``model.path``: from Sweeps, the hub, or a folder."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
-    """Return the folder of a trial's best checkpoint, or of its last if there is no best. The state of the training,
-    which is larger than the model, is not downloaded.
+    """Return the folder of a trial's best checkpoint, or of its last one if there is no best. The training state, which
+    is larger than the model, is not downloaded.
 
     Args:
         record: The trial's sweep.
@@ -61,7 +61,8 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
 
 
 def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
-    """Return a sentence about the saved weights, if they are not those of the trial's value; else nothing."""
+    """Return a sentence about the saved weights if they are not those of the trial's value; otherwise an empty
+    string."""
     other = trial.other_weights
     if other is None:
         return ""
@@ -69,7 +70,7 @@ def weights_note(record: SweepRecord, trial: TrialRecord) -> str:
 
 
 def _from_store(store: ObjectStore, target: Path) -> Path:
-    """Download a checkpoint from an object store, except for the state of a training.
+    """Download a checkpoint from an object store, without the training state.
 
     Raises:
         UserError: The store does not answer, or the checkpoint is no longer there.
@@ -87,7 +88,7 @@ def _from_store(store: ObjectStore, target: Path) -> Path:
 
 
 def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> None:
-    """Download a folder of artifacts, except for the state of a training."""
+    """Download a folder of artifacts, without the training state."""
     (target / path).mkdir(parents=True, exist_ok=True)
     found = {PurePosixPath(each.path).name: each for each in client.list_artifacts(run_id, path)}
     if TRAINING_FILE in found:  # not of a user's own program, whose files may have any name

@@ -1,4 +1,4 @@
-"""The MLflow flavour of each kind of checkpoint: the files that it saves, and its signature."""
+"""The MLflow flavour of each kind of checkpoint: the files to save, and the signature."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NamedClassifier:
 
     @staticmethod
     def save_model(path: str, mlflow_model: Model, **arguments: Any) -> None:
-        """Save a model as ``mlflow.pytorch`` does, but let ``mlflow.pyfunc`` load it by our loader."""
+        """Save a model as ``mlflow.pytorch`` does, but let ``mlflow.pyfunc`` load it with our loader."""
         import mlflow.pytorch
 
         mlflow.pytorch.save_model(path=path, mlflow_model=mlflow_model, **arguments)
@@ -61,13 +61,12 @@ class NamedClassifier:
 
 
 class CompleteFolder:
-    """MLflow's flavour for transformers, with the tokenizer in the model's folder as well, from which other programs
-    load both. (MLflow 3.17 cannot save such a folder as it is: it does not know the lazy pipelines of transformers 5.)
-    """
+    """MLflow's flavour for transformers, with the tokenizer also in the model's folder, from which other programs load
+    both. (MLflow 3.17 cannot save such a folder directly: it does not know the lazy pipelines of transformers 5.)"""
 
     @staticmethod
     def save_model(path: str, transformers_model: dict[str, Any], **arguments: Any) -> None:
-        """Save a model as ``mlflow.transformers`` does, and its tokenizer once more."""
+        """Save a model as ``mlflow.transformers`` does, and its tokenizer a second time."""
         import mlflow.transformers
 
         mlflow.transformers.save_model(path=path, transformers_model=transformers_model, **arguments)
@@ -103,7 +102,7 @@ def flavour_of(folder: Path, scratch: Path, *, merged: bool) -> Flavour:
 
 
 def _adapter(folder: Path) -> Flavour:
-    # Not MLflow's own way to save adapters: if the base is no hub name, its saved weights load as random ones.
+    # Not MLflow's own way to save adapters: if the base is not a hub name, its saved weights load as random ones.
     import mlflow.pyfunc
 
     config = read_training_config(folder).model
@@ -160,8 +159,8 @@ def _rows(
 
 
 def _row_signature(encoding: TableEncoding, *, has_probabilities: bool) -> ModelSignature:
-    """Return the signature of raw rows: names only, since MLflow refuses whole numbers in a column of decimals, and
-    missing values in most others; the encoding checks the values."""
+    """Return the signature of raw rows. It has only names, since MLflow refuses whole numbers in a column of decimals,
+    and missing values in most others; the encoding checks the values."""
     import numpy as np
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types.schema import AnyType, ColSpec, Schema
@@ -209,10 +208,10 @@ TASKS = {
 
 
 def _of_users_training(folder: Path) -> Flavour:
-    """Return the flavour of what a user's own training has saved for transformers.
+    """Return the flavour for files that a user's own training has saved for transformers.
 
     Raises:
-        ValueError: It is no such folder, or has adapters alone.
+        ValueError: It is not such a folder, or contains only adapters.
     """
     import transformers
 
@@ -220,8 +219,8 @@ def _of_users_training(folder: Path) -> Flavour:
         raise ValueError("its checkpoint has adapters without their base; add --merge to register both as one model")
     if not (folder / "config.json").is_file() or not (folder / "tokenizer_config.json").is_file():
         raise ValueError(
-            "only the training itself knows how to load it: it is no folder of transformers with a "
-            "config.json and a tokenizer (give the Trainer its processing_class); log the model with MLflow yourself"
+            "only your training can load it, since it is not a folder of transformers with a config.json and a "
+            "tokenizer (give the Trainer its processing_class); log the model with MLflow yourself"
         )
     name = (transformers.AutoConfig.from_pretrained(folder).architectures or [""])[0]
     task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
@@ -270,8 +269,8 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
 
 
 def class_names_of(config: TrainingConfig, model: torch.nn.Module, outputs: int) -> tuple[str, ...]:
-    """Return the names of a classifier's outputs: the model's ``classes``, else those of its data set. Empty, unless
-    there is a different name for each output."""
+    """Return the names of a classifier's outputs: the model's ``classes``, otherwise those of its data set. Empty
+    unless each output has a distinct name."""
     names = getattr(model, "classes", None)
     if not isinstance(names, Sequence) or isinstance(names, str):
         try:
@@ -305,7 +304,7 @@ def _own_code(config: TrainingConfig) -> list[str]:
 
 
 def _code_of(target: str) -> list[str]:
-    """Return the path of the file or package that an import path begins with."""
+    """Return the path of the file or package at the beginning of an import path."""
     spec = importlib.util.find_spec(target.partition(".")[0])
     if spec is None or spec.origin is None:
         return []

@@ -1,4 +1,4 @@
-"""The model of a checkpoint as a folder of its own, without the state of the training.
+"""The model of a checkpoint as a separate folder, without the training state.
 
 A language model's folder is what transformers, PEFT and vLLM load. Every folder but that of a user's own program also
 has the config of its training, so that ``sweeps_train.load_model`` loads it.
@@ -32,9 +32,9 @@ from sweeps_train.checkpoints.training_state import STATE_FILES
 from sweeps_train.config import CausalLM, TrainingConfig
 
 STATE = (*STATE_FILES, METRICS_FILE, EVALUATION_FILE, SEAL_FILE)
-"""Files of a checkpoint that belong to the training, and not to its model."""
+"""Files of a checkpoint that belong to the training instead of its model."""
 STATE_OF_TRAINER = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json")
-"""The same of a checkpoint that a Hugging Face ``Trainer`` has written."""
+"""Files of the training in a checkpoint that a Hugging Face ``Trainer`` has written."""
 ADAPTER_CONFIG = "adapter_config.json"
 MODEL_CONFIG = "config.json"
 
@@ -108,8 +108,9 @@ def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
 
 
 def _model_in(checkpoint: Path) -> Path:
-    """Return the folder with the model in a checkpoint of a user's own training: the one folder in it that
-    transformers or PEFT reads, as Ray's callback for a ``Trainer`` and many programs write it; else the checkpoint."""
+    """Return the folder with the model in a checkpoint of a user's own training: the only folder in it that
+    transformers or PEFT reads, as Ray's callback for a ``Trainer`` and many programs write it; otherwise the checkpoint
+    itself."""
     folders = [checkpoint, *sorted(each for each in checkpoint.iterdir() if each.is_dir())]
     found = [each for each in folders if any((each / name).is_file() for name in (MODEL_CONFIG, ADAPTER_CONFIG))]
     return found[0] if len(found) == 1 else checkpoint
@@ -120,7 +121,8 @@ def _copy(source: Path, target: Path, without: Sequence[str]) -> None:
 
 
 def _write_merged(config: TrainingConfig, checkpoint: Path, folder: Path) -> None:
-    """Write a language model with its adapters merged, as if all its weights had been trained."""
+    """Name the base model of adapters so that other programs find it: by its hub name, or by the absolute path of its
+    folder, even for a model that ships with Sweeps."""
     from transformers import AutoTokenizer
 
     from sweeps_train.models.causal_lm import save_causal_lm
@@ -150,11 +152,11 @@ CLASSES_OF_ADAPTERS = {
     "TOKEN_CLS": "AutoPeftModelForTokenClassification",
     "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
 }
-"""Class of PEFT that loads adapters on their base, by ``task_type``."""
+"""Class of PEFT that loads adapters and their base, by ``task_type``."""
 
 
 def _write_merged_adapters(checkpoint: Path, folder: Path) -> None:
-    """Write the model of adapters that a user's own training has saved, as PEFT and TRL do, merged into their base.
+    """Replace the base of adapters by its absolute path, if it is a folder relative to the working folder.
 
     Raises:
         ValueError: There are no adapters, or their base cannot be loaded.

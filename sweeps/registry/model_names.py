@@ -1,4 +1,4 @@
-"""Default name of a registered model, and checks of what is asked for a model before anything is trained."""
+"""Default name of a registered model, and checks of a requested model before anything is trained."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sweeps.errors import ConfigError, UserError
 from sweeps_train.config import CausalLM, FunctionTask
 
 FORBIDDEN = r"[/:.%\"'\\]"
-"""Characters that a model's name may not have."""
+"""Characters that a model's name must not contain."""
 
 
 def retrained_model(config: SweepConfig, name: str | None, conf: str) -> str | None:
-    """Return the name under which a retraining registers its model, by default that of the conf; None if it registers
-    none.
+    """Return the name under which a retraining registers its model, by default that of the conf; None if it does not
+    register one.
 
     Args:
         config: Config of the retraining.
@@ -59,7 +59,7 @@ def check_model(
 def check_folder(folder: Path) -> None:
     """
     Raises:
-        ConfigError: The folder has files, which would be lost, or is a file.
+        ConfigError: The folder contains files, which would be lost, or is a file.
     """
     existing = folder.expanduser()
     if existing.exists() and not existing.is_dir():
@@ -87,7 +87,7 @@ def check_registration(
     """
     if name != name.strip() or not name or not name.isprintable() or re.search(FORBIDDEN, name):
         raise ConfigError(
-            f"--register={name}: a model's name has none of / : . % \" ' \\, no space at its ends and no characters "
+            f"--register={name}: a model's name must not contain / : . % \" ' \\, spaces at its ends, or characters "
             "that cannot be printed; choose another"
         )
     reserved = alias is not None and (alias.lower() == "latest" or re.fullmatch(r"(?i)v\d+", alias))
@@ -105,7 +105,7 @@ def check_registration(
 
 
 def why_not_registered(config: SweepConfig) -> str | None:
-    """Return why a sweep's model is not registered after its training; None if it is."""
+    """Return the reason why a sweep's model is not registered after its training; None if it is."""
     task = config.task
     if not isinstance(task, UserTask) or (isinstance(task, FunctionTask) and task.framework == "huggingface"):
         return None

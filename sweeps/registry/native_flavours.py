@@ -1,4 +1,4 @@
-"""MLflow's flavour of an estimator's own library, beside the model that takes raw rows."""
+"""MLflow's flavour of an estimator's own library, in addition to the model for raw rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LIBRARIES = {"sklearn": "pickled_model", "xgboost": "data", "lightgbm": "data"}
 
 @dataclass(frozen=True)
 class EstimatorFlavours:
-    """MLflow's pyfunc flavour of a model for raw rows, and that of its estimator, which takes encoded rows."""
+    """MLflow's pyfunc flavour of a model for raw rows, combined with that of its estimator, which takes encoded
+    rows."""
 
     estimator: Any
     """Fitted estimator."""

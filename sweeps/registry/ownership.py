@@ -1,5 +1,6 @@
-"""Owners of registered models in a service: who registers a name first owns it, and only the owner's project adds
-versions. The registry decides it, since two users may be allowed to use a name that neither has registered yet."""
+"""Owners of registered models in a service: the user who registers a name first owns it, and only the owner's project
+can add versions. The registry decides this, since two users may be allowed to use a name that neither has registered
+yet."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 VARIABLE = "SWEEPS_MODEL_RIGHTS"
-"""Environment variable with which a service gives the rights of a job's user to the job's process."""
+"""Environment variable with which a service passes the rights of a job's user to the job's process."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ _RIGHTS = TypeAdapter(ModelRights)
 
 
 def rights_of_process() -> ModelRights | None:
-    """Return the rights that a service has given to this process; None on a terminal, which may do everything."""
+    """Return the rights that a service has given to this process; None on a terminal, which has all rights."""
     text = os.environ.get(VARIABLE)
     return None if text is None else _RIGHTS.validate_json(text)
 
@@ -74,5 +75,5 @@ def claim(client: MlflowClient, model: str, rights: ModelRights | None) -> None:
 
 
 def not_yours(model: str) -> UserError:
-    """Return the error about a model that belongs to somebody else."""
+    """Return the error about a model that belongs to another user."""
     return UserError(f"register={model}: the registry has a model of this name that is not yours; choose another")

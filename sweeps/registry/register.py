@@ -149,7 +149,7 @@ def _description(record: SweepRecord, trial: TrialRecord) -> str:
 @contextmanager
 def _quiet(client: MlflowClient) -> Iterator[None]:
     """Let ``Model.log`` write to the client's store and log only errors inside a ``with`` block. Only one thread at a
-    time is in such a block, since MLflow's tracking URI and loggers are global."""
+    time can be in such a block, since MLflow's tracking URI and loggers are global."""
     loggers = [logging.getLogger(name) for name in ("mlflow", "mlflow.transformers", "mlflow.pytorch", "mlflow.pyfunc")]
     with _registering:
         levels = [each.level for each in loggers]

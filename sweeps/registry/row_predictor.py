@@ -15,7 +15,8 @@ from sweeps_train import load_model
 
 
 class RowPredictor(PythonModel):
-    """Predicts the target of rows. ``unwrap_python_model().model`` is what ``sweeps_train.load_model`` returns."""
+    """Predicts the target of rows. ``unwrap_python_model().model`` is the object that ``sweeps_train.load_model``
+    returns."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the model from the checkpoint."""
@@ -24,7 +25,7 @@ class RowPredictor(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Return the column ``prediction``, and for classes the probability of each.
+        """Return the column ``prediction``, and for classification the probability of each class.
 
         Args:
             context: MLflow's context, not used.

@@ -32,7 +32,7 @@ def choices_document(config_dirs: Sequence[Path], group: str | None, without: Co
     groups = ["conf", *(each for each in search_path.groups() if each.partition("/")[0] not in without)]
     if group is not None and group not in groups:
         if group in search_path.confs():
-            raise UnknownName(f"{group}: is no group, but a config to run: conf={group}; `conf conf` lists all of them")
+            raise UnknownName(f"{group}: is a config to run, not a group: conf={group}; `conf conf` lists all of them")
         raise UnknownName(f"{group}: there is no such group{did_you_mean(group, groups)}")
     document: Document = {}
     for name in [group] if group is not None else groups:

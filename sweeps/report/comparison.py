@@ -31,14 +31,14 @@ ABSENT = "-"
 
 @dataclass(frozen=True)
 class BestSoFar:
-    """State of a sweep at the end of one of its trials."""
+    """Best value and effort of a sweep at the end of one of its trials."""
 
     trials: int
     """Number of trials that had ended."""
     seconds: float
-    """Seconds since the sweep began, without the pauses between its drivers."""
+    """Seconds since the sweep began, excluding the pauses between its drivers."""
     hours: float | None
-    """Hours of all workers that trials held; None if they are not recorded."""
+    """Hours of all workers that trials held; None if not recorded."""
     best: float
     """Best value of the metric so far."""
 
@@ -49,7 +49,7 @@ class Compared:
 
     record: SweepRecord
     config: Mapping[str, str]
-    """Its config by dotted path, each value as text."""
+    """The sweep's config by dotted path, each value as text."""
 
     @property
     def best(self) -> TrialRecord | None:
@@ -77,7 +77,7 @@ class Compared:
 
     @property
     def hours(self) -> float | None:
-        """Hours of all workers of the whole sweep; None if they are not recorded."""
+        """Hours of all workers of the whole sweep; None if not recorded."""
         spans = all(trial.spans for trial in self.record.trials if trial.steps)
         return sum(map(worker_hours, self.record.trials)) if spans else None
 
@@ -236,7 +236,7 @@ def _described(point: BestSoFar | None, unit: str) -> str:
 
 
 def recorded_config(record: SweepRecord) -> str | None:
-    """YAML config of a sweep from MLflow; None if there is none."""
+    """YAML config of a sweep from MLflow; None if it is missing."""
     return read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
 
 

@@ -8,9 +8,9 @@ from sweeps.report.expected_cost import ExpectedCost, PastSweep, cost_in_words, 
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
 MOST = 3
-"""Largest number of earlier sweeps, the newest ones."""
+"""Maximum number of earlier sweeps, the newest ones."""
 USED = ("finished", "stopped")
-"""Statuses of sweeps whose trials tell how long others will take."""
+"""Statuses of sweeps whose trials show how long others will take."""
 
 
 def cost_by_earlier_sweeps(plan: Plan) -> tuple[ExpectedCost | None, str]:

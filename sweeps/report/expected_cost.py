@@ -25,7 +25,7 @@ class Workload:
     """Work of a planned sweep, as far as its config determines it."""
 
     trials: int
-    """Largest number of trials."""
+    """Maximum number of trials."""
     steps: float | None
     """Optimizer steps of a complete trial; None if they depend on the data or on a user's function."""
     epochs: float | None
@@ -35,15 +35,15 @@ class Workload:
     per_trial: dict[str, float]
     """Resources that Ray reserves for a trial, such as ``{"CPU": 2.0}``."""
     concurrent: int | None
-    """Trials at a time; None if only the cluster can tell."""
+    """Trials at a time; None if only the cluster determines it."""
     stop: Stop
     """Rules that may end the sweep earlier."""
     hourly_cost: float | None = None
-    """Cost of a trial for an hour, in the dearest of its pools; None without prices."""
+    """Cost of a trial per hour, in the most expensive of its pools; None without prices."""
     repeats: tuple[int, int] = (0, 0)
-    """Fewest and most further trainings that confirm the winner."""
+    """Minimum and maximum number of further trainings that confirm the winner."""
     stages: tuple[Workload, ...] = ()
-    """Work of each stage before."""
+    """Work of each preceding stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +54,12 @@ class PastSweep:
     trials: int
     """Trials that have ended."""
     trial_s: float
-    """Mean seconds of a trial, pruned ones included."""
+    """Mean seconds of a trial, including pruned ones."""
     wall_s: float
     steps: int
     """Optimizer steps of its longest trial; 0 if they were not counted."""
     whole_s: float | None = None
-    """Mean seconds of a trial that was not stopped; None if each was."""
+    """Mean seconds of a trial that was not stopped; None if all were."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +69,16 @@ class ExpectedCost:
 
     wall_s: tuple[float, float]
     cost: tuple[float, float] | None
-    """None without prices."""
+    """Range of the cost; None without prices."""
     gpu_hours: tuple[float, float] | None = None
-    """None if trials use no GPU."""
+    """Range of GPU-hours; None if trials use no GPU."""
     sweeps: list[str] = field(default_factory=list)
     """Names of the earlier sweeps."""
     stages: list[ExpectedCost] = field(default_factory=list)
-    """Parts of the stages before the search."""
+    """Expected costs of the stages before the search."""
 
     def describe(self) -> str:
-        """Return the ranges in words: ``about 10m 00s to 12m 00s, 0.3 to 0.4 GPU-hours, as first took``."""
+        """Describe the ranges: ``about 10m 00s to 12m 00s, 0.3 to 0.4 GPU-hours, as first took``."""
         texts = [f"about {_between(*map(duration, self.wall_s))}"]
         if self.gpu_hours is not None:
             texts.append(f"{_between(*map(short, self.gpu_hours))} GPU-hours")
@@ -120,7 +120,7 @@ def workload_of(plan: Plan) -> Workload:
 
 
 def past_of(record: SweepRecord) -> PastSweep | None:
-    """Return the work of an earlier sweep; None if no trial of it has ended."""
+    """Return the work of an earlier sweep; None if none of its trials has ended."""
     ended = [trial for trial in record.trials if trial.ended is not None]
     took = [seconds for trial in ended if (seconds := record.took(trial)) is not None]
     whole = [seconds for trial in ended if trial.state == "finished" and (seconds := record.took(trial)) is not None]
@@ -186,8 +186,8 @@ def cost_in_words(plan: Plan, expected: ExpectedCost | None) -> str:
         return expected.describe()
     conf, store = plan.composition.conf, redact_uri(plan.config.tracking.uri)
     return (
-        f"not known: no sweep of conf={conf} has ended in {store}; with search.num_trials=1 one trial shows it, and "
-        "`extend` continues from there"
+        f"unknown: no sweep of conf={conf} has ended in {store}; measure one trial with search.num_trials=1, then "
+        "continue with `extend`"
     )
 
 
@@ -208,6 +208,6 @@ def _hourly_cost(config: SweepConfig, *, use_gpu: bool) -> float | None:
 
 
 def _cost(work: Workload, per_hour: float, total_s: float) -> float:
-    """Cost of all trainings, at most the budget."""
+    """Cost of all trainings, limited by the budget."""
     limit = work.stop.cost.limit if work.stop.cost is not None else math.inf
     return min(total_s * per_hour / 3600, limit)

@@ -11,7 +11,7 @@ from sweeps.tracking.values import short
 
 
 def forecast_lines(record: SweepRecord) -> list[str]:
-    """Return the forecast of a sweep that has not ended, in sentences; none of one that has."""
+    """Return the forecast of an unfinished sweep in sentences; empty for a finished one."""
     if record.forecast is None:
         return []
     if record.status != "running":
@@ -29,7 +29,7 @@ def describe_forecast(forecast: Forecast) -> list[str]:
 
 
 def time_left(forecast: Forecast) -> str:
-    """Return the time to the end in words: ``about 10m 00s to 20m 00s left``; nothing while it is not known."""
+    """Return the time to the end: ``about 10m 00s to 20m 00s left``; an empty string while it is unknown."""
     if forecast.wall_s is None:
         return ""
     low, high = duration(forecast.wall_s.low), duration(forecast.wall_s.high)

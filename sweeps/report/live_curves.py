@@ -21,7 +21,7 @@ Curve = Sequence[tuple[float, float]]
 def curves_image(
     curves: Mapping[str, Curve], states: Mapping[str, str], best: str | None, metric: str, mode: str
 ) -> Markup:
-    """Return an image element with the curves; nothing if there are none.
+    """Return an image element with the curves; an empty string if there are none.
 
     Args:
         curves: Steps and values by trial, in order. The best and the last ones are drawn if there are many.

@@ -67,7 +67,7 @@ def trials_html(
 
     Args:
         columns: Names of the first columns; the very first is the trial's id.
-        rows: Their cells, by trial.
+        rows: Cells of these columns, by trial.
         params: The parameters of each trial, by path.
         best: Ids of the best trials, whose rows are bold.
     """
@@ -85,7 +85,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def sweep_text(record: SweepRecord) -> str:
-    """Return one line about a sweep, for a viewer that shows no HTML."""
+    """Return one line about a sweep, for a viewer that cannot show HTML."""
     record = record.settled()
     best = "" if record.best is None else f"; best trial {_value_of(record, record.best)}"
     return f"<{record.sweep}: {record.status}, {describe_counts(record.counts)}{best}>"

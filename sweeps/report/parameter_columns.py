@@ -35,7 +35,7 @@ def parameter_table(
 
     Args:
         columns: The first columns.
-        rows: Their cells, by trial.
+        rows: Cells of these columns, by trial.
         params: The parameters of each trial, by path.
         width: Width of the terminal in cells.
     """

@@ -1,4 +1,4 @@
-"""Consoles that print text without reading markup in it, and plain tables."""
+"""Consoles that print text without interpreting markup, and plain tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweeps.texts.printable import without_controls
 
 class _PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render without control characters, which texts of users and programs may have."""
+        """Render without control characters, which texts of users and programs may contain."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -27,7 +27,7 @@ class _PlainConsole(Console):
                 yield Segment(without_controls(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """End a command whose output nobody reads any more, as with `| head`; if only progress is lost, continue
+        """End a command whose output nobody reads any longer, as with `| head`; if only progress is lost, continue
         silently."""
         if self.file is sys.__stdout__:
             super().on_broken_pipe()
@@ -37,7 +37,7 @@ class _PlainConsole(Console):
 
 
 def plain_console(**options: Any) -> Console:
-    """Console that prints ``[lightning]`` and ``:warning:`` as they are, since texts come from users and their YAML.
+    """Console that prints ``[lightning]`` and ``:warning:`` literally, since texts come from users and their YAML.
 
     Styles are set with ``Text``, or as an argument of ``print`` and ``add_column``.
     """
@@ -46,7 +46,7 @@ def plain_console(**options: Any) -> Console:
 
 
 class _PlainTable(Table):
-    """Table with columns that are never cut, however narrow the terminal."""
+    """Table whose columns are never truncated, however narrow the terminal."""
 
     def __init__(self, whole: Collection[str]):
         super().__init__(box=None, pad_edge=False, header_style="dim")

@@ -33,9 +33,9 @@ class SpaceRow:
     values: str
     """Range or choices."""
     default: str
-    """The config's own value, which a trial has that does not search the path."""
+    """The config's own value, for trials in which the path is not searched."""
     when: str
-    """Condition under which it is searched; empty: always."""
+    """Condition under which the path is searched; empty: always."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class PlanPreview:
     """The composed config, as YAML."""
     space: list[SpaceRow]
     fixed: list[str]
-    """Paths that an override took out of the space."""
+    """Paths that an override removed from the space."""
     constraints: list[str]
     objectives: str
     search: str
@@ -59,7 +59,7 @@ class PlanPreview:
 
 
 def describe_confirmation(number: int) -> str:
-    """Return in words what ``search.confirm`` adds to a sweep."""
+    """Describe the repeats that ``search.confirm`` adds to a sweep."""
     fewest, most = MIN_RUNS * number, MAX_RUNS * number
     return f"the best {number} are trained again with other seeds: {fewest} to {most} more trainings"
 
@@ -138,7 +138,7 @@ def print_plan(
         console: The terminal.
         warnings: Further notes.
         memory: Memory that its trials will need, if that was measured.
-        cost: What it is expected to take, in words.
+        cost: Description of its expected cost.
     """
     console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
     console.print()
@@ -162,7 +162,7 @@ def print_plan(
     if search.confirm:
         console.print(f"confirm   {describe_confirmation(search.confirm)}", markup=False, soft_wrap=True)
     console.print(f"search    {plan.search_summary}", markup=False, soft_wrap=True)
-    needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
+    needs = fit.describe() if fit else f"is read from the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
     if plan.config.task.kind == "causal_lm" and plan.config.scaling.trials_per_group == 1:
         reason = why_alone(plan.config) or "scaling.trials_per_group=1; with more, several trials train on its workers"

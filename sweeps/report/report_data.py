@@ -24,7 +24,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 T = TypeVar("T")
 
 MOST_CURVES = 200
-"""Largest number of learning curves in a report's figure: more cannot be told apart."""
+"""Maximum number of learning curves in a report's figure: more cannot be distinguished."""
 BEST_CURVES = 0.3
 """Share of the best trials among the curves."""
 POINTS_PER_CURVE = 80
@@ -71,7 +71,8 @@ class ReportData:
         ]
 
     def having(self, path: str) -> list[TrialRecord]:
-        """Trials with values that have a parameter; one with a condition is absent where the condition is false."""
+        """Trials with values that have a parameter; a parameter with a condition is absent from trials that do not meet
+        it."""
         return [trial for trial in self.valued if path in trial.params]
 
     @cached_property
@@ -143,7 +144,7 @@ def fetch_curves(
 
 
 def can_be_best(trial: TrialRecord) -> bool:
-    """Whether a trial counts as a result: it did not fail and broke no limit."""
+    """Whether a trial counts as a result: it did not fail and violated no limit."""
     return trial.state != "failed" and trial.violation is None
 
 
@@ -163,7 +164,7 @@ def best_values(trials: Iterable[TrialRecord], mode: str, objective: int = 0) ->
 
 
 def chosen_for_curves(data: ReportData, most: int = MOST_CURVES) -> list[TrialRecord]:
-    """All trials; of more than ``most`` the best, the running ones, and evenly spaced others."""
+    """All trials; if there are more than ``most``, the best, the running ones, and evenly spaced others."""
     trials = data.record.trials
     if len(trials) <= most:
         return trials
@@ -175,7 +176,7 @@ def chosen_for_curves(data: ReportData, most: int = MOST_CURVES) -> list[TrialRe
 
 
 def evenly(items: Sequence[T], count: int) -> list[T]:
-    """``count`` of the items at equal distances, the first and the last among them."""
+    """Select ``count`` items at equal distances, including the first and the last."""
     if len(items) <= count:
         return list(items)
     if count < 2:
@@ -184,7 +185,7 @@ def evenly(items: Sequence[T], count: int) -> list[T]:
 
 
 def _thinned(points: Sequence[HistoryPoint], most: int) -> list[HistoryPoint]:
-    """Select up to ``most`` points, with the lowest and the highest among them."""
+    """Select up to ``most`` points, including the lowest and the highest."""
     if len(points) <= most:
         return list(points)
     ends = {min(points, key=lambda point: point.value), max(points, key=lambda point: point.value)}

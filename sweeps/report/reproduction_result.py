@@ -21,9 +21,9 @@ class Repeated:
     trial: str
     metric: str
     steps: int
-    """Number of steps at which both have a value."""
+    """Number of steps at which both the original and the reproduction have a value."""
     first_difference: tuple[int, float, float] | None
-    """Step, original value, reproduced value."""
+    """First difference: step, original value, reproduced value."""
     counts: bool
     """Whether the metric is an objective, which decides whether the reproduction succeeded."""
 
@@ -46,13 +46,13 @@ class Repeated:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Repeated:
-        """Read a document of ``as_json``, which does not say whether the metric counts."""
+        """Read a document of ``as_json``, which does not contain ``counts``."""
         difference = document["first_difference"]
         first = None if difference is None else (difference["step"], difference["then"], difference["now"])
         return cls(document["trial"], document["metric"], document["steps"], first, counts=False)
 
     def describe(self) -> str:
-        """Result in words."""
+        """Describe the result."""
         if not self.steps:
             return "no step that both have"
         if self.first_difference is None:

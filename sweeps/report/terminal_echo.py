@@ -23,7 +23,7 @@ def without_control_echo() -> Iterator[None]:
 
 
 def _set_echo(*, on: bool) -> bool:
-    """Turn the echo of control characters on or off; returns whether that changed it."""
+    """Turn the echo of control characters on or off; return whether that changed the setting."""
     try:
         import termios
     except ImportError:  # Windows

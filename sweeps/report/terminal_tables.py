@@ -89,13 +89,13 @@ def _print_confirmation(record: SweepRecord, confirmation: Confirmation, console
 
 
 def took(record: SweepRecord, trial: TrialRecord) -> str:
-    """Time from a trial's start to its end, or to now, without the pauses between drivers."""
+    """Time from a trial's start to its end, or to now, excluding the pauses between drivers."""
     seconds = record.took(trial)
     return "" if seconds is None else duration(seconds)
 
 
 def by_rank(record: SweepRecord) -> list[TrialRecord]:
-    """All trials, the best first."""
+    """All trials, best first."""
     front = {trial.trial for trial in record.front}
 
     def rank(trial: TrialRecord) -> tuple[bool, bool, float, str]:
@@ -136,7 +136,7 @@ def print_best(record: SweepRecord, console: Console, *, label: str | None = Non
     Args:
         record: The sweep.
         console: The terminal.
-        label: What a trial is called; default: the best trial, or one on the Pareto front.
+        label: Noun for a trial; default: the best trial, or one on the Pareto front.
     """
     record = record.settled()
     if not record.front:

@@ -19,7 +19,7 @@ from sweeps.tracking.values import short
 END_LINES = 20
 """Number of lines from the end of each worker's log."""
 END_OF_WORKERS = 8
-"""Number of workers whose logs are shown."""
+"""Maximum number of workers whose logs are shown."""
 
 
 def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LINES) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
 
 
 def _special(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield a row about a trial that is not one of the search itself."""
+    """Yield rows that explain why a trial is not one of the search itself."""
     if "repeat_of" in document:
         yield "repeats", f"trial {document['repeat_of']}, with another seed"
     if "stage" in document:

@@ -25,7 +25,7 @@ INTERVAL_S = 2.0
 SHARE_OF_TIME = 0.2
 """Maximum share of time spent on reading from MLflow; reading thousands of trials takes a server seconds."""
 OTHER_LINES = 11
-"""Number of lines on the screen that are not trials."""
+"""Number of lines on the screen that do not show trials."""
 
 Load = Callable[[], SweepRecord]
 
@@ -77,7 +77,7 @@ def changes(record: SweepRecord, states: dict[str, str]) -> Iterator[str]:
 
 
 def next_record(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:
-    """The record after the next interval; the old one and the reason if MLflow does not answer."""
+    """Return the record after the next interval; if MLflow does not answer, the old one and the reason."""
     started = time.monotonic()
     trouble = ""
     try:
@@ -115,7 +115,7 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     lines += [table] if hidden is None else [table, hidden]
     if len(record.trials) > len(shown):
         lines.append(Text(f"and {len(record.trials) - len(shown)} more", "dim"))
-    lines.append(Text(trouble or "Ctrl-C leaves; the sweep continues", "red" if trouble else "dim"))
+    lines.append(Text(trouble or "Ctrl-C ends this display; the sweep continues", "red" if trouble else "dim"))
     return Group(*lines)
 
 
@@ -130,7 +130,7 @@ def _table(record: SweepRecord, trials: Sequence[TrialRecord], width: int) -> tu
 
 
 def _shown_trials(record: SweepRecord, room: int) -> list[TrialRecord]:
-    """Running trials and then the best others, as many as fit on the screen, in the order of ``show``."""
+    """Running trials followed by the best others, as many as fit on the screen, in the order of ``show``."""
     ranked = by_rank(record)
     running = [trial for trial in ranked if trial.state == "running"]
     others = [trial for trial in ranked if trial.state != "running"]

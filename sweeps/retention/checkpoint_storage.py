@@ -1,4 +1,4 @@
-"""Storage of a trial's checkpoints and of its program's files: its folders in that of the sweep, and its artifacts in
+"""Storage of a trial's checkpoints and of its program's files: its folders in the sweep's folder, and its artifacts in
 MLflow."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 STORED_CHECKPOINT = re.compile(rf"(({LINEAGE}\d+|{PINNED})/)?step-[^/]+")
-"""A checkpoint's part of the name of an object in a trial's folder."""
+"""Part of an object's name that belongs to a checkpoint, in a trial's folder."""
 
 
 class CheckpointStorage:
@@ -40,7 +40,7 @@ class CheckpointStorage:
         self._artifact_uris: dict[str, str] = {}
 
     def size(self, record: SweepRecord, trial: TrialRecord) -> int | None:
-        """Return the bytes of all checkpoints of a trial; None if it has none. Linked files count once."""
+        """Return the bytes of all checkpoints of a trial; None if it has none. Hard-linked files count once."""
         folders = [*storage_folders(record, trial)]
         stored = sum(size for _, size in stored_checkpoints(record, trial))
         repository, local = self._artifacts(record, trial)
@@ -60,7 +60,7 @@ class CheckpointStorage:
         return sum(files.values()) + remote + stored
 
     def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:
-        """Remove a trial's checkpoints, the tags that name them first; with ``run`` also its MLflow run."""
+        """Remove a trial's checkpoints, after the tags that name them; with ``run`` also its MLflow run."""
         folders, stored = (
             list(storage_folders(record, trial)),
             [store for store, _ in stored_checkpoints(record, trial)],
@@ -85,7 +85,7 @@ class CheckpointStorage:
             self._client.delete_run(trial.run_id)
 
     def _artifacts(self, record: SweepRecord, trial: TrialRecord) -> tuple[Any, Path | None]:
-        """Return MLflow's interface to a run's artifacts, or their folder if that is on this machine."""
+        """Return MLflow's interface to a run's artifacts, or their folder if it is on this machine."""
         if trial.run_id not in self._artifact_uris:
             self._look_up(record)
         uri = self._artifact_uris[trial.run_id]
@@ -129,14 +129,14 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
 
 
 def sweep_store(record: SweepRecord) -> ObjectStore | None:
-    """Return the place of a sweep's folder in an object store, if it is in one."""
+    """Return the place of a sweep's folder in an object store; None if it is not in one."""
     location = record.tags.get(TAG_FOLDER, "")
     return ObjectStore(location) if is_remote(location) else None
 
 
 def stored_checkpoints(record: SweepRecord, trial: TrialRecord) -> Iterator[tuple[ObjectStore, int]]:
-    """Yield the places of a trial's checkpoints in an object store, with their sizes in bytes: also of those that an
-    upload has left incomplete.
+    """Yield the places of a trial's checkpoints in an object store, with their sizes in bytes; includes incomplete
+    uploads.
 
     Raises:
         OSError: The store does not answer.

@@ -1,4 +1,4 @@
-"""Finds and removes the checkpoints and runs that a policy allows to remove."""
+"""Finds and removes the checkpoints and runs that a policy selects."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Cleaning:
 
 
 def clean_by(uri: str, names: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]) -> Cleaning:
-    """Remove what the options of ``clean`` allow to remove, see ``read_policy``; return the removals that were made.
+    """Remove the checkpoints that the options of ``clean`` select (see ``read_policy``); return the removals that were
+    made.
 
     Args:
         uri: MLflow store.
@@ -109,7 +110,7 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
 
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
-    """Carry out the removals. Each sweep is locked and read again before: trials of a sweep that is running now, and
+    """Carry out the removals. Each sweep is locked and read again first: trials of a sweep that is running now, and
     trials that are among the best now, are not removed.
 
     Returns:
@@ -137,7 +138,7 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
 
 
 def _held(record: SweepRecord) -> AbstractContextManager[None]:
-    """Lock a sweep's folder, if it can be reached from here."""
+    """Lock a sweep's folder, if this machine can reach it."""
     if (store := sweep_store(record)) is not None:
         return only_driver(working_copy(store.uri), record.sweep, store=store)
     folder = sweep_folder(record)
@@ -156,7 +157,7 @@ def keep_only_the_best(uri: str, name: str, count: int) -> None:
 
 
 def needed_runs(client: MlflowClient) -> set[str]:
-    """Return the runs that registered models come from, and those that other sweeps repeat.
+    """Return the runs from which models were registered, and those that other sweeps repeat.
 
     Raises:
         UserError: The registry does not answer.
@@ -195,7 +196,9 @@ def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: C
     left = cleaning.size - freed
     console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints", highlight=False)
     if cleaning.policy.max_size is not None and left > cleaning.policy.max_size:
-        console.print(f"what must stay takes {describe_size(left)}, which is more than --max-size", highlight=False)
+        console.print(
+            f"checkpoints that must be kept take {describe_size(left)}, which is more than --max-size", highlight=False
+        )
     if cleaning.policy.runs:
         console.print("MLflow keeps deleted runs until `mlflow gc`", highlight=False, markup=False)
 

@@ -25,11 +25,11 @@ class Policy:
     older_than_s: float | None = None
     """Minimum seconds since the end of a sweep."""
     max_size: int | None = None
-    """Maximum bytes of all checkpoints: no more are removed than necessary, those of the oldest sweeps first."""
+    """Maximum bytes of all checkpoints: only as many as necessary are removed, those of the oldest sweeps first."""
     runs: bool = False
-    """Whether trials' MLflow runs are removed, too."""
+    """Whether trials' MLflow runs are removed as well."""
     unfinished: bool = False
-    """Whether to clean interrupted and stopped sweeps, too, which then cannot be resumed."""
+    """Whether to clean interrupted and stopped sweeps as well, which then cannot be resumed."""
 
 
 class CleanOptions(TypedDict):
@@ -53,7 +53,7 @@ def read_policy(
     runs: bool,
     unfinished: bool,
 ) -> Policy:
-    """Return the policy of the options of ``clean``.
+    """Return the policy for the options of ``clean``.
 
     Args:
         names: Names of sweeps.
@@ -68,7 +68,7 @@ def read_policy(
         ConfigError: An age or a size cannot be read, or no option limits what is removed.
     """
     if not names and older_than is None and keep_last is None and max_size is None:
-        raise ConfigError("say what to remove: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
+        raise ConfigError("name what to remove: sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
     return Policy(
         keep_best=keep_best,
         keep_last=keep_last or 0,
@@ -91,7 +91,7 @@ def parse_age(text: str, option: str = "--older-than") -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
     if found is None:
-        raise ConfigError(f"{option}={text}: must be a number and m, h, d or w, such as 30d")
+        raise ConfigError(f"{option}={text}: must be a number followed by m, h, d or w, such as 30d")
     return float(found[1]) * AGES[found[2]]
 
 
@@ -103,12 +103,12 @@ def parse_size(text: str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in SIZES:
-        raise ConfigError(f"--max-size={text}: must be a number and MB, GB, TB, MiB, GiB or TiB, such as 50GiB")
+        raise ConfigError(f"--max-size={text}: must be a number followed by MB, GB, TB, MiB, GiB or TiB, such as 50GiB")
     return int(float(found[1]) * SIZES[found[2].upper()])
 
 
 def describe_size(size: float) -> str:
-    """Return a size for people: ``1.5 GiB``."""
+    """Describe a size: ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

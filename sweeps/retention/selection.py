@@ -17,12 +17,12 @@ RESUMABLE = ("interrupted", "stopped")
 
 @dataclass(frozen=True)
 class Removal:
-    """A trial whose checkpoints are removed, and its run if the policy says so."""
+    """A trial whose checkpoints are removed, and its run if the policy includes runs."""
 
     record: SweepRecord
     trial: TrialRecord
     size: int
-    """Bytes of its checkpoints."""
+    """Bytes of the trial's checkpoints."""
 
 
 def select(
@@ -33,7 +33,7 @@ def select(
     names: Collection[str],
     now: float,
 ) -> list[Removal]:
-    """Return the removals of a policy, the oldest sweeps' first.
+    """Return the removals of a policy, oldest sweeps first.
 
     Args:
         records: All sweeps of the store.

@@ -1,4 +1,4 @@
-"""The driver's answers to reports and ends, and what they mean for the Tune actor of a trial."""
+"""The driver's answers to reports and ends of attempts, and their meaning for a trial's Tune actor."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from sweeps.runtime.events import Ended
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a report or an attempt's end: it is recorded, with all that was before, and the trial goes on
-    unless this says otherwise."""
+    """The answer to a report or an attempt's end, given once it is recorded together with everything before it. The
+    trial continues unless a field says otherwise."""
 
     trial: str
     attempt: int
     result: Mapping[str, Any] = field(default_factory=dict)
-    """The trial's newest report as Tune has it, if the actor returns."""
+    """The trial's newest report in Tune's form, if the actor returns."""
     returns: bool = False
     """Whether the trial's actor returns to Tune, which ends or pauses the trial."""
     stops: bool = False
     """Whether the trial is over for good, so that its workers stop without a checkpoint."""
     error: str | None = None
-    """Reason for which the attempt fails."""
+    """Reason why the attempt fails."""
     tries_again: bool | None = None
-    """Whether an attempt that fails is followed by another one; None if it does not fail."""
+    """Whether a failed attempt is followed by another one; None if it does not fail."""
 
 
 class Outcome(NamedTuple):
-    """The message to a trial's actor that waits for its workers: what it is to tell Tune."""
+    """Message to a trial's actor that waits for its workers, with the result to pass on to Tune."""
 
     result: Mapping[str, Any]
     """The trial's newest report; empty if it has made none, or with an error."""
     end: Ended | None = None
-    """End of its workers; None if the driver has decided about the trial while they are there."""
+    """End of the workers; None if the driver has decided about the trial while they still run."""
     error: str | None = None
     """See ``Answer``."""
     tries_again: bool | None = None
-    """See ``Answer``; None also if the driver has not answered."""
+    """See ``Answer``; also None if the driver has not answered."""

@@ -1,4 +1,4 @@
-"""Attaching, by which a sweep survives the death of its broker's process.
+"""Re-attachment to the driver, by which a sweep survives the death of its broker's process.
 
 Ray starts another process behind the same handles. It knows no trial, and lets none begin. The driver finds that out
 from ``NotAttached``, and attaches: it tells again what holds for the whole sweep, and what it knows of each trial. The
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sweeps.runtime.events import Ended, now_ms
 
 BROKER_DIED = "the process of the sweep's broker has died"
-"""Reason for which all trials begin again, in words."""
+"""Reason why all trials begin again, for messages."""
 
 
 class NotAttached(Exception):
@@ -22,7 +22,7 @@ class NotAttached(Exception):
 
 
 Told = tuple[str, tuple[Any, ...]]
-"""A message of the driver that holds for the whole sweep: a method of the broker, and its arguments."""
+"""A driver's message for the whole sweep: a method of the broker, and its arguments."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class TrialSoFar:
     """The driver's knowledge of a trial, for a restarted broker."""
 
     attempt: int = 0
-    """Number of its latest attempt."""
+    """Number of the trial's latest attempt."""
     failures: int = 0
-    """Number of its attempts that have failed."""
+    """Number of the trial's failed attempts."""
     step: int = 0
     """Last step whose events have arrived."""
 
@@ -41,13 +41,14 @@ class Begun(NamedTuple):
     """An attempt that has begun."""
 
     attempt: int
-    """Its number, from 1."""
+    """Number of the attempt, from 1."""
     delivered: int | None
-    """Step of the last report that the attempts before have made; None: none."""
+    """Step of the last report of previous attempts; None if there was none."""
     lost_after: int | None = None
-    """Step after which events of earlier attempts may have been lost with a process of the broker; None: none have."""
+    """Step after which events of earlier attempts may have been lost with a process of the broker; None if none
+    were."""
 
 
 def ended_with_broker(trial: str, attempt: int) -> Ended:
-    """The end of an attempt that began with a process of the broker that has died; it is no failure."""
+    """The end of an attempt that began with a broker process that has died; it is not a failure."""
     return Ended(trial, attempt, BROKER_DIED, moved=BROKER_DIED, timestamp_ms=now_ms())

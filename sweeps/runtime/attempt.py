@@ -29,11 +29,11 @@ class Phase(Enum):
     """Progress of an attempt's workers."""
 
     STARTING = "starting"
-    """The worker group is being started, or has not begun the trial."""
+    """The worker group is starting, or has not begun the trial."""
     TRAINING = "training"
     """A worker has posted something."""
     ENDED = "ended"
-    """The workers have finished with the trial, or are gone."""
+    """The workers have finished the trial, or are gone."""
 
 
 class StopRequest(IntEnum):
@@ -41,11 +41,11 @@ class StopRequest(IntEnum):
 
     NONE = 0
     AT_CHECKPOINT = 1
-    """Return at the next report that brings a checkpoint."""
+    """Return at the next report with a checkpoint."""
     SAVE = 2
     """Save a checkpoint at the next report and return."""
     DISCARD = 3
-    """Return at once: the trial is over, or another attempt takes its place."""
+    """Return immediately: the trial is over, or another attempt replaces this one."""
 
 
 class Attempt:
@@ -61,16 +61,10 @@ class Attempt:
         delivered: int | None = None,
         saves_when_asked: bool = True,
     ) -> None:
-        """
-        Args:
-            trial: Number of the trial, as text.
-            number: Number of the attempt, from 1.
-            publish: Passes an event on to the driver.
-            failures: Number of the trial's earlier attempts that have failed.
-            delivered: Step of the last report of earlier attempts; None: there was none.
-            saves_when_asked: Whether its training saves a checkpoint when it is asked to stop; a user's function saves
-                only those that it saves anyway.
-        """
+        """Args: trial: Number of the trial, as text. number: Number of the attempt, from 1. publish: Passes an event
+        on to the driver. failures: Number of the trial's earlier failed attempts. delivered: Step of the last report
+        of earlier attempts; None if there was none. saves_when_asked: Whether its training saves a checkpoint when
+        asked to stop, unlike a user's function."""
         self.trial, self.number, self._earlier_failures = trial, number, failures
         self.phase, self.stop = Phase.STARTING, StopRequest.NONE
         self.delivered = delivered
@@ -82,10 +76,10 @@ class Attempt:
         be lost afterwards."""
         self._publish = publish
         self._moves: str | None = None
-        """Reason for which the trial is to continue with other workers."""
+        """Reason why the trial will continue with other workers."""
         self._assigned_ms = 0
         self._memory_mib: dict[int, float] = {}
-        """Memory after the trial of the workers that have finished, by rank."""
+        """Memory of each finished worker after the trial, by rank."""
         self._saved_step: int | None = None
         """See ``Ended``."""
         self._silence = Silence()
@@ -100,23 +94,23 @@ class Attempt:
         self._tries_again: bool | None = None
         """See ``Answer``."""
         self._unanswered = 0
-        """Number of reports that the driver has not answered, and the end if it has not."""
+        """Number of reports, and possibly the end, that the driver has not answered."""
         self._needs_answers = True
         self._returns: deque[Answer] = deque()
-        """Answers of which the trial's actor has not heard."""
+        """Answers that the trial's actor has not received yet."""
         self._answered, self._decided = asyncio.Event(), asyncio.Event()
 
     # --- transitions ------------------------------------------------------------------------------------------
 
     def assign(self, slot: str, log_folder: str) -> None:
-        """Note the slot to which the attempt is given, and the folder of its workers' logs."""
+        """Record the slot to which the attempt is given, and the folder of its workers' logs."""
         self.slot, self.log_folder, self._assigned_ms = slot, log_folder, now_ms()
 
     def post(self, event: Log | Note | Report | Started, locations: tuple[str, ...]) -> None:
         """Process an event of a worker: STARTING -> TRAINING.
 
         Args:
-            event: What a worker has posted.
+            event: Event that a worker has posted.
             locations: ``host`` or ``host/gpu`` of each worker, by rank.
         """
         self._silence.end(counts=self.phase is Phase.TRAINING)
@@ -153,13 +147,13 @@ class Attempt:
         self._answered.set()
 
     def needs_no_answers(self) -> None:
-        """Wait for no answer any more: the driver records nothing further."""
+        """Stop waiting for answers: the driver records nothing further."""
         self._needs_answers, self._unanswered = False, 0
         self._decided.set()
         self._answered.set()
 
     def forget_questions(self, asked: int) -> None:
-        """Stop waiting for answers that were lost: a trial that has none is ended as hanging, and begins again.
+        """Stop waiting for lost answers: a trial without an answer is then ended as hanging, and begins again.
 
         Args:
             asked: Number of its reports and ends that the driver has not been given, and will answer.
@@ -172,7 +166,7 @@ class Attempt:
         self._silence.end(counts=False)
 
     def waits_for_room(self) -> None:
-        """Note that the attempt's workers have found no room yet, which does not count as silence."""
+        """Record that the attempt's workers wait for room, which does not count as silence."""
         self._silence.end(counts=False)
         if not self._has_waited:
             self._has_waited = True
@@ -182,7 +176,7 @@ class Attempt:
         """Count a worker that has finished with the trial; the attempt ends with the last one.
 
         Args:
-            rank: Its rank.
+            rank: Rank of the worker.
             num_workers: Number of all workers.
             memory_mib: Memory that it uses after the trial.
             saved_step: See ``Ended``; of rank 0.
@@ -214,7 +208,7 @@ class Attempt:
         return self.end
 
     def reason_to_move(self, end: Ended) -> str | None:
-        """Reason why the trial continues on other workers after this end, which then is no failure."""
+        """Reason why the trial continues on other workers after this end, which is then not a failure."""
         if end.error is None:
             return self._moves
         taken = [each.message for each in causes(end) if each.node_was_taken]
@@ -224,10 +218,10 @@ class Attempt:
 
     def move(self, reason: str, *, in_time: bool = True) -> None:
         """Ask the workers to save a checkpoint and stop, so that the trial continues on others; one worker may be lost
-        by then.
+        in the meantime.
 
         Args:
-            reason: What is told to the user.
+            reason: Reason for the user.
             in_time: Whether these workers are about to end: a training that cannot save when asked stops at its next
                 report then, and else at its next checkpoint.
         """
@@ -253,7 +247,7 @@ class Attempt:
 
     @property
     def failures(self) -> int:
-        """Number of the trial's attempts that have failed so far."""
+        """Number of the trial's failed attempts so far."""
         return self._earlier_failures + (self.end is not None and self.end.is_failure)
 
     def request_stop(self, request: StopRequest) -> None:
@@ -266,7 +260,7 @@ class Attempt:
             self._decided.set()
 
     def pace(self) -> tuple[int, float] | None:
-        """Return the newest step, and the seconds that a step takes in this attempt; None before two logs."""
+        """Return the newest step, and the seconds per step in this attempt; None before two logs."""
         first, last = self._first_log, self._last_log
         if first is None or last is None or last.step <= first.step:
             return None
@@ -281,8 +275,8 @@ class Attempt:
     # --- waiting ----------------------------------------------------------------------------------------------
 
     async def next_outcome(self, timeout_s: float) -> Outcome:
-        """Wait until the trial's actor has something to tell Tune: a decision of the driver, or the attempt's end. The
-        driver has recorded all that was before.
+        """Wait until the trial's actor has a decision of the driver or the attempt's end to pass on to Tune. The driver
+        has recorded everything before that.
 
         Raises:
             TimeoutError: There was nothing in time.
@@ -298,12 +292,12 @@ class Attempt:
                 await self._answered.wait()
 
     async def wait_for_decision(self) -> None:
-        """Return when the driver has decided that the trial goes on after its last report, or the attempt is asked to
+        """Return when the driver has decided that the trial continues after its last report, or the attempt is asked to
         stop."""
         await self._decided.wait()
 
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
-        """Seconds since the workers' last event, and the maximum in this phase; no limit while a report waits for the
+        """Seconds since the workers' last event, and the maximum in this phase; no maximum while a report waits for the
         driver."""
         if self._unanswered or self._returns or self.phase is Phase.ENDED:
             return 0.0, math.inf
@@ -312,7 +306,7 @@ class Attempt:
         return waited_s, allowed_silence_s(hang_timeout_s, start_timeout_s, is_starting=is_starting)
 
     async def wait_for_stop(self, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Wait until the workers should stop, which may be never.
+        """Wait until the workers should stop; may never return.
 
         Args:
             above: Request that they know already.
@@ -321,8 +315,8 @@ class Attempt:
         return self.stop
 
     async def wait_for_end(self, timeout_s: float) -> Ended | None:
-        """The attempt's end; None if it takes longer than ``timeout_s`` and than three times the workers' longest
-        silence."""
+        """Return the attempt's end; None if it takes longer than both ``timeout_s`` and three times the workers'
+        longest silence."""
         try:
             await asyncio.wait_for(self._has_ended.wait(), max(timeout_s, 3 * self._silence.longest_s))
         except TimeoutError:

@@ -11,20 +11,20 @@ from sweeps.config.cluster import Cluster, NodeType
 from sweeps.runtime.node_resources import label
 
 ANSWER_WITHIN_S = 30.0
-"""Maximum seconds for a process on the head node to answer. Without an answer the cluster has a fixed size."""
+"""Maximum seconds for a process on the head node to answer. Without an answer, the cluster counts as fixed in size."""
 HEAD = "node:__internal_head__"
 """Resource that only the head node of a cluster has."""
 NODE_TYPE_LABEL = "ray.io/node-group"
-"""Label with the name of its type that Ray gives to a node of its second autoscaler, and the first one only to the head
+"""Label with the name of a node's type. Ray's second autoscaler sets it on every node, the first one only on the head
 node."""
 ASKED = ("max_workers", "available_node_types", "head_node_type")
-"""Keys of the autoscaler's config that tell how far the cluster may grow."""
+"""Keys of the autoscaler's config that determine how far the cluster may grow."""
 DEFAULT_MAX_WORKERS = 2
-"""Number of nodes that Ray's autoscaler adds at most, if its config does not say."""
+"""Maximum number of nodes that Ray's autoscaler adds if its config does not set one."""
 
 
 def nodes_to_come(cluster: Cluster, nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Return the nodes that the autoscaler may still add to the connected cluster; none if it has no autoscaler.
+    """Return the nodes that the autoscaler may still add to the connected cluster; empty without an autoscaler.
 
     Args:
         cluster: Config of the cluster. Its ``node_types`` replace what the autoscaler's own config says.
@@ -46,14 +46,14 @@ def nodes_to_come(cluster: Cluster, nodes: Sequence[Mapping[str, float]]) -> lis
 
 
 def _is_of(node: Mapping[str, float], name: str, kind: NodeType) -> bool:
-    """Whether a node is of a type: by its label, and without one by its CPUs and GPUs."""
+    """Whether a node has a type: by its label, otherwise by its CPUs and GPUs."""
     if any(each.startswith(label(NODE_TYPE_LABEL, "")) for each in node) or HEAD in node:
         return label(NODE_TYPE_LABEL, name) in node
     return all(node.get(each, 0.0) == kind.resources.get(each, 0.0) for each in ("CPU", "GPU"))
 
 
 def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
-    """Describe nodes by their types, as ``4 x gpu (8 CPU, 1 GPU)``."""
+    """Describe nodes by type, as ``4 x gpu (8 CPU, 1 GPU)``."""
     counts = Counter(_description(node) for node in nodes)
     return ", ".join(f"{count} x {each}" for each, count in counts.items())
 
@@ -75,7 +75,7 @@ def _node(name: str, kind: NodeType) -> dict[str, float]:
 
 
 def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
-    """Types of nodes in the autoscaler's config, without that of the head, unless it may add such nodes, too."""
+    """Types of nodes in the autoscaler's config, except the head's unless the autoscaler may add such nodes."""
     known = {}
     for name, kind in config.get("available_node_types", {}).items():
         is_head = name == config.get("head_node_type")
@@ -87,7 +87,7 @@ def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
 
 
 def _config_on_head() -> dict[str, Any]:
-    """Config of the cluster's autoscaler; empty if it has none, or one whose config is not on the head node."""
+    """Config of the cluster's autoscaler; empty if there is none, or its config is not on the head node."""
     import ray
 
     ask = ray.remote(autoscaler_config).options(num_cpus=0, max_retries=0, resources={HEAD: 0.001})
@@ -99,8 +99,8 @@ def _config_on_head() -> dict[str, Any]:
 
 
 def autoscaler_config() -> dict[str, Any]:
-    """Runs on the head node: the config that the autoscaler there was started with, by ``ray up`` or by ``ray start
-    --autoscaling-config``. Ray has no other way to ask for it."""
+    """Read the config with which the autoscaler on this head node was started, by ``ray up`` or ``ray start
+    --autoscaling-config``. Ray offers no other way to read it."""
     import psutil
     import ray
     import yaml

@@ -1,4 +1,4 @@
-"""The broker: the one channel between the workers of all slots, the trials' Tune actors, and the sweep's driver.
+"""The broker: the only channel between the workers of all slots, the trials' Tune actors, and the sweep's driver.
 
 A trial's actor gives its slot an assignment and waits for the outcome; workers wait for assignments and post events,
 without waiting for an answer unless the scheduler may pause them at a report; the driver drains all events, records
@@ -36,16 +36,16 @@ class Broker(SharedSlots):
     def __init__(self, *, is_new: bool = True, start_group: StartGroup | None = None) -> None:
         """
         Args:
-            is_new: False if it takes the place of one whose process died.
+            is_new: False if it replaces a broker whose process died.
             start_group: Starts the worker group of a slot with lanes; None: there are no lanes.
         """
         super().__init__(start_group)
         self._attached = asyncio.Event()
-        """Set unless the driver has still to tell what the process before knew."""
+        """Set unless the driver still has to send the state of the previous process."""
         if is_new:
             self._attached.set()
         self._before: Mapping[str, TrialSoFar] = {}
-        """The trials that the process before had, as far as the driver knows them."""
+        """The trials of the previous process, as far as the driver knows them."""
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stops_all = False
@@ -54,7 +54,7 @@ class Broker(SharedSlots):
         self._stopped_by_user: set[str] = set()
         self._avoided: Mapping[str | None, tuple[str, ...]] = {}
         self._leaving: dict[str, str] = {}
-        """Nodes that are about to leave the cluster, and what is announced for each."""
+        """Nodes that will leave the cluster, and the announcement for each."""
         self._checks_nodes = False
         self._suspects = SuspectedNodes()
         self._spares = SpareProcesses()
@@ -71,7 +71,7 @@ class Broker(SharedSlots):
         """Begin a new attempt at a trial.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             saves_when_asked: See ``Attempt``.
             lost: End of the attempt before, if an earlier process of the broker has died during it.
         """
@@ -114,9 +114,9 @@ class Broker(SharedSlots):
         self._elastic.release(trial)
 
     async def next_outcome(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Outcome | None:
-        """Wait for what the trial's actor is to tell Tune; see ``Attempt.next_outcome``. Workers that post nothing for
-        ``hang_timeout_s`` count as hanging; those that have not begun are given longer, since a machine may be busy,
-        and at least ``start_timeout_s``.
+        """Wait for the next message of the trial's actor to Tune; see ``Attempt.next_outcome``. Workers that post
+        nothing for ``hang_timeout_s`` count as hanging; those that have not begun get longer, since a machine may be
+        busy, and at least ``start_timeout_s``.
 
         Returns:
             None if the attempt began with another process of the broker, which has died.
@@ -144,7 +144,7 @@ class Broker(SharedSlots):
                 continue  # logs may have been posted meanwhile
 
     def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
-        """Ids of an attempt's nodes, if one of them may have caused its failure and they must be checked."""
+        """Ids of an attempt's nodes that must be checked, if one of them may have caused the failure."""
         if not self._checks_nodes or attempt.phase is Phase.ENDED or not may_be_the_nodes(end):
             return ()
         if attempt.reason_to_move(end) is not None:
@@ -160,8 +160,8 @@ class Broker(SharedSlots):
             self._idle.free_if_others_wait()
 
     async def reserve(self, slot: str, avoid: Collection[str] = (), workers: Workers | None = None) -> bool:
-        """Keep a slot for the trial that it is given next; False if its workers are already ending, if one is on a node
-        to avoid, or if one is on a node under check while others have room for the ``workers``."""
+        """Keep a slot for the trial that will be assigned next. False if its workers are already ending, if one is on a
+        node to avoid, or if one is on a node under check while other nodes have room for the ``workers``."""
         queue = self._slots[slot]
         queue.reserve()
         if workers is not None:
@@ -170,7 +170,7 @@ class Broker(SharedSlots):
 
     async def nodes_to_avoid(self, trial: str, pool: str | None = None) -> tuple[str, ...]:
         """Ids of the nodes on which no worker of a pool may be placed. If the trial has failed and its nodes are being
-        checked, this waits for the result."""
+        checked, wait for the result."""
         before = self._attempts.get(trial)
         if before is not None and before.end is not None and before.end.suspected:
             await self._suspects.wait(before.end.suspected, CHECKED_WITHIN_S)
@@ -219,7 +219,7 @@ class Broker(SharedSlots):
         return self._spares.replace(slot, workers, wanted=wanted)
 
     async def worker_terminated(self, slot: str, rank: int) -> None:
-        """Note that a worker's process has received SIGTERM: the trial moves, and a slot without one ends."""
+        """Record that a worker's process has received SIGTERM: the trial moves, and a slot without a trial ends."""
         queue = self._slots.get(slot)
         if queue is None or queue.is_closed or queue.is_ending:
             return  # Ray ends processes with SIGTERM, too
@@ -231,14 +231,14 @@ class Broker(SharedSlots):
             attempt.move(f"worker {rank} on {location} is to end (SIGTERM)")
 
     async def waits_for_room(self, slot: str) -> None:
-        """Note that the cluster has no room for a slot's workers now, and free slots without a trial."""
+        """Record that the cluster has no room for a slot's workers now, and free slots without a trial."""
         for attempt in self._attempts_of(slot):
             if attempt.phase is Phase.STARTING:
                 attempt.waits_for_room()
         await self._idle.free()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
-        """Wait for a slot's assignment of this number, from 0; None when there will be none.
+        """Wait for a slot's assignment of this number, from 0; None if there will be none.
 
         Every worker of the slot asks by itself, so that an idle slot keeps no collective operation open.
         """
@@ -257,13 +257,13 @@ class Broker(SharedSlots):
                 self._elastic.trained(event.trial)
 
     async def post_all(self, events: list[Log]) -> None:
-        """Take several events in their order."""
+        """Receive several events in order."""
         for event in events:
             await self.post(event)
 
     async def post_and_wait(self, events: list[Log]) -> None:
-        """Take several events of which the last one is a report, and return when the driver has decided that the trial
-        continues."""
+        """Receive several events of which the last one is a report, and return when the driver has decided that the
+        trial continues."""
         await self.post_all(events)
         report = cast("Report", events[-1])
         attempt = self._current(report.trial, report.attempt)
@@ -271,34 +271,34 @@ class Broker(SharedSlots):
             await attempt.wait_for_decision()
 
     async def alive(self, trial: str, attempt: int) -> None:
-        """Note that a worker is alive and prepares a trial."""
+        """Record that a worker is alive and prepares a trial."""
         if (current := self._current(trial, attempt)) is not None:
             current.alive()
 
     async def worker_finished(
         self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float, saved_step: int | None = None
     ) -> None:
-        """Note that a worker has finished with a trial; the main one tells the step of its newest checkpoint."""
+        """Record that a worker has finished a trial; the main worker passes the step of its newest checkpoint."""
         if (current := self._current(trial, attempt)) is not None:
             current.worker_finished(rank, num_workers, memory_mib, saved_step)
 
     async def worker_failed(self, trial: str, attempt: int, error: WorkerError) -> None:
-        """Note a worker's error. The slot ends the trial, since other workers may have more to report."""
+        """Record a worker's error. The slot ends the trial, since other workers may have more to report."""
         if (current := self._current(trial, attempt)) is not None:
             current.add_error(error)
 
     async def group_ends(self, slot: str) -> bool:
-        """Note that a slot's workers are about to be ended; return whether they lost the connection to a worker that
+        """Record that a slot's workers are about to be ended; return whether they lost the connection to a worker that
         reported no error."""
         self._slots[slot].is_ending = True
         errors = [error for attempt in self._attempts_of(slot) for error in attempt.errors.values()]
         return bool(errors) and all(each.kind == "peer" for each in errors)
 
     async def wait_for_stop(self, trial: str, attempt: int, above: StopRequest = StopRequest.NONE) -> StopRequest:
-        """Return when and how the trial should stop, which may be never.
+        """Return when and how the trial should stop; may never return.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             attempt: Number of the attempt.
             above: Request that its workers know already.
         """
@@ -308,7 +308,7 @@ class Broker(SharedSlots):
     # --- called by the driver -----------------------------------------------------------------------------
 
     async def attach(self, trials: Mapping[str, TrialSoFar], told: Collection[Told] = ()) -> list[Event]:
-        """Restore the state of the broker's predecessor, and let trials begin.
+        """Restore the state of the previous broker, and let trials begin.
 
         Args:
             trials: Those that have not ended.
@@ -329,7 +329,7 @@ class Broker(SharedSlots):
         return await self.drain(0)
 
     async def answer(self, answers: Sequence[Answer]) -> None:
-        """Apply the driver's answers to reports and ends, in the order of these."""
+        """Apply the driver's answers to reports and ends, in their order."""
         for each in answers:
             if (attempt := self._current(each.trial, each.attempt)) is not None:
                 attempt.answer(each)
@@ -344,7 +344,7 @@ class Broker(SharedSlots):
         """Ask a trial to stop at its next report.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             attempt: Number of the only attempt to stop; default: whichever is current.
         """
         current = self._attempts.get(trial)
@@ -352,12 +352,12 @@ class Broker(SharedSlots):
             current.request_stop(StopRequest.SAVE)
 
     async def stop_for_good(self, trial: str) -> None:
-        """Ask a trial to stop after a checkpoint in this attempt and in later ones: it may be paused."""
+        """Ask a trial to stop after a checkpoint, in this attempt and in later ones, since it may be paused."""
         self._stopped_by_user.add(trial)
         await self.stop(trial)
 
     async def stop_all(self) -> None:
-        """Ask every trial, also later ones, to stop after a checkpoint."""
+        """Ask every trial, including later ones, to stop after a checkpoint."""
         self._stops_all = True
         self._elastic.end_waiting(ends=True)
         for attempt in self._attempts.values():
@@ -369,21 +369,21 @@ class Broker(SharedSlots):
         self._elastic.end_waiting(ends=False)
 
     async def search_over(self, over: bool) -> None:
-        """Tell whether the search starts no further trials: slots without a trial are then released."""
+        """Set whether the search starts no further trials: slots without a trial are then released."""
         if over:
             self._search_over.set()
         else:
             self._search_over.clear()
 
     async def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
-        """Set what elastic trials share; see ``WorkerShares.set_room``."""
+        """Set the resources that elastic trials share; see ``WorkerShares.set_room``."""
         self._elastic.set_room(places, expected, to_come)
 
     async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]], checked: Collection[str] = ()) -> None:
         """Place no further workers on some nodes.
 
         Args:
-            nodes: Their ids, by pool.
+            nodes: Ids of the nodes, by pool.
             checked: Ids of the nodes of a failed attempt that have been checked with this result.
         """
         self._avoided = nodes
@@ -393,18 +393,18 @@ class Broker(SharedSlots):
         """Move the trials on some nodes elsewhere, after a checkpoint.
 
         Args:
-            nodes: What is announced for each node, by its id.
+            nodes: Announcement for each node, by its id.
         """
         self._leaving.update(nodes)
         self._move_from(nodes)
 
     async def check_nodes(self) -> None:
-        """Register the nodes of attempts that may have failed because of them: the next attempt waits for their check,
+        """Register the nodes of attempts that may have failed because of them: the next attempt waits for the check,
         and workers of other trials go elsewhere if there is room."""
         self._checks_nodes = True
 
     async def drain(self, timeout_s: float) -> list[Event]:
-        """All events since the last call; waits up to ``timeout_s`` for the first one.
+        """Return all events since the last call; wait up to ``timeout_s`` for the first one.
 
         Raises:
             NotAttached: This process takes the place of another one, and the driver has not attached.
@@ -435,6 +435,6 @@ class Broker(SharedSlots):
                 attempt.move(f"the node of worker{'s'[: len(on_them) > 1]} {workers}, {location}, {announced}")
 
     def _current(self, trial: str, number: int) -> Attempt | None:
-        """The trial's current attempt, if it is the one of this number."""
+        """The trial's current attempt, if it has this number."""
         attempt = self._attempts.get(trial)
         return attempt if attempt is not None and attempt.number == number else None

@@ -9,7 +9,7 @@ from sweeps.runtime.lane_group_owner import start_group
 
 
 class BrokerActor(Broker):
-    """The broker, which Ray starts again when its process has died."""
+    """The broker as an actor that Ray restarts when its process dies."""
 
     def __init__(self) -> None:
         is_new = not ray.get_runtime_context().was_current_actor_reconstructed

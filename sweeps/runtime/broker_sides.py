@@ -1,4 +1,4 @@
-"""The broker as a trial's actor and as the workers of a slot see it; ``DriverSide`` is the driver's.
+"""Interfaces of the broker for a trial's actor and for the workers of a slot; ``DriverSide`` is the driver's.
 
 Only ``call`` knows that it is a Ray actor. The types are those of ``Broker`` itself, which workers do not import.
 """
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 
 def call(method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **named: P.kwargs) -> ray.ObjectRef[T]:
-    """Call a method of the broker's handle, without waiting for its answer."""
+    """Call a method of the broker's handle, without waiting for the answer."""
     actor_method: Any = method
     answer: ray.ObjectRef[T] = actor_method.remote(*arguments, **named)
     return answer
 
 
 def ask(method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call a method of the broker's handle, and wait for its answer."""
+    """Call a method of the broker's handle, and wait for the answer."""
     return ray.get(call(method, *arguments, **named))
 
 
@@ -58,7 +58,7 @@ class _Side:
 
 
 class TrialSide(_Side):
-    """The broker, for a trial's Tune actor and for those who own worker groups. It waits for answers, unless the method
+    """The broker, for a trial's Tune actor and for owners of worker groups. Calls wait for answers, unless the method
     returns nothing that a trial needs."""
 
     def __init__(self, actor: Any) -> None:
@@ -81,7 +81,7 @@ class TrialSide(_Side):
         call(self._broker.release_workers, trial)
 
     def next_outcome(self, trial: str, attempt: int, hang_timeout_s: float, start_timeout_s: float) -> Outcome:
-        """See ``Broker.next_outcome``. The death of the broker's process ends the attempt, which then moves."""
+        """See ``Broker.next_outcome``. If the broker's process dies, the attempt ends and the trial moves."""
         outcome: Outcome | None = None
         with contextlib.suppress(ray.exceptions.ActorUnavailableError):
             outcome = ask(self._broker.next_outcome, trial, hang_timeout_s, start_timeout_s)
@@ -144,11 +144,11 @@ class WorkersSide(_Side):
         return assignment
 
     def post(self, event: Log | Note | Report | Started) -> ray.ObjectRef[None]:
-        """Post an event; of rank 0."""
+        """Post an event, on rank 0."""
         return call(self._broker.post, event)
 
     def post_all(self, events: list[Log]) -> ray.ObjectRef[None]:
-        """Post several events in their order."""
+        """Post several events in order."""
         return call(self._broker.post_all, events)
 
     def post_and_wait(self, events: list[Log]) -> None:
@@ -156,7 +156,7 @@ class WorkersSide(_Side):
         ask(self._broker.post_and_wait, events)
 
     def alive(self, trial: str, attempt: int) -> None:
-        """Give a sign of life of a worker that prepares a trial."""
+        """Send a sign of life of a worker that prepares a trial."""
         call(self._broker.alive, trial, attempt)
 
     def wait_for_stop(self, trial: str, attempt: int, above: StopRequest) -> ray.ObjectRef[StopRequest]:
@@ -170,7 +170,7 @@ class WorkersSide(_Side):
         ask(self._broker.worker_finished, trial, attempt, rank, num_workers, memory_mib, saved_step)
 
     def worker_failed(self, trial: str, attempt: int, error: WorkerError) -> None:
-        """Tell a worker's error."""
+        """Report a worker's error."""
         ask(self._broker.worker_failed, trial, attempt, error)
 
     # --- the lanes of a slot ----------------------------------------------------------------------------------
@@ -192,13 +192,13 @@ class WorkersSide(_Side):
         call(self._broker.set_lanes, number, reason)
 
     def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
-        """Tell an error of a worker as one of all its trials."""
+        """Report an error of a worker as an error of all its trials."""
         ask(self._broker.worker_of_slot_failed, slot, error)
 
     # --- processes and nodes ----------------------------------------------------------------------------------
 
     def slot_started(self, slot: str, handles: dict[str, Any]) -> None:
-        """Tell the handles of the actors that a slot has started."""
+        """Send the handles of the actors that a slot has started."""
         ask(self._broker.slot_started, slot, handles)
 
     def waits_for_room(self, slot: str) -> None:

@@ -1,6 +1,6 @@
-"""Folders of a trial's checkpoints, and of those that other trials take over.
+"""Folders of a trial's checkpoints, and of checkpoints from which other trials continue.
 
-``trials/0003`` holds ``step-00000020``, ...; after the trial has taken over another one's state for the second time,
+``trials/0003`` holds ``step-00000020``, ...; after the trial has continued from another trial's state twice,
 ``trials/0003/lineage-2`` does. ``trials/0007/pinned`` holds the checkpoint from which others may continue, since the
 training deletes older ones. In a plain folder, files are shared by hard links, so that a copy takes no space; an object
 store copies them by itself.
@@ -45,7 +45,7 @@ class Origin:
     step: int
     """Optimizer steps done at the checkpoint."""
     num_exploits: int
-    """Number of times that the trial has taken over another one's state, this time included."""
+    """Number of times that the trial has continued from another trial's state, including this one."""
 
 
 @overload
@@ -62,13 +62,13 @@ def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
     Args:
         trials: Folder of all trials.
         trial: Number of the trial.
-        num_exploits: Number of times that it has taken over another one's state.
+        num_exploits: Number of times that it has continued from another trial's state.
     """
     return trials / trial / f"{LINEAGE}{num_exploits}" if num_exploits else trials / trial
 
 
 def trial_and_exploits(name: str) -> tuple[str, int]:
-    """Return the trial that a file in the folder of all trials belongs to, and how often it had taken over another
+    """Return the trial to which a file in the folder of all trials belongs, and how often it had continued from another
     trial's state by then.
 
     >>> trial_and_exploits("0003/reports.jsonl"), trial_and_exploits("0003/lineage-2/reports.jsonl")
@@ -80,7 +80,7 @@ def trial_and_exploits(name: str) -> tuple[str, int]:
 
 
 def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
-    """All folders in which a trial has saved checkpoints, in their order."""
+    """All folders in which a trial has saved checkpoints, in order."""
     for num_exploits in itertools.count():
         folder = checkpoint_folder(trials, trial, num_exploits)
         if not folder.is_dir():
@@ -89,7 +89,7 @@ def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
 
 
 def pin(trials: Folder, trial: str, num_exploits: int, step: int) -> bool:
-    """Keep the checkpoint of a trial's step for others, until the next one is pinned; returns whether it exists."""
+    """Keep the checkpoint of a trial's step for others, until the next one is pinned; return whether it exists."""
     checkpoint = _checkpoint(checkpoint_folder(trials, trial, num_exploits), step)
     pinned = trials / trial / PINNED
     kept = _checkpoint(pinned, step)
@@ -104,7 +104,7 @@ def pin(trials: Folder, trial: str, num_exploits: int, step: int) -> bool:
 
 
 def no_checkpoint(step: int) -> TrialFailed:
-    """The failure of a trial that others cannot continue from."""
+    """The failure of a trial from which others cannot continue."""
     return TrialFailed(
         f"the report of step {step} came without a checkpoint, from which other trials could continue; with this "
         "search.scheduler.kind every report needs one"
@@ -117,7 +117,8 @@ def is_pinned(trials: Folder, origin: Origin) -> bool:
 
 
 def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str) -> None:
-    """Give another trial's pinned checkpoint to a trial, and remove the trial's own ones except the best and newest.
+    """Make another trial's pinned checkpoint the starting point of a trial, and remove the trial's own ones except the
+    best and newest.
 
     It comes without the metrics that the other trial has reported: they are not the trial's own. No worker may be
     saving there.
@@ -150,7 +151,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
 
 
 def release(trials: Folder, trial: str) -> None:
-    """Remove the pinned checkpoint of a trial when no other trial can continue from it any more."""
+    """Remove the pinned checkpoint of a trial when no other trial can continue from it any longer."""
     with contextlib.suppress(OSError):  # it takes space only
         _remove(trials / trial / PINNED)
 
@@ -184,7 +185,7 @@ def _remove(folder: Folder) -> None:
 
 
 def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
-    """The metric at a checkpoint as a loss; None if it has none, or that is no number or damaged."""
+    """The metric at a checkpoint as a loss; None if it is missing, damaged, or not a number."""
     metrics: dict[str, float] | None = None
     if isinstance(checkpoint, Path):
         metrics = read_metrics(checkpoint)
@@ -196,11 +197,11 @@ def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
 
 
 def _copy(source: Folder, target: Folder, *, metrics: bytes | None = None) -> None:
-    """Give a checkpoint a further name, completely or not at all.
+    """Copy a checkpoint under a further name, completely or not at all.
 
     Args:
         source: The checkpoint.
-        target: Its further name.
+        target: The further name.
         metrics: Content of its ``METRICS_FILE`` there; default: the same.
     """
     if isinstance(source, ObjectStore) and isinstance(target, ObjectStore):

@@ -1,4 +1,4 @@
-"""Connection to a Ray cluster, or the start of one on this machine, without Ray's own output."""
+"""Connects to a Ray cluster, or starts one on this machine, without Ray's own output."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from sweeps.runtime.fork_server import ADDRESS, MAX_FOLDER, MODULES, TASK_MODULE
 from sweeps.runtime.node_resources import label
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
-"""Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new
-one, without end."""
+"""Environment variable: seconds after which Ray Train gives up a placement group that finds no room and requests a new
+one, endlessly."""
 OF_THIS_USER = ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB", "SWEEPS_CONFIG_MODULES")
-"""Environment variables of this user that every process of a sweep gets."""
+"""Environment variables of this user that every process of a sweep receives."""
 START_SCRIPT = Path(__file__).with_name("start_worker.py")
 DASHBOARD_WITHIN_S = 3.0
 """Maximum seconds to wait for the first answer of Ray's dashboard."""
@@ -42,17 +42,17 @@ class Connection:
     nodes: list[dict[str, float]]
     """Resources of each node."""
     dashboard: str | None
-    """Address of its dashboard, if it has one."""
+    """Address of the cluster's dashboard, if it has one."""
 
 
 @contextlib.contextmanager
 def connected(
     config: SweepConfig, *, code: Path | None = None, forks: ForkServer | None = None
 ) -> Iterator[Connection]:
-    """Connect to the cluster, and disconnect at the end; a cluster that was started here ends with that.
+    """Connect to the cluster, and disconnect at the end; a cluster that was started here then ends.
 
     Args:
-        config: Its section ``cluster`` is used.
+        config: Provides ``cluster``.
         code: Archive that becomes the working folder of all processes, on a running cluster.
         forks: Fork server for the worker processes of a cluster that is started here.
 
@@ -106,7 +106,7 @@ def connected(
 
 
 def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkServer | None]:
-    """The fork server for a sweep's cluster: None on a running cluster, and where none is possible or wanted."""
+    """The fork server for a sweep's cluster; None on a running cluster, and if it is impossible or not wanted."""
     is_possible = sys.platform == "linux" and len(tempfile.gettempdir()) <= MAX_FOLDER
     if config.cluster.address != "local" or not is_possible or os.environ.get(ADDRESS) == "":
         return contextlib.nullcontext()
@@ -116,9 +116,9 @@ def fork_server(config: SweepConfig) -> contextlib.AbstractContextManager[ForkSe
 
 
 def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None) -> Any:
-    """Start Ray on this machine, without what a sweep has no use for, and as usual if that fails: its processes wait
-    only some seconds for each other, and on a busy machine one may take longer, or another program may have taken a
-    port meanwhile.
+    """Start Ray on this machine without the processes that a sweep does not use, and in the usual way if that fails:
+    its processes wait only some seconds for each other, a busy machine may need longer, and another program may have
+    taken a port in the meantime.
 
     Raises:
         UserError: It failed twice.
@@ -154,8 +154,8 @@ def _started_here(start: Callable[[], Any], forks: psutil.Process | None = None)
 
 
 def answering_dashboard(address: str | None) -> str | None:
-    """URL of the dashboard, if it answers: a cluster may name an address though it was installed without
-    ``ray[default]``, or though its dashboard has died.
+    """URL of the dashboard, if it answers. A cluster may name an address even though it was installed without
+    ``ray[default]``, or its dashboard has died.
 
     Args:
         address: ``host:port`` as Ray names it; None for a client's connection.
@@ -183,7 +183,7 @@ def alive_nodes() -> list[dict[str, float]]:
 
 
 def free_nodes() -> list[dict[str, float]]:
-    """Resources of each node of the connected cluster that nobody has reserved, and its labels."""
+    """Unreserved resources of each node of the connected cluster, and its labels."""
     import ray
 
     from sweeps.compat.ray_core import unreserved_resources
@@ -200,7 +200,7 @@ def _with_labels(resources: Mapping[str, float], node: Mapping[str, Any]) -> dic
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for a while, except those that are set already."""
+    """Set environment variables inside a ``with`` block, except those that are already set."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -211,7 +211,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _loopback_environment() -> dict[str, str]:
-    """Environment of a cluster on this machine alone: Ray's processes, and workers among themselves, use loopback."""
+    """Environment of a cluster on this machine only: Ray's processes, and workers among themselves, use loopback."""
     from sweeps.compat.ray_core import LISTEN_ON_ALL
 
     return {LISTEN_ON_ALL: "0", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}

@@ -1,4 +1,4 @@
-"""The processes of a cluster on this machine: Ray's server and node, which this process has started."""
+"""The processes of a cluster that this process has started on this machine: Ray's server and node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("gcs_server", "raylet")
 TITLES = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """Titles of the agents of Ray's node."""
 SCRIPTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
-"""Their scripts."""
+"""Scripts of these agents."""
 
 
 class OwnCluster:
@@ -21,26 +21,26 @@ class OwnCluster:
     def __init__(self, others: Collection[psutil.Process] = (), forks: psutil.Process | None = None) -> None:
         """
         Args:
-            others: Processes of clusters that this one had started before, which are left alone.
+            others: Processes of clusters that this process started earlier, which are left alone.
             forks: Process that forks the cluster's workers, if there is one.
         """
         self._forks = [] if forks is None else [forks]
         self._processes = {each.name(): each for each in cluster_processes() if each not in others}
         node = self._processes.get("raylet")
         self._agents = [] if node is None else [each for each in _descendants(node) if _is_agent(each)]
-        """Processes that Ray's node has started first. They outlive it where Ray's server does not answer them."""
+        """Processes that Ray's node has started first. They outlive the node if Ray's server does not answer them."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether this process started no cluster but joined a running one."""
+        """Whether this process joined a running cluster instead of starting one."""
         return not self._processes
 
     def ended(self) -> str | None:
-        """Name of a process that has ended; None if all run."""
+        """Name of a process that has ended; None if all are running."""
         return next((name for name, each in self._processes.items() if not _runs(each)), None)
 
     def kill(self) -> None:
-        """Kill the processes that are left."""
+        """Kill the remaining processes."""
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()  # it starts no further ones
@@ -50,7 +50,7 @@ class OwnCluster:
         psutil.wait_procs(self._processes.values(), timeout=3)
 
     def kill_agents(self) -> None:
-        """Kill the agents that are left after Ray has ended."""
+        """Kill the agents that remain after Ray has ended."""
         _kill(self._agents)
 
 
@@ -72,7 +72,7 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _is_agent(process: psutil.Process) -> bool:
-    """Whether a process is an agent of Ray's node, by its title, or before it has one by its script."""
+    """Whether a process is an agent of Ray's node: by its title, or by its script before it has a title."""
     with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
         return any(word.rstrip() in TITLES or word.endswith(SCRIPTS) for word in process.cmdline())
     return False

@@ -1,4 +1,4 @@
-"""Check of a task's Ray Data sets on the cluster, before any trial starts."""
+"""Checks a task's Ray Data sets on the cluster before any trial starts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DatasetCheck:
 
 
 def _mistake(task: FunctionTask) -> tuple[str, bool] | None:
-    """Make the datasets; returns the error, and whether it has an external cause. Runs in a process of the cluster."""
+    """Make the datasets; return the error, and whether it has an external cause. Runs in a process of the cluster."""
     from sweeps_train.frameworks.ray_data import make_datasets
 
     try:

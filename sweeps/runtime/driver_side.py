@@ -1,4 +1,4 @@
-"""The broker as the driver sees it: starts its process, tells it what holds for the sweep, and takes the events."""
+"""The broker as the driver sees it: starts its process, sends settings for the whole sweep, and receives the events."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from sweeps.runtime.events import Event
 P = ParamSpec("P")
 
 MAX_RESTARTS = 100
-"""Number of times that the broker's process may die: one that dies whenever it starts ends the sweep at last."""
+"""Maximum number of deaths of the broker's process, so that one that dies at every start eventually ends the sweep."""
 GROUPS_END_WITHIN_S = 20.0
-"""Maximum seconds for worker groups with lanes to end with the sweep; then they end with the broker."""
+"""Maximum seconds for worker groups with lanes to end with the sweep; after that they end with the broker."""
 ANSWERS_WITHIN_S = 30.0
-"""Maximum seconds for the answer of a broker that lives; a busy machine may be slow."""
+"""Maximum seconds for the answer of a broker that is alive; a busy machine may be slow."""
 LATE_S = 1.0
-"""Maximum seconds to wait for a broker that is late with its answer, before the driver looks at other things."""
+"""Maximum seconds to wait for a late answer of the broker before the driver continues with other work."""
 
 
 class DriverSide:
     """The driver's calls of the broker. Only ``drain`` waits for an answer."""
 
     def __init__(self) -> None:
-        """Start the broker's actor, which reserves no resources and ends with the driver; on the driver's node, since
-        the sweep does not survive its loss."""
+        """Start the broker's actor, which reserves no resources and ends with the driver. It runs on the driver's node,
+        since the sweep does not survive the loss of that node."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000, "max_restarts": MAX_RESTARTS}
         actor: Any = ray.remote(BrokerActor)
@@ -41,17 +41,17 @@ class DriverSide:
         self.of_trials = TrialSide(self._broker)
         """The broker, for the trials' actors."""
         self._told: dict[str, Told] = {}
-        """The last message about each matter."""
+        """The last message on each subject."""
         self._leaving: dict[str, str] = {}
         self._awaited: ray.ObjectRef[list[Event]] | None = None
-        """The pending ``drain`` or ``attach`` call, whose answer is events; None if it was answered."""
+        """The pending ``drain`` or ``attach`` call, whose answer is events; None if there is none."""
         self._answered: ray.ObjectRef[None] | None = None
         """The last call with answers."""
 
     # --- what applies to the whole sweep, and is told to a new process again ----------------------------------
 
     def stop_all(self) -> None:
-        """Ask every trial, also later ones, to stop after a checkpoint."""
+        """Ask every trial, including later ones, to stop after a checkpoint."""
         self._tell("stop", Broker.stop_all)
 
     def resume(self) -> None:
@@ -63,11 +63,11 @@ class DriverSide:
         self._tell(f"stop {trial}", Broker.stop_for_good, trial)
 
     def search_over(self, over: bool) -> None:
-        """Tell whether the search starts no further trials."""
+        """Set whether the search starts no further trials."""
         self._tell("search", Broker.search_over, over)
 
     def set_room(self, places: int, expected: int, to_come: int = 0) -> None:
-        """Set what elastic trials share; see ``WorkerShares.set_room``."""
+        """Set the resources that elastic trials share; see ``WorkerShares.set_room``."""
         self._tell("room", Broker.set_room, places, expected, to_come)
 
     def set_groups(self, most: int) -> None:
@@ -112,7 +112,7 @@ class DriverSide:
         return ray.get(call(self._broker.lanes), timeout=ANSWERS_WITHIN_S)
 
     def end_groups(self) -> None:
-        """End all worker groups with lanes, which belong to no trial's actor."""
+        """End all worker groups with lanes, which do not belong to a trial's actor."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(call(self._broker.end_groups), timeout=GROUPS_END_WITHIN_S)
 
@@ -124,8 +124,8 @@ class DriverSide:
         return self._awaited is None
 
     def drain(self, timeout_s: float) -> list[Event] | None:
-        """All events since the last call; waits up to ``timeout_s`` for the first one, and somewhat longer for a broker
-        that does not answer.
+        """Return all events since the last call; wait up to ``timeout_s`` for the first one, and somewhat longer for a
+        broker that does not answer.
 
         Returns:
             None if the broker's process has died: events may be lost, and ``attach`` is to be called.
@@ -144,15 +144,16 @@ class DriverSide:
             return None
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Answer reports and ends. An asynchronous actor may reorder calls: each begins when the last one has ended."""
+        """Answer reports and ends. An asynchronous actor may reorder calls, so each call begins when the previous one
+        has ended."""
         if self._answered is not None:
             ray.wait([self._answered], timeout=LATE_S)
         self._answered = call(self._broker.answer, answers)
 
     def attach(self, trials: Mapping[str, TrialSoFar]) -> None:
-        """Give a restarted broker its predecessor's state, and let the trials begin again.
+        """Send a restarted broker the state of the previous one, and let the trials begin again.
 
         Args:
-            trials: What the driver knows of the trials that have not ended.
+            trials: The driver's knowledge of the trials that have not ended.
         """
         self._awaited = call(self._broker.attach, trials, [*self._told.values()])

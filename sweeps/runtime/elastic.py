@@ -1,8 +1,9 @@
-"""Elastic trials: asks running trials to change their number of workers, and lets new ones wait for theirs.
+"""Elastic trials: asks running trials to change their number of workers, and lets new trials wait for workers.
 
 A trial that changes saves its state at its next step, as if it were stopped, and its Tune actor begins it again with
-the new number of workers. Tune does not learn of it, and it is no failure. Before a trial grows, processes for its new
-workers are started, while it trains on; once no trial is to come, they are started before another one ends.
+the new number of workers. Tune does not notice, and it does not count as a failure. Before a trial grows, processes for
+its new workers are started while it continues to train; once no trial is to come, they are started before another one
+ends.
 """
 
 from __future__ import annotations
@@ -26,39 +27,39 @@ from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.runtime.spare_processes import Place, SpareProcesses, start_spares_and_wait
 
 ROOM_KNOWN_WITHIN_S = 30.0
-"""Maximum seconds until the driver has seen that a node is gone."""
+"""Maximum seconds until the driver has noticed that a node is gone."""
 LOOK_EVERY_S = 1.0
-"""Seconds between two decisions, so that a place that the next trial takes at once is left to it."""
+"""Seconds between two decisions, so that a place that the next trial takes immediately is left to it."""
 
 
 class ElasticWorkers:
-    """Numbers of workers of a sweep's trials, as the broker carries them out."""
+    """Carries out the numbers of workers of a sweep's elastic trials, in the broker."""
 
     def __init__(self, attempts: Mapping[str, Attempt], slots: Mapping[str, SlotQueue], spares: SpareProcesses) -> None:
         """
         Args:
             attempts: The broker's current attempt of each trial.
             slots: The broker's slots, by name.
-            spares: Counts the processes that are started ahead.
+            spares: Counts the spare processes.
         """
         self._attempts, self._slots, self._spares = attempts, slots, spares
         self._shares = WorkerShares()
         self._changed = asyncio.Event()
         self._room_known = asyncio.Event()
-        """Set unless a node has died since the driver told how many workers there is room for."""
+        """Set unless a node has died since the driver last told how many workers have room."""
         self._beginning: set[str] = set()
         """Trials that have their workers, and whose next attempt has not begun."""
         self._prepared: dict[str, asyncio.Task[None]] = {}
-        """Trials that will grow when the processes for that have started."""
+        """Trials that will grow when the processes for their new workers have started."""
         self._ahead: asyncio.Task[None] | None = None
-        """Start of processes for the trial that will grow when another one ends."""
+        """Task that starts processes for the trial that will grow when another one ends."""
         self._resized_at: dict[str, float] = {}
-        """Time at which each trial that changes was asked to."""
+        """Time at which each changing trial was asked to change."""
         self._looks: asyncio.Task[None] | None = None
         self._ends = False
 
     def end_waiting(self, *, ends: bool) -> None:
-        """Stop making trials wait for workers, since all of them stop; or make them wait again."""
+        """Stop making trials wait for workers because all of them stop; or make them wait again."""
         self._ends = ends
         self._changed.set()
 
@@ -74,7 +75,7 @@ class ElasticWorkers:
         """Wait until a trial can begin.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             numbers: Numbers of workers that it may have, ascending.
             total_steps: Step at which it will end, if that is known.
             previous: Trial that had the workers of the same actor before.
@@ -107,8 +108,8 @@ class ElasticWorkers:
             await self._changed.wait()
 
     def lose_node(self, end: Ended) -> str | None:
-        """Return the message for the user if an elastic trial continues on other workers after a node's death, which
-        then is no failure; else None.
+        """Return the message for the user if an elastic trial continues on other workers after a node's death, which is
+        then not a failure; otherwise None.
 
         Args:
             end: End of its attempt.
@@ -208,7 +209,7 @@ class ElasticWorkers:
 
 
 async def _free_workers(slot: SlotQueue) -> dict[str, int]:
-    """Number of further workers like those of a slot for which each node has room, by its id."""
+    """Number of additional workers like those of a slot for which each node has room, by its id."""
     reserved = slot.reserved_per_worker
     if not reserved:
         return {}

@@ -1,4 +1,4 @@
-"""Division of the cluster's workers among the trials of an elastic sweep.
+"""Divides the cluster's workers among the trials of an elastic sweep.
 
 A trial starts on free workers. Those above the fair share are given back when another trial waits; when none waits, and
 none is to come, trials grow into the free ones. This module only decides; the broker asks trials to change.
@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 RESIZE_S = 10.0
-"""Seconds that a resize takes until the first one was measured: processes start, and the training loads its state."""
+"""Assumed seconds of a resize until the first one has been measured: processes start, and the training loads its
+state."""
 
 
 @dataclass
@@ -19,13 +20,13 @@ class Share:
     """Workers of one trial."""
 
     numbers: Sequence[int]
-    """Numbers of workers that it may have, ascending."""
+    """Numbers of workers that the trial may have, ascending."""
     workers: int
-    """Workers that it has now, or has been promised."""
+    """Workers that the trial has now or has been promised."""
     target: int | None = None
-    """Number of workers that it is about to have, if it is asked to change that."""
+    """Number of workers that the trial was asked to change to; None if it was not asked."""
     remaining_s: Callable[[], float] = field(default=lambda: math.inf)
-    """Returns the seconds that it will take with its present workers, as far as that is known."""
+    """Returns the seconds that the trial will still take with its current workers, as far as known."""
 
     @property
     def booked(self) -> int:
@@ -46,7 +47,7 @@ class Share:
 
 
 class WorkerShares:
-    """Decides how many workers each trial has."""
+    """Decides the number of workers of each trial."""
 
     def __init__(self) -> None:
         self._places = 0
@@ -57,7 +58,7 @@ class WorkerShares:
 
     @property
     def free(self) -> int:
-        """Workers that belong to no trial."""
+        """Workers that do not belong to a trial."""
         return self._places - sum(share.booked for share in self._shares.values())
 
     @property
@@ -87,20 +88,20 @@ class WorkerShares:
         """
         Args:
             places: Workers that the cluster has room for.
-            expected: Number of trials that will run at a time from now on, with those that have still to begin.
+            expected: Number of trials that will run at a time from now on, including those that have not begun.
             to_come: Number of trials that will begin when others have ended.
         """
         self._places, self._expected, self._to_come = places, expected, to_come
 
     def observe_resize(self, seconds: float) -> None:
-        """Learn from one resize how long the next will take."""
+        """Update the expected duration of a resize by a measured one."""
         self._resize_s = seconds
 
     def claim(self, trial: str, numbers: Sequence[int], remaining_s: Callable[[], float]) -> int | None:
         """Give a trial its workers.
 
         Args:
-            trial: Its number. If it was asked to change its number of workers, it gets the new number.
+            trial: Id of the trial. If it was asked to change its number of workers, it gets the new number.
             numbers: Numbers of workers that it may have, ascending.
             remaining_s: See ``Share``.
 
@@ -120,7 +121,7 @@ class WorkerShares:
         return number
 
     def moved(self, trial: str) -> None:
-        """Free a trial's former workers, since it has stopped to change their number."""
+        """Free a trial's previous workers after it has stopped to change their number."""
         share = self._shares.get(trial)
         if share is not None and share.target is not None:
             share.workers, share.target = share.target, None
@@ -155,8 +156,8 @@ class WorkerShares:
         return {trial: share.soon for trial, share in self._shares.items() if share.soon != before[trial]}
 
     def next_growth(self, may_change: Callable[[str], bool]) -> tuple[str, int] | None:
-        """Find the trial that will grow when another one ends, and its new number of workers; None while trials are to
-        come or change, or if growing does not pay.
+        """Find the trial that will grow when another one ends, and its new number of workers; None while trials will
+        start or change, or if growing does not pay.
 
         Args:
             may_change: Whether a trial can be asked to.
@@ -189,8 +190,8 @@ class WorkerShares:
             missing -= share.workers - number
 
     def _grow(self, changing: Mapping[str, Share]) -> None:
-        """Give free workers to the trials that have fewest, and among these to the one with the most time left. Those
-        of trials that have still to begin are kept for them."""
+        """Give free workers to the trials that have the fewest, and among these to the one with the most time left.
+        Workers for trials that have not begun are reserved."""
         free = self.free - max(0, self._expected - len(self._shares)) * self.fair
         while True:
             steps = [(share, larger) for share in changing.values() if (larger := share.next_larger()) is not None]

@@ -1,4 +1,5 @@
-"""The driver's environment for the processes of a running cluster: variables (``cluster.env``), the working folder."""
+"""The driver's environment for the processes of a running cluster: variables (``cluster.env``) and the working
+folder."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> di
 
     Args:
         names: Names, and beginnings of names followed by ``*``.
-        environment: Where the variables are looked up.
+        environment: Variables by name.
 
     Example:
         >>> chosen_variables(["HF_TOKEN", "NCCL_*"], {"NCCL_DEBUG": "INFO", "HOME": "/root"})
@@ -29,8 +30,8 @@ def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> di
 
 
 def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[], None]:
-    """A function for Ray to call when it starts a process: it sets environment variables, changes the folder, and lets
-    the process do the imports of a worker while it has no work.
+    """Return a function that Ray calls when it starts a process: it sets environment variables, changes the folder, and
+    lets an idle process do the imports of a worker.
 
     The variables of a ``runtime_env`` would reach processes, too, but Ray's dashboard and logs show those. They show
     the name of a function alone. The folder of a process is otherwise that of ``ray start``, so that relative paths,

@@ -12,7 +12,7 @@ def summarize_error(exception: BaseException) -> str:
 
 
 def _summary(exception: BaseException) -> str:
-    """First line of an error, since advice and links follow; the last line of one that quotes a traceback."""
+    """First line of an error, which advice and links may follow; the last line of an error that quotes a traceback."""
     cause = getattr(exception, "cause", None)
     exception = cause if isinstance(cause, BaseException) else exception
     text, name = str(exception).strip(), type(exception).__name__

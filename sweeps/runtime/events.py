@@ -1,4 +1,4 @@
-"""Events of a trial: workers post them to the broker, and the driver reads them from there."""
+"""Events of a trial, which workers post to the broker and the driver reads there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.worker_error import WorkerError
 
 @dataclass(frozen=True)
 class Log:
-    """Training metrics at a step, for tracking alone."""
+    """Training metrics at a step, only for tracking."""
 
     trial: str
     attempt: int
@@ -29,21 +29,22 @@ class Report(Log):
     checkpoint: str | None = None
     """Folder of a complete checkpoint of this step."""
     held: str | None = None
-    """Copy of the checkpoint that stays until MLflow has it, even if the training deletes the original."""
+    """Copy of the checkpoint that stays until MLflow has received it, even if the training deletes the original."""
     saved: bool = False
-    """Whether a checkpoint of this step was saved; on its way to an object store it is not announced yet."""
+    """Whether a checkpoint of this step was saved; a checkpoint that is being uploaded to an object store is not
+    announced yet."""
     done: bool = False
     """Whether the training has reached its end."""
 
     @property
     def competes(self) -> bool:
-        """Whether it is a result of training; an evaluation before the first step is not."""
+        """Whether the report is a result of training; an evaluation before the first step is not."""
         return self.step > 0 or self.done
 
 
 @dataclass(frozen=True)
 class Saved(Log):
-    """Checkpoint that was saved after the report of its step, or between two reports; for tracking alone.
+    """Checkpoint that was saved after the report of its step, or between two reports; only for tracking.
 
     ``metrics`` are those that were reported at its step, and empty if none were.
     """
@@ -56,7 +57,7 @@ class Saved(Log):
 
 @dataclass(frozen=True)
 class Ended:
-    """End of an attempt: all workers have finished with the trial, or are gone."""
+    """End of an attempt: all workers have finished the trial, or are gone."""
 
     trial: str
     attempt: int
@@ -67,16 +68,16 @@ class Ended:
     others: tuple[WorkerError, ...] = ()
     """Errors of the other workers, in order of arrival."""
     flight_records: tuple[str | None, ...] = ()
-    """Last collective operations of each worker that hung, by rank, as JSON; None if it has recorded none."""
+    """Last collective operations of each hanging worker, by rank, as JSON; None if it has recorded none."""
     moved: str | None = None
-    """Set by the broker: reason for which the trial continues with other workers, without having failed."""
+    """Set by the broker: reason why the trial continues with other workers, without having failed."""
     halved_to: int | None = None
-    """Micro batch of the next try, after a device ran out of memory while workers wait for each other."""
+    """Micro batch of the next attempt, after a device ran out of memory while workers wait for each other."""
     suspected: tuple[str, ...] = ()
-    """Set by the broker: ids of the nodes that are to be checked, since one may be the reason of the failure."""
+    """Set by the broker: ids of the nodes to check, since one may have caused the failure."""
     saved_step: int | None = None
-    """Step of the trial's newest checkpoint when its workers had finished with it; None if there is none, or if they
-    were lost. One that was saved when they were asked to stop is at no evaluation, and not announced."""
+    """Step of the trial's newest checkpoint when its workers had finished; None if there is none, or if they were lost.
+    A checkpoint that was saved because they were asked to stop belongs to no evaluation and is not announced."""
     memory_mib: tuple[float, ...] = ()
     """Memory in use by each worker and on its GPU after the trial, by rank."""
     timestamp_ms: int = 0
@@ -84,13 +85,13 @@ class Ended:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the attempt has failed, and the trial does not continue by itself."""
+        """Whether the attempt has failed, and the trial does not continue automatically."""
         return self.error is not None and self.moved is None and self.halved_to is None
 
 
 @dataclass(frozen=True)
 class Started:
-    """Begin of training by the workers of an attempt."""
+    """Start of training by the workers of an attempt."""
 
     trial: str
     attempt: int
@@ -98,7 +99,7 @@ class Started:
     origin: Origin | None = None
     """Checkpoint of another trial from which this one continues, if any."""
     assigned_ms: int = 0
-    """Set by the broker: time at which the slot was given the trial."""
+    """Set by the broker: time at which the trial was given to the slot."""
     workers: tuple[str, ...] = ()
     """Set by the broker: ``host`` or ``host/gpu`` of each worker, by rank."""
 
@@ -114,7 +115,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A trial's workers find no room on the cluster: others use the resources that they need."""
+    """A trial's workers find no room on the cluster, because others use the resources."""
 
     trial: str
     attempt: int

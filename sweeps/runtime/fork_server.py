@@ -1,4 +1,5 @@
-"""Fork server: one process imports what all worker processes of a cluster on this machine need, and forks for each.
+"""Fork server: one process imports the modules that all worker processes of a cluster on this machine need, and forks
+for each.
 
 A process of a trial imports torch and the libraries of its task for seconds. Here one process does it for all of them,
 while Ray starts. The script that Ray runs for each worker process (``start_worker``) asks for a fork, and executes a
@@ -32,20 +33,20 @@ from typing import Self
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 
 ADDRESS = "SWEEPS_FORK_SERVER"
-"""Environment variable of worker processes with the socket of the server. If a driver's is set and empty, it starts
-none."""
+"""Environment variable of worker processes with the socket of the server. A driver for which it is set and empty starts
+no server."""
 MAX_FOLDER = 60
-"""Maximum length of the folder for temporary files: a socket's path has 107 bytes at most."""
+"""Maximum length of the path of the folder for temporary files: a socket's path has at most 107 bytes."""
 MAY_DIFFER = ("RAY_", "TUNE_", "MLFLOW_", "SWEEPS_", "SPT_", "PL_", "_MLFLOW_", NVML_CHECK)
-"""Beginnings of the names of environment variables that no module reads while it is imported here."""
+"""Prefixes of environment variables that no module reads while it is imported here."""
 MODULES = ("pandas", "pyarrow", "pydantic", "jsonschema", "sweeps_train.loop")
-"""Modules that all workers import, and those of Ray's dependencies that take long."""
+"""Modules that all workers import, and slow ones among Ray's dependencies."""
 TASK_MODULES = {
     "causal_lm": ("torch.distributed.tensor", "transformers.modeling_utils", "sweeps_train.tasks.causal_lm"),
     "image_classification": ("sweeps_train.tasks.image_classification",),
     "table": ("sweeps_train.tasks.table_task",),
 }
-"""Modules that workers also import, by the kind of the task."""
+"""Additional modules that workers import, by the kind of the task."""
 START = """
 import sys
 if not sys.flags.safe_path:
@@ -54,7 +55,7 @@ from sweeps.runtime.fork_server import main
 main()
 """
 SAID_WITHIN_S = 5.0
-"""Seconds within which a script that wants a fork says so."""
+"""Maximum seconds for a connected script to send its request for a fork."""
 
 
 class ForkServer:
@@ -63,8 +64,8 @@ class ForkServer:
     def __init__(self, modules: Sequence[str], environment: dict[str, str]) -> None:
         """
         Args:
-            modules: Names of the modules to import. What cannot be imported is left to the workers.
-            environment: Environment variables of the worker processes, as far as they are known.
+            modules: Names of the modules to import. Modules that cannot be imported are left to the workers.
+            environment: Environment variables of the worker processes, as far as known.
         """
         self._modules, self._environment = modules, environment
 
@@ -101,20 +102,20 @@ class Request:
     """A worker's command, without its Python."""
     environment: dict[str, str]
     folder: str
-    """Working folder."""
+    """Working folder of the worker."""
     max_files: tuple[int, int]
     """Soft and hard limit of open files, which Ray raises."""
     oom_score: str
-    """The kernel's preference to kill the process when memory runs out, which Ray raises, too."""
+    """The kernel's preference to kill the process when memory runs out, which Ray also raises."""
     files: list[int]
-    """Standard input, output and errors."""
+    """File descriptors of standard input, output and errors."""
 
     @classmethod
     def read(cls, connected: socket.socket) -> Request:
         """
         Raises:
-            OSError: Whoever has connected says nothing.
-            ValueError: It says something else.
+            OSError: The client sends nothing.
+            ValueError: The client sends something else.
         """
         _, files, _, _ = socket.recv_fds(connected, 1, 3)
         try:
@@ -126,7 +127,7 @@ class Request:
         return cls(command, environment, folder, (soft, hard), oom_score, [*files])
 
     def has_environment(self, environment: Mapping[str, str]) -> bool:
-        """Whether the worker's environment is this one, in which the modules were imported."""
+        """Whether the worker's environment equals this process's, in which the modules were imported."""
         names = (name for name in {*environment, *self.environment} if not name.startswith(MAY_DIFFER))
         return all(environment.get(name) == self.environment.get(name) for name in names)
 
@@ -153,7 +154,7 @@ class Request:
 
 
 def serve(listening: socket.socket, modules: Sequence[str]) -> Request:
-    """Import the modules, and fork for all who ask, until standard input ends. Returns in the forks."""
+    """Import the modules, and fork for each request until standard input ends. Returns in the forks."""
     own, left = dict(os.environ), deque(modules)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     asks: list[int] = [listening.fileno(), 0]
@@ -187,7 +188,7 @@ def _close(files: Sequence[int]) -> None:
 
 
 def _is_wanted(connected: socket.socket) -> bool:
-    """Whether the script still waits for this fork, and has not executed a Python of its own meanwhile."""
+    """Whether the script still waits for this fork, and has not executed a Python of its own in the meantime."""
     try:
         connected.sendall(b"forked")
         return connected.recv(1) != b""
@@ -204,6 +205,6 @@ def _import(name: str) -> None:
 
 
 def main() -> None:
-    """Serve, and run the worker in each fork."""
+    """Serve requests, and run the worker in each fork."""
     os.environ.setdefault(NVML_CHECK, "1")  # an import that asks for GPUs does not initialise them
     serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).become_worker()

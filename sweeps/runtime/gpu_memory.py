@@ -13,14 +13,14 @@ DRIVERS = (
     ("libcuda.so.1", "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceTotalMem_v2"),
     ("libamdhip64.so", "hipInit", "hipGetDeviceCount", "hipDeviceGet", "hipDeviceTotalMem"),
 )
-"""Libraries of NVIDIA's and AMD's drivers, and their functions. Both heed the variables that hide GPUs from a process,
-and count the memory of a slice (MIG) as a GPU's."""
+"""Libraries of NVIDIA's and AMD's drivers, and their functions. Both respect the variables that hide GPUs from a
+process, and count the memory of a slice (MIG) as a GPU's."""
 WITHIN_S = 8.0
 """Maximum seconds to wait for an answer."""
 
 
 def visible_gpu_memory() -> list[int]:
-    """Bytes of each GPU that this process sees; empty where there is none, or no driver."""
+    """Bytes of each GPU that this process sees; empty without a GPU or a driver."""
     for library, *names in DRIVERS:
         with contextlib.suppress(OSError, AttributeError):
             driver = ctypes.CDLL(library)
@@ -54,8 +54,8 @@ def local_gpu_memory() -> int | None:
 
 
 def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
-    """Bytes of the smallest GPU of a connected cluster, asking one GPU per node; None if none answers in time, as when
-    all are in use.
+    """Bytes of the smallest GPU of a connected cluster, asking one GPU per node; None if none answers in time, such as
+    when all are in use.
 
     Args:
         nodes: Resources of each node.

@@ -1,4 +1,4 @@
-"""Detection of workers that hang: the silence that the broker allows, and the stacks that say where they are."""
+"""Detects workers that hang: by the silence that the broker allows, and with stacks that show where they are."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ class Silence:
         return time.monotonic() - self._began
 
     def end(self, *, counts: bool) -> None:
-        """Restart the measurement; ``counts`` says whether the silence so far was that of training workers."""
+        """Restart the measurement; ``counts``: whether workers were training during it."""
         if counts:
             self.longest_s = max(self.longest_s, self.seconds)
         self._began = time.monotonic()
 
 
 def allowed_silence_s(hang_timeout_s: float, start_timeout_s: float, *, is_starting: bool) -> float:
-    """Seconds of silence after which workers count as hanging. Those that have not begun the trial are given longer,
-    since a machine may be busy."""
+    """Seconds of silence after which workers count as hanging. Workers that have not begun the trial get longer, since
+    a machine may be busy."""
     return max(hang_timeout_s, START_WITHIN_S, start_timeout_s) if is_starting else hang_timeout_s
 
 
 async def diagnose_hang(
     message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
 ) -> WorkerError:
-    """Build the error for workers that hang, with the line of code at which each one is, if known.
+    """Build the error for hanging workers, with the line of code at which each one is, if known.
 
     Args:
-        message: What was noticed.
+        message: Description of the hang.
         processes: Node and process id of each worker, by rank.
         locations: ``host`` or ``host/gpu`` of each worker, by rank.
         log_folder: Folder of the trial's logs.
@@ -82,7 +82,7 @@ async def flight_records(workers: Sequence[Any]) -> tuple[str | None, ...]:
 
 
 def _flight_record() -> str | None:
-    """Runs in a worker, which has imported torch; the broker has not."""
+    """Read the flight record in a worker, which has imported torch, unlike the broker."""
     from sweeps_train.compat.torch import flight_record
 
     return flight_record()

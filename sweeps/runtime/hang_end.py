@@ -15,11 +15,11 @@ async def hang_end(attempt: Attempt, slot: SlotQueue, silent_s: float) -> Ended:
 
     Args:
         attempt: The attempt.
-        slot: Its slot.
+        slot: Slot of the attempt.
         silent_s: Seconds for which the workers were silent.
     """
     starting = attempt.phase is Phase.STARTING
-    reason = "its workers do not start; are their resources taken?" if starting else "its workers hang"
+    reason = "its workers do not start; other programs may use their resources" if starting else "its workers hang"
     message = f"no report for {silent_s:.0f} s: {reason}"
     end = Ended(attempt.trial, attempt.number, message)
     if processes := slot.handles.get("processes"):

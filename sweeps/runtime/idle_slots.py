@@ -9,11 +9,11 @@ from sweeps.compat.ray_core import groups_without_nodes
 from sweeps.runtime.slot_queue import SlotQueue
 
 LOOK_EVERY_S = 2.0
-"""Seconds between two looks at whether the workers of a slot wait for room."""
+"""Seconds between two checks whether the workers of a slot wait for room."""
 
 
 class IdleSlots:
-    """The slots of a sweep that have no trial now."""
+    """The slots of a sweep that currently have no trial."""
 
     def __init__(self, slots: Mapping[str, SlotQueue]) -> None:
         """

@@ -1,4 +1,5 @@
-"""Trials for the lanes of a slot: taken from the broker by its main worker, and ended there one by one."""
+"""Supplies trials to the lanes of a slot: its main worker takes them from the broker, and ends them there one by
+one."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ class LaneFeed:
         return bool(is_known) and ray.get(self._waits)
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
-        """Take at most ``free`` trials. Where no lane trains, wait for one; none is left when the slot is closed."""
+        """Take at most ``free`` trials. If no lane is training, wait for one; empty when the slot is closed."""
         requests: list[TrainingRequest] = []
         while not requests and (self.has_next() if self._lanes else self._wait()):
             most = min(free, self._number.number - len(self._lanes))
@@ -146,7 +147,7 @@ class LaneFeed:
         return f"{self._num_workers} workers, the first on {socket.gethostname()}, process {os.getpid()}, {now}"
 
     def _write_log(self, assignment: Assignment, text: str) -> None:
-        """Append to the trial's own log, which has only this trial's output."""
+        """Append to the trial's own log, which contains only this trial's output."""
         with contextlib.suppress(OSError):  # the training needs no log
             folder = Path(assignment.log_folder)
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Owner of a worker group with lanes: an actor of its own, since the group outlives the actors of its trials."""
+"""Owner of a worker group with lanes: a separate actor, since the group outlives the actors of its trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GroupOwner:
         self._slot = Slot(slot, spec, TrialSide(broker))
 
     def wait(self) -> None:
-        """Wait until the workers have ended and the broker knows."""
+        """Wait until the workers have ended and the broker has been told."""
         self._slot.join()
 
     def close(self) -> None:
@@ -34,7 +34,7 @@ def start_group(slot: str, spec: WorkerGroupSpec) -> Any:
 
     Args:
         slot: Name of the slot.
-        spec: Its workers.
+        spec: Workers of the group.
 
     Returns:
         The only handle of the owner, which ends when that is dropped.

@@ -13,7 +13,7 @@ from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 
 
 class LaneHolder:
-    """The lane that an actor's trial is in, or waits for."""
+    """The lane that an actor's trial is in or waits for."""
 
     def __init__(self, broker: TrialSide):
         self._broker = broker

@@ -46,7 +46,7 @@ def train_in_lanes(config: dict[str, Any]) -> None:
 
 
 def _number(lanes: Lanes, broker: WorkersSide) -> LaneNumber:
-    """The configured number of trials at a time, or the number to begin with if it is found while training."""
+    """The configured number of trials at a time, or the initial number if it is found while training."""
     if not lanes.is_found_while_training:
         return LaneNumber(lanes.number, lanes.number, is_found=True)
     start, reason = broker.lanes()

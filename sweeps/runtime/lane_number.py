@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from statistics import median
 
 GAIN = 1.05
-"""Factor by which twice the lanes must train more."""
+"""Minimum ratio of throughputs for a doubled number of lanes to be kept."""
 SKIPPED, MEASURED = 6, 14
-"""Steps after a change of the lanes that do not count, since passes are recorded anew, and steps that count."""
+"""Steps after a change of the lanes that are not measured, since passes are recorded again, and steps that are
+measured."""
 
 
 class LaneNumber:
@@ -19,7 +20,7 @@ class LaneNumber:
         Args:
             most: Largest number.
             start: Number at the beginning.
-            is_found: Whether that is the number, which another group has found.
+            is_found: Whether the number is final, since another group has found it.
         """
         self.number, self.is_found = min(start, most), is_found or most == 1
         self._most = most
@@ -28,12 +29,12 @@ class LaneNumber:
         self._to_skip = SKIPPED
 
     def add(self, lanes: int, tokens: int, seconds: float) -> bool:
-        """Record a step of the group; return whether the number has changed or is final now.
+        """Record a step of the group; return whether the number has now changed or become final.
 
         Args:
             lanes: Number of lanes that made it.
             tokens: Tokens of all of them.
-            seconds: How long it took.
+            seconds: Duration in seconds.
         """
         if self.is_found:
             return False
@@ -62,19 +63,19 @@ class LaneNumber:
 
     @property
     def reason(self) -> str:
-        """Measured rates in words: ``1 trains 100; 2 train 180 tokens a second``."""
+        """Describe the measured rates: ``1 trains 100; 2 train 180 tokens a second``."""
         parts = [f"{lanes} train{'s'[lanes > 1 :]} {rate:,.0f}" for lanes, rate in self._rates.items()]
         return f"{'; '.join(parts)} tokens a second"
 
 
 def fastest(rates: Mapping[int, float]) -> int:
-    """The number of lanes at which a further one gains less than ``GAIN``.
+    """The number of lanes from which a further doubling gains less than ``GAIN``.
 
     >>> fastest({1: 100.0, 2: 180.0, 4: 183.0, 8: 400.0})
     2
 
     Args:
-        rates: What a group trains in a second, by number of lanes, ascending.
+        rates: Throughput of a group per second, by number of lanes, ascending.
     """
     (number, rate), *others = rates.items()
     for lanes, other in others:

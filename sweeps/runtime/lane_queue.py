@@ -1,4 +1,4 @@
-"""Trials that wait for a lane of one slot, and those that are in one."""
+"""Trials that are in a lane of one slot, or wait for one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sweeps.runtime.trial_assignment import Assignment
 
 
 class LaneQueue(SlotQueue):
-    """The trials of a slot whose workers train several at a time. The main worker alone takes them."""
+    """The trials of a slot whose workers train several at a time. Only the main worker takes them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.occupied: set[tuple[str, int]] = set()
-        """Trial and attempt of those that are in a lane."""
+        """Trial and attempt in each occupied lane."""
         self.has_trained = False
-        """Whether its workers have taken a trial."""
+        """Whether the slot's workers have taken a trial."""
         self._waiting: deque[Assignment] = deque()
 
     @property

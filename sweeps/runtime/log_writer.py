@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 HEAD = TAIL = 2**20
-"""Bytes kept of a file's beginning and of its end."""
+"""Bytes that are kept of a file's beginning and of its end."""
 LARGEST = 4 * 2**20
 """Bytes at which a file is cut to its beginning and its end."""
 READ = 2**18
@@ -30,8 +30,8 @@ ACK = b"."
 
 
 class BoundedFile:
-    """Log file that is appended to and never grows beyond a limit. Output that a full disk does not take is dropped, so
-    that the training is not delayed."""
+    """Log file that is appended to and never grows beyond a limit. Output that does not fit on a full disk is dropped,
+    so that the training is not delayed."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -62,7 +62,7 @@ class BoundedFile:
         self._size = os.fstat(self._file).st_size
 
     def _cut(self) -> None:
-        """Replace the file by a new one with its beginning, the number of bytes left out, and its end."""
+        """Replace the file by a new one with its beginning, the number of omitted bytes, and its end."""
         head, earlier = os.pread(self._file, HEAD, 0), 0
         if (notice := LEFT_OUT.search(os.pread(self._file, HEAD + 100, 0))) is not None:
             head, earlier, between = head[: notice.start()], int(notice[1].replace(b",", b"")), notice.end()
@@ -120,7 +120,7 @@ class Writer:
             self._ends_at = time.monotonic() + AFTER_DEATH_S
 
     def _read(self, pipe: int) -> int:
-        """Copy what a pipe holds to its file; returns the number of bytes. A pipe without a writer is closed."""
+        """Copy the content of a pipe to its file; return the number of bytes. A pipe without a writer is closed."""
         if pipe not in self._files:  # closed since the events were selected
             return 0
         try:

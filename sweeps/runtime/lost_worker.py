@@ -1,4 +1,4 @@
-"""Workers whose process died without reporting an error; Ray knows which ones, and part of the reason."""
+"""Detects workers whose process died without reporting an error; Ray knows which ones, and part of the reason."""
 
 from __future__ import annotations
 

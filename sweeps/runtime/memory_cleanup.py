@@ -1,4 +1,5 @@
-"""Cleanup of a worker process between two trials: frees what the last trial left in memory, and measures the rest."""
+"""Cleanup of a worker process between two trials: frees the memory that the last trial has left, and measures the
+rest."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ import psutil
 from sweeps_train.measures.measurement import Measurement
 
 GROWTH_MIB = 128.0
-"""Growth since the last full collection that calls for another."""
+"""Memory growth since the last full collection that triggers another one."""
 
 MANY_OBJECTS = 10_000
-"""Number of surviving objects above which they are libraries or shared data, and are frozen."""
+"""Number of surviving objects above which they count as libraries or shared data, and are frozen."""
 
 
 class MemoryCleanup:
@@ -31,7 +32,7 @@ class MemoryCleanup:
         self._measurement = Measurement("memory that trials leave in a worker")
 
     def run(self) -> float:
-        """Free what the trial has left; returns MiB in use afterwards, NaN if that is unknown."""
+        """Free the memory that the trial has left; return MiB in use afterwards, NaN if unknown."""
         gc.collect()
         mib = self._used_mib()
         if mib > self._usual_mib + GROWTH_MIB:
@@ -50,7 +51,7 @@ class MemoryCleanup:
 
 
 def _memory_mib() -> float:
-    """Resident memory of this process, and what torch has allocated for tensors on its GPU."""
+    """Resident memory of this process, and torch's allocations for tensors on its GPU."""
     allocated = psutil.Process().memory_info().rss
     allocated += sum(accelerator.memory_allocated() for accelerator in _used_accelerators())
     return float(allocated) / 2**20

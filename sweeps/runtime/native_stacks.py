@@ -24,11 +24,11 @@ _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WORKER_LOOP = str(Path(__file__).with_name("worker_loop.py"))
-"""File that is in the stack of the thread that trains, and in no other's."""
+"""File that occurs only in the stack of the training thread."""
 
 
 def explained(error: WorkerError, log_folder: str) -> WorkerError:
-    """A lost worker's error with the reason that its log gives, if any."""
+    """A lost worker's error with the reason found in its log, if any."""
     text = last_start(log_folder, error.rank)
     worker = f"worker {error.rank} on {error.node}"
     if text is None:
@@ -47,7 +47,7 @@ def explained(error: WorkerError, log_folder: str) -> WorkerError:
 def hang_error(
     message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
 ) -> WorkerError:
-    """The error of workers that hang and have been asked for their stacks; see ``hang.diagnose_hang``."""
+    """The error of hanging workers that have been asked for their stacks; see ``hang.diagnose_hang``."""
     stacks: list[str] = []
     ranks_by_frame: dict[str, list[int]] = {}
     for rank in range(len(processes)):
@@ -71,7 +71,7 @@ def hang_error(
 
 
 def ask_for_stacks(processes: Iterable[tuple[str, int]]) -> list[Any]:
-    """Ask processes, given by node and process id, to write their stacks into their logs; returns Ray's references to
+    """Ask processes, given by node and process id, to write their stacks into their logs; return Ray's references to
     wait for."""
     by_node: dict[str, list[int]] = {}
     for node, process in processes:
@@ -105,7 +105,7 @@ def _signal(processes: list[int]) -> None:
 
 
 def _training_frame(stacks: str) -> Frame | None:
-    """The innermost line of the user's code in the thread that trains."""
+    """The innermost line of the user's code in the training thread."""
     threads = _THREAD.split(stacks)[1:]
     for thread in [each for each in threads if _WORKER_LOOP in each] or threads:
         frames = _FRAME.findall(thread)

@@ -17,7 +17,7 @@ LABEL = "label:"
 NODE_ID_LABEL = "ray.io/node-id"
 """Label that Ray gives to every node."""
 AMD_DEVICES = Path("/sys/class/kfd/kfd/topology/nodes")
-"""Folder in which AMD's driver describes each device of this machine in a folder of its own."""
+"""Folder in which AMD's driver describes each device of this machine in a subfolder."""
 
 
 def label(name: str, value: str) -> str:
@@ -26,7 +26,7 @@ def label(name: str, value: str) -> str:
 
 
 def node_id(node: Resources) -> str:
-    """Id of a node, by its label; empty for one that has not been started yet.
+    """Id of a node, by its label; empty for a node that has not been started yet.
 
     >>> node_id({"CPU": 2.0, label(NODE_ID_LABEL, "c0ffee"): float("inf")})
     'c0ffee'
@@ -72,7 +72,7 @@ def _count_gpus() -> int:
 
 
 def _is_amd_gpu(properties: Path) -> bool:
-    """Whether a file of AMD's driver describes a GPU, which has vector units, and not a CPU."""
+    """Whether a file of AMD's driver describes a GPU, which has vector units, instead of a CPU."""
     with contextlib.suppress(OSError):  # of a device that this container may not use
         found = re.search(r"^simd_count (\d+)$", properties.read_text(encoding="ascii"), re.MULTILINE)
         return found is not None and int(found[1]) > 0

@@ -17,7 +17,7 @@ from typing import Any
 from sweeps.runtime.shared_folder import MARK, SharedFolder
 
 ANSWERS_WITHIN_S = 60.0
-"""Maximum seconds for a process to start on a node and to look; a node that does not answer is not judged."""
+"""Maximum seconds for a process to start on a node and check its files; a node that does not answer is not judged."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,19 @@ class NodeView:
     name: str
     """Host name and address."""
     has_sweeps: bool
-    """Whether the same code of Sweeps as here is installed there."""
+    """Whether the node has the same code of Sweeps as this machine."""
     sees_working_folder: bool
     storage_error: str
-    """Reason for which the sweep's folder cannot be used there; empty if it can."""
+    """Reason why the sweep's folder cannot be used on the node; empty if it can."""
 
 
 def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
-    """Ask all nodes of the connected cluster; also the driver's own, where Ray may have been started with other code.
+    """Ask all nodes of the connected cluster, including the driver's own, where Ray may have been started with other
+    code.
 
     Args:
         shared: The sweep's folder, if it is a plain one.
-        uri: Its URI, if it is in an object store.
+        uri: The folder's URI, if it is in an object store.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -69,7 +70,7 @@ def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
 
 @contextlib.contextmanager
 def _working_mark() -> Iterator[str | None]:
-    """A file in the working folder by which others know it; None if it cannot be written."""
+    """A file in the working folder by which other nodes recognise it; None if it cannot be written."""
     try:
         file = tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".sweeps-")  # noqa: SIM115 - closed below
     except OSError:
@@ -80,7 +81,7 @@ def _working_mark() -> Iterator[str | None]:
 
 
 def _fingerprint() -> Callable[[], str]:
-    """A function that returns a checksum of the code of Sweeps on a node, or an empty string if it has none."""
+    """Return a function that computes a checksum of the code of Sweeps on a node; an empty string if there is none."""
 
     def fingerprint() -> str:
         import hashlib
@@ -104,7 +105,7 @@ def _fingerprint() -> Callable[[], str]:
 
 
 def _question() -> Callable[..., tuple[bool, bool, str]]:
-    """The function that a node runs. Ray sends an inner function with its code."""
+    """Return the function that a node runs. Ray sends an inner function together with its code."""
     fingerprint = _fingerprint()
 
     def answer(

@@ -1,4 +1,4 @@
-"""Files that a user's code has left open in a worker: Ray kills its processes, so that Python would not write them."""
+"""Files that a user's code has left open in a worker: Ray kills its processes, so Python would not flush them."""
 
 from __future__ import annotations
 

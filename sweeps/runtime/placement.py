@@ -15,7 +15,7 @@ from sweeps.runtime.reservation import cpus_beside_a_gpu, data_cpus_of, reserved
 
 MIB = 2**20
 MOST_TRIALS = 10**9
-"""Number of trials that limits no pool."""
+"""Number of trials with which a pool is not limited."""
 
 
 @dataclass(frozen=True)
@@ -27,38 +27,38 @@ class Fit:
     num_workers: int
     concurrent: int
     places: int = 0
-    """Workers that the nodes have room for together, whatever trials they belong to."""
+    """Total number of workers for which the nodes have room, regardless of trials."""
     most_workers: int = 0
     """Workers of the widest kind of trial that fits."""
     excluded_nodes: tuple[str, ...] = ()
-    """Ids of the nodes that no worker is placed on."""
+    """Ids of the nodes on which no worker is placed."""
     data_cpus: float = 0.0
-    """CPUs that Ray Data needs for each trial beside its workers."""
+    """CPUs that Ray Data needs for each trial in addition to its workers."""
     workers_per_node: int = 1
-    """Largest number of workers that run on one node at a time."""
+    """Maximum number of workers that run on one node at a time."""
     cpus_per_gpu: float = 1.0
-    """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
+    """CPUs per GPU of a worker, unless the config sets them."""
     lanes: int = 1
-    """Trials that one worker group trains at a time, or the most of them."""
+    """Number of trials that one worker group trains at a time, or its maximum."""
     finds_lanes: bool = False
-    """Whether their number is found while they train."""
+    """Whether the number of lanes is found while trials train."""
     groups: int = 1
-    """Worker groups at a time."""
+    """Number of worker groups at a time."""
     is_elastic: bool = False
-    """Whether a trial may have more than ``num_workers`` workers, for a while."""
+    """Whether a trial may temporarily have more than ``num_workers`` workers."""
     may_grow: bool = False
     """Whether some trials may have to wait for nodes that the cluster's autoscaler adds."""
     pools: Mapping[str, Fit] = field(default_factory=dict)
-    """Resources of a trial in each pool of the config where trials run; empty without pools."""
+    """Resources of a trial in each pool of the config in which trials run; empty without pools."""
     evaluation: Mapping[str, Fit] = field(default_factory=dict)
-    """Resources of an evaluation in the pool for them; empty if a trial's workers evaluate."""
+    """Resources of an evaluation in the pool for evaluations; empty if a trial's workers evaluate."""
 
     def of(self, pool: str | None) -> Fit:
         """Return the fit of trials in a pool; None without pools."""
         return self if pool is None else self.pools[pool]
 
     def leaving_out(self, nodes: Collection[str]) -> Fit:
-        """Return a copy with further nodes to avoid in each pool.
+        """Return a copy that avoids further nodes in each pool.
 
         Args:
             nodes: Ids of nodes.
@@ -69,14 +69,15 @@ class Fit:
         return replace(self, excluded_nodes=(*self.excluded_nodes, *nodes), pools=pools, evaluation=evaluation)
 
     def avoided(self) -> dict[str | None, tuple[str, ...]]:
-        """Return the ids of the nodes that the workers of each pool avoid; of all, without pools."""
+        """Return the ids of the nodes that the workers of each pool avoid; without pools, those that all workers
+        avoid."""
         if not self.pools:
             return {None: self.excluded_nodes}
         return {name: each.excluded_nodes for name, each in (*self.pools.items(), *self.evaluation.items())}
 
     @property
     def needs(self) -> str:
-        """Resources of one trial in words."""
+        """Describe the resources of one trial."""
         if self.pools:
             return "; ".join(f"in pool {name} {each.needs}" for name, each in self.pools.items())
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
@@ -99,17 +100,17 @@ class Fit:
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of one trial that are to be placed."""
+    """Workers of one trial to be placed."""
 
     scaling: Scaling
-    """Their number, labels and placement."""
+    """Number, labels and placement of the workers."""
     reserved: dict[str, float]
-    """Resources of each."""
+    """Resources of each worker."""
     pool: str | None = None
-    """Name of their pool; None without pools."""
+    """Name of the workers' pool; None without pools."""
 
     def fit_on(self, nodes: Sequence[Resources]) -> bool:
-        """Whether all of them find room at the same time.
+        """Whether all of the workers have room at the same time.
 
         Args:
             nodes: Resources of each node that are free.
@@ -217,7 +218,8 @@ def _fit_evaluations(
     *,
     required: bool,
 ) -> dict[str, Fit]:
-    """Compute how many evaluations run at a time in the pool for them; nothing without one, or while it has no node."""
+    """Compute how many evaluations run at a time in the pool for them; empty without such a pool, or while it has no
+    node."""
     name = config.scaling.evaluation_pool
     if name is None or not (members[name] or required):
         return {}
@@ -235,7 +237,7 @@ def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str
     """Return the nodes of each pool: a node belongs to the first pool whose labels and GPUs it has.
 
     Args:
-        scaling: Its pools.
+        scaling: Provides the pools.
         nodes: Resources of each node.
     """
     members: dict[str, list[NodeResources]] = {name: [] for name in scaling.pools}
@@ -252,7 +254,7 @@ def _belongs(node: Resources, pool: Scaling) -> bool:
 
 
 def _marks(pool: Scaling) -> list[str]:
-    """Names that a node of a pool has among its resources."""
+    """Names of the resources that only a pool's nodes have: labels and the type of accelerator."""
     kind = [accelerator(pool.accelerator_type)] if pool.accelerator_type is not None else []
     return [label(name, value) for name, value in pool.labels.items()] + kind
 
@@ -272,8 +274,8 @@ def _cpus(trial: Fit) -> float:
 
 
 def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
-    """Number of trials at a time that leaves CPUs for their datasets. Workers keep theirs until a trial ends, so that a
-    dataset whose tasks find no other would wait forever, without an error.
+    """Number of trials at a time that leaves CPUs for their datasets. Workers keep their CPUs until a trial ends, so
+    that a dataset whose tasks find no free one would wait forever, without an error.
 
     Raises:
         DoesNotFit: Not even one.
@@ -291,8 +293,8 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
 
 
 def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, float]:
-    """Smallest share of a node's memory that a worker has when all of them run, in MiB, by the metric that reports its
-    use. Workers report the memory of their GPUs themselves.
+    """Minimum share of a node's memory for a worker when all of them run, in MiB, by the metric that reports its use.
+    Workers report the memory of their GPUs themselves.
 
     Args:
         trials: Number of workers at a time.
@@ -339,7 +341,7 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) 
 
 
 def _check_largest(config: SweepConfig, places: int) -> None:
-    """Check that a trial can grow to its largest number of workers on a cluster that cannot grow itself.
+    """Check that a trial can grow to its maximum number of workers on a cluster that cannot grow itself.
 
     Raises:
         DoesNotFit: It cannot.
@@ -396,5 +398,5 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
 
 
 def fits_on(worker: Resources, node: Resources) -> int:
-    """Number of such workers for which a node has resources."""
+    """Number of these workers for which a node has resources."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)

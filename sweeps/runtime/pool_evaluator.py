@@ -1,4 +1,4 @@
-"""Evaluations of a trial's checkpoints on the nodes of a pool, as tasks of Ray."""
+"""Evaluations of a trial's checkpoints on the nodes of a pool, as Ray tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeps.constants import EVALUATION_TIME
 from sweeps.runtime.shared_folder import SharedFolder
 
 NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-"""Options of Ray's tasks for resources that have one of their own."""
+"""Options of Ray's tasks for resources with an option of their own."""
 TRIES_ON_OTHER_NODES = 3
 
 
@@ -28,11 +28,11 @@ class EvaluationPlace:
     labels: Mapping[str, str]
     """Labels that its node must have."""
     hourly: Mapping[str, float]
-    """Cost of an hour, by the metric that reports it."""
+    """Cost per hour, by the metric that reports it."""
 
 
 def _evaluate(folder: str, shared: SharedFolder | None) -> tuple[dict[str, float], float]:
-    """Metrics of a checkpoint, and the seconds that they took; runs on a node of the pool."""
+    """Compute the metrics of a checkpoint, and the seconds that this takes; runs on a node of the pool."""
     from sweeps_train.checkpoints.checkpoint_evaluation import evaluate_checkpoint  # imports torch
 
     if shared is not None:
@@ -43,16 +43,16 @@ def _evaluate(folder: str, shared: SharedFolder | None) -> tuple[dict[str, float
 
 
 class PoolEvaluator:
-    """Evaluates the checkpoints of one attempt at a trial; a lost node's evaluations are made again on another one."""
+    """Evaluates the checkpoints of one attempt at a trial; evaluations on a lost node are repeated on another one."""
 
     def __init__(
         self, place: EvaluationPlace, shared: SharedFolder | None, charge: Callable[[Mapping[str, float], float], None]
     ):
         """
         Args:
-            place: Where evaluations run.
+            place: Resources and nodes of evaluations.
             shared: The sweep's folder, which the pool's nodes must see.
-            charge: Takes the hourly cost and the seconds of each evaluation.
+            charge: Receives the hourly cost and the seconds of each evaluation.
         """
         self._place, self._shared, self._charge = place, shared, charge
         self._begun: deque[Any] = deque()

@@ -1,4 +1,4 @@
-"""The workers' torch process group, set up by a process that does not import torch itself.
+"""The workers' torch process group, configured by a process that does not import torch itself.
 
 Ray's ``TorchConfig`` imports torch, for seconds, where the worker group is controlled: in the Tune actor of a trial,
 while the workers need the processors to start.
@@ -17,12 +17,12 @@ import ray
 from ray.train.backend import Backend, BackendConfig
 
 LEAVES_WITHIN_S = 30.0
-"""Maximum seconds to wait for workers to leave the group; then they are ended."""
+"""Maximum seconds to wait for workers to leave the group before they are ended."""
 
 
 @dataclass
 class ProcessGroup(BackendConfig):
-    """Configuration of the workers' communication, in the place of Ray's ``TorchConfig``."""
+    """Configuration of the workers' communication, replacing Ray's ``TorchConfig``."""
 
     backend: Literal["gloo", "nccl"]
     timeout_s: int
@@ -38,7 +38,7 @@ class ProcessGroup(BackendConfig):
 
 
 class _ProcessGroupBackend(Backend):
-    """Ray Train's hooks into a worker group, called where it is controlled; what needs torch runs in the workers."""
+    """Ray Train's hooks into a worker group, called by its controller; code that needs torch runs in the workers."""
 
     share_cuda_visible_devices = True
 
@@ -60,7 +60,7 @@ class _ProcessGroupBackend(Backend):
 
 
 def _free_address() -> tuple[str, int]:
-    """Address of this node, and a port that is free on it."""
+    """Address of this node, and a free port on it."""
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
         free.bind(("", 0))

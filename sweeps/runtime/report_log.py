@@ -1,6 +1,5 @@
-"""The report log: a file beside a trial's checkpoints in which its main worker writes down every event before it posts
-it. After the death of a driver or of the tracking server, what they had not recorded is read from there.
-"""
+"""The report log: a file beside a trial's checkpoints to which its main worker writes every event before posting it.
+After the death of a driver or of the tracking server, events that they had not recorded are read from it."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ class ReportLog:
             self._file.write(b"\n")  # an attempt that was killed has left half a line
 
     def write(self, event: Log) -> None:
-        """Write an event down. A report is on the disk itself when this returns, with the logs before it: the next
-        checkpoint will be, and a trial that goes on from there does not measure it again.
+        """Write an event. A report and the logs before it have reached the disk when this returns, because the next
+        checkpoint will be there too, and a trial that continues from it does not measure them again.
 
         Raises:
             OSError: The disk is full or cannot be reached.
@@ -53,8 +52,8 @@ class ReportLog:
 
 
 def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
-    """The events of all attempts of a trial, in their order. Lines that were cut off are skipped, and so are damaged
-    ones, which ``mend`` names.
+    """Read the events of all attempts of a trial, in order. Truncated lines are skipped, as are damaged ones, which
+    ``mend`` names.
 
     Args:
         folder: Folder of the trial's checkpoints.
@@ -75,7 +74,7 @@ def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
 
 
 def _relocated(event: Log, folder: Path) -> Log:
-    """The event with its checkpoint's present path, since the sweep's folder may have been moved."""
+    """Return the event with its checkpoint's current path, since the sweep's folder may have been moved."""
     if not isinstance(event, Report | Saved) or event.checkpoint is None or is_remote(event.checkpoint):
         return event
     parts = Path(event.checkpoint).parts

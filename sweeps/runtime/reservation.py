@@ -11,11 +11,11 @@ from sweeps.runtime.node_resources import Resources, accelerator
 from sweeps_train.config import FunctionTask
 
 MOST_CPUS_PER_GPU = 8
-"""CPUs beyond which a worker with a GPU gains nothing: they read and tokenize data, and launch kernels."""
+"""Maximum useful CPUs for a worker with a GPU, which read and tokenize data, and launch kernels."""
 
 
 def data_cpus_of(config: SweepConfig) -> float:
-    """CPUs that Ray Data needs for a trial beside its workers."""
+    """CPUs that Ray Data needs for a trial in addition to its workers."""
     return config.task.data_cpus if isinstance(config.task, FunctionTask) else 0.0
 
 
@@ -66,7 +66,7 @@ def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: floa
 
 
 def memory_share(per_worker: Resources, workers_per_node: int, *, use_gpu: bool) -> float:
-    """Part of its GPU's memory that a worker may use, or of its node's memory without a GPU.
+    """Part of its GPU's memory that a worker may use; without a GPU, of its node's memory.
 
     Args:
         per_worker: Resources of each worker.

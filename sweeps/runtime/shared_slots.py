@@ -23,7 +23,7 @@ from sweeps.runtime.worker_group_spec import WorkerGroupSpec
 from sweeps.worker_error import WorkerError
 
 StartGroup = Callable[[str, WorkerGroupSpec], Any]
-"""Starts the worker group of a slot of this name, and returns the handle of its owner."""
+"""Starts the worker group of the named slot, and returns the handle of its owner."""
 
 
 class SharedSlots(ABC):
@@ -65,16 +65,16 @@ class SharedSlots(ABC):
         await asyncio.gather(*(self._end_group(slot, "the sweep has ended") for slot in [*self._owners]))
 
     async def assign_lane(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
-        """Give a trial to the slot with the fewest ones, or to a new one while there is room for it.
+        """Give a trial to the slot with the fewest trials, or to a new one while there is room.
 
         Args:
             assignment: The trial.
-            spec: Its workers.
+            spec: Workers of the trial.
         """
         attempt = self._attempts[assignment.trial]
         for name, its_spec in [*self._specs.items()]:
             if its_spec != spec or set(self._slots[name].nodes) & set(spec.avoid):
-                await self._slots[name].close()  # its trials go on
+                await self._slots[name].close()  # its trials continue
         slot = self._emptiest() or self._new(f"slot-{assignment.trial}-{assignment.attempt}", spec)
         attempt.assign(slot, assignment.log_folder)
         await self._slots[slot].add(replace(assignment, failures=attempt.failures))
@@ -108,8 +108,8 @@ class SharedSlots(ABC):
                 await self.slot_ended(slot, f"the process that runs its worker group was lost: {error}")
 
     async def leave_lane(self, trial: str, number: int, within_s: float) -> None:
-        """Remove a trial from its lane, or from the queue for one. Its group ends if it does not, and then the other
-        trials there go on elsewhere.
+        """Remove a trial from its lane, or from the queue for one. If it does not leave, its group ends, and the
+        group's other trials continue elsewhere.
 
         Args:
             trial: The trial.
@@ -127,11 +127,11 @@ class SharedSlots(ABC):
             await self._end_group(attempt.slot, f"trial {trial}, which shares its workers, did not stop")
 
     async def _end_group(self, slot: str, reason: str) -> None:
-        """End the workers of a slot at once.
+        """End the workers of a slot immediately.
 
         Args:
             slot: The slot.
-            reason: What is told to the users of its other trials.
+            reason: Reason for the users of its other trials.
         """
         owner, queue = self._owners.get(slot), self._lanes_of(slot)
         if queue is not None:
@@ -164,24 +164,24 @@ class SharedSlots(ABC):
         await self.end(event)
 
     async def lanes(self) -> tuple[int, str | None]:
-        """The number of trials that a group should train at a time, where it is found while training, with the
+        """The number of trials that a group should train at a time, if it is found while training, with the
         measurements once it is final."""
         return self._lanes
 
     async def set_lanes(self, number: int, reason: str | None) -> None:
-        """Set what ``lanes`` returns. Of several groups the first that finds the number tells the others; until then
-        the one that is furthest counts."""
+        """Set the result of ``lanes``. Of several groups, the first that finds the number determines it for all; until
+        then, the group that is furthest does."""
         if self._lanes[1] is None and (reason is not None or number > self._lanes[0]):
             self._lanes = number, reason
 
     async def worker_of_slot_failed(self, slot: str, error: WorkerError) -> None:
-        """Note an error of a worker as one of all its trials."""
+        """Record an error of a worker as an error of all its trials."""
         for attempt in self._attempts_of(slot):
             attempt.add_error(error)
 
     async def slot_ended(self, slot: str, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
-        """End the attempts of a slot with lanes whose workers have returned or are gone. The trials that wait for a
-        lane go to another slot, unless its workers have never trained: those of the next one may not do so, either.
+        """End the attempts of a slot with lanes whose workers have returned or are gone. Trials that wait for a lane go
+        to another slot, unless its workers have never trained: the next ones might not, either.
 
         Args:
             slot: The slot.
@@ -210,7 +210,7 @@ class SharedSlots(ABC):
         return queue if isinstance(queue, LaneQueue) else None
 
     def _waits_for_lane(self, attempt: Attempt) -> bool:
-        """Whether an attempt waits for another trial to leave its lane: after the loss of a node there may be more
+        """Whether an attempt waits for another trial to leave its lane. After the loss of a node there may be more
         trials than lanes."""
         queue = self._lanes_of(attempt.slot)
         return queue is not None and queue.has_trained and queue.is_waiting(attempt.trial, attempt.number)

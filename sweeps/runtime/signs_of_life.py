@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from sweeps.runtime.trial_assignment import Assignment
 
 MOST_S = 10.0
-"""Maximum seconds between two signs."""
+"""Maximum seconds between two signs of life."""
 
 
 @contextmanager

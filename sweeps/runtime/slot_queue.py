@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 IDLE_S = 2.0
-"""Seconds that a slot waits for a paused or failed trial, once the search starts no new ones."""
+"""Seconds that a slot waits for a paused or failed trial once the search starts no new ones."""
 
 
 class SlotQueue:
@@ -14,15 +14,15 @@ class SlotQueue:
 
     def __init__(self) -> None:
         self.handles: dict[str, Any] = {}
-        """Controller, placement group and workers, as far as they have started."""
+        """Controller, placement group and workers that have started so far."""
         self.is_closed = False
         self.is_ending = False
-        """Whether Ray Train is about to end its workers."""
+        """Whether Ray Train is about to end the slot's workers."""
         self._assignments: list[Any] = []
         self._changed = asyncio.Condition()
         self._is_reserved = False
         self._release: asyncio.Task[None] | None = None
-        """Closes the slot, unless it is given a trial before."""
+        """Task that closes the slot unless it is given a trial first."""
 
     @property
     def locations(self) -> tuple[str, ...]:
@@ -32,17 +32,17 @@ class SlotQueue:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Ids of the workers' nodes, each once; none before they have started."""
+        """Ids of the workers' nodes, without duplicates; empty before they have started."""
         return tuple(dict.fromkeys(self.nodes_by_rank))
 
     @property
     def nodes_by_rank(self) -> tuple[str, ...]:
-        """Id of each worker's node, by rank; none before they have started."""
+        """Id of each worker's node, by rank; empty before they have started."""
         return tuple(node for node, _ in self.handles.get("processes", ()))
 
     @property
     def reserved_per_worker(self) -> dict[str, float]:
-        """Resources that each worker holds; none before they have started."""
+        """Resources that each worker holds; empty before they have started."""
         reserved: dict[str, float] = self.handles.get("reserved", {})
         return reserved
 
@@ -57,7 +57,7 @@ class SlotQueue:
         return self._release is not None and not self._release.done() and not self._release.cancelling()
 
     def reserve(self) -> None:
-        """Keep the slot for a trial that is about to come, even if its workers ask for it only later."""
+        """Keep the slot for a trial that is about to come, even if its workers only ask for it later."""
         self._is_reserved = True
         if self._release is not None:
             self._release.cancel()
@@ -76,7 +76,7 @@ class SlotQueue:
             self._changed.notify_all()
 
     def release_when_idle(self, index: int, search_over: asyncio.Event) -> None:
-        """Schedule the slot's release, if its workers are done with a trial and have no next one.
+        """Schedule the slot's release if its workers have finished a trial and have no next one.
 
         Args:
             index: Number of the assignment that the workers ask for, from 0.

@@ -1,4 +1,5 @@
-"""Spare processes: worker processes that are started ahead, so that a trial whose workers died trains again sooner.
+"""Spare processes: worker processes that are started in advance, so that a trial whose workers died trains again
+sooner.
 
 A new process imports torch and Ray Train for seconds before it can train. Once a trial of a sweep has lost its workers,
 or from the beginning if every trial has new processes, each node keeps as many idle processes as a trial has workers
@@ -22,19 +23,19 @@ from typing import Any, ClassVar
 from sweeps.compat.cuda_driver import NVML_CHECK, initialized_gpus
 
 IDLE_S = 1.0
-"""Seconds after its start at which a process that nobody uses is a spare one."""
+"""Seconds after its start at which an unused process becomes a spare one."""
 REPLACED_AFTER_S = 2.0
-"""Seconds after the start of a worker group until the spare processes that it has used are replaced: until it trains,
-it needs the cores more."""
+"""Seconds after the start of a worker group until its used spare processes are replaced: before it trains, it needs the
+cores more."""
 LEARNED_AFTER_S = 10.0
-"""Seconds after the start of a worker group in which it imports what its task needs."""
+"""Seconds after the start of a worker group until the modules that it has imported are collected."""
 LOOKS_EVERY_S = 2.0
 STARTED_WITHIN_S = 10.0
-"""Seconds after which spare processes that have not started are asked for again, if none has."""
+"""Seconds after which spare processes are requested again if none has started."""
 TOGETHER_S = 2.0
-"""Seconds within which processes tell that they have started, if their node starts them at the same time."""
+"""Seconds within which processes report that they have started, if their node starts them at the same time."""
 READY_WITHIN_S = 30.0
-"""Maximum seconds to wait for spare processes that a trial is to grow into."""
+"""Maximum seconds to wait for spare processes into which a trial will grow."""
 IMPORTS = (
     "sweeps.runtime.worker_loop",
     "sweeps_train.loop",
@@ -48,12 +49,12 @@ LIBRARIES |= {"sweeps_train", "tokenizers", "torch", "torchvision", "transformer
 """Packages whose modules spare processes import if the workers of a trial have: the user's own may do anything."""
 
 Place = tuple[str, str]
-"""Id of a node, and a runtime environment as Ray serializes it: only actors with the same one get a spare process."""
+"""Id of a node, and a runtime environment as Ray serializes it: only actors with an equal one get a spare process."""
 
 
 @dataclass(frozen=True)
 class ProcessOrigin:
-    """Place of a worker's process, and whether it was started ahead."""
+    """Place of a worker's process, and whether it was started in advance."""
 
     place: Place
     was_spare: bool
@@ -69,11 +70,11 @@ class SpareProcesses:
         self._are_wanted = False
 
     def replace(self, slot: str, workers: Sequence[ProcessOrigin], *, wanted: bool) -> dict[Place, int]:
-        """Register a worker group that has started, and return how many spare processes to start for it.
+        """Register a worker group that has started, and return the number of spare processes to start for it.
 
         Args:
-            slot: Its slot.
-            workers: Its processes.
+            slot: Slot of the group.
+            workers: Processes of the group.
             wanted: Whether spare processes are to be kept from now on, if they are not already.
 
         Returns:
@@ -92,13 +93,13 @@ class SpareProcesses:
         return missing
 
     def prepare(self, slot: str, num_workers: int, free: Mapping[str, int]) -> dict[Place, int]:
-        """Number of spare processes to start for a trial that is about to have more workers.
+        """Return the number of spare processes to start for a trial that is about to get more workers.
 
         Args:
-            slot: Its present slot.
-            num_workers: Number of all its workers then.
-            free: Number of workers for which each node has room beside the present ones, by its id. If that is not
-                enough, the others are expected on the present nodes.
+            slot: The trial's current slot.
+            num_workers: Number of all its workers after the change.
+            free: Number of additional workers for which each node has room, by its id. If that is not
+                enough, the others are expected on the current nodes.
         """
         workers = self._groups.get(slot, ())
         if not workers:
@@ -129,13 +130,13 @@ class _Idle:
 
     was_spare = False
     tried: ClassVar[set[str]] = set()
-    """Modules whose import it has begun."""
+    """Modules whose import was started."""
     sets_nvml_check = NVML_CHECK not in os.environ
 
 
 def import_when_idle() -> None:
-    """Do the imports of a worker in a thread of a process that has just started, if spare processes are expected and
-    nobody uses this one after ``IDLE_S`` seconds. Until it is used, it also imports what other workers have."""
+    """Do the imports of a worker in a thread of a new process, if spare processes are expected and this one is still
+    unused after ``IDLE_S`` seconds. Until it is used, it also imports the modules of other workers."""
     threading.Thread(target=_import_when_idle, name="spare-process", daemon=True).start()
 
 
@@ -164,7 +165,7 @@ def _import(name: str) -> None:
     _Idle.tried.add(name)
     os.environ.setdefault(NVML_CHECK, "1")
     try:
-        with contextlib.suppress(Exception):  # some names are no modules of a file
+        with contextlib.suppress(Exception):  # some names are not modules with a file
             importlib.import_module(name)
     finally:
         if _Idle.sets_nvml_check:
@@ -177,8 +178,8 @@ def imported_libraries() -> list[str]:
 
 
 def take_resources() -> None:
-    """Let torch use the cores and GPUs that Ray has reserved: spare processes and forks have imported it before these
-    were known.
+    """Let torch use the cores and GPUs that Ray has reserved: spare processes and forks have imported torch before
+    these were known.
 
     Raises:
         RuntimeError: An import that was under way has initialised the GPUs before.
@@ -201,12 +202,12 @@ def origin() -> ProcessOrigin:
 
 
 def keep_spares(broker: Any, slot: str, actors: Sequence[Any], *, always: bool) -> None:
-    """Start the spare processes that a worker group needs, in a thread: training does not wait for that.
+    """Start the spare processes that a worker group needs, in a thread, so that training does not wait.
 
     Args:
         broker: A ``WorkersSide``, which counts the spare processes.
         slot: The group's slot.
-        actors: Its workers.
+        actors: Workers of the group.
         always: Also while no trial has lost its workers.
     """
     threading.Thread(target=_keep_spares, args=(broker, slot, actors, always), name="keep-spares", daemon=True).start()
@@ -230,7 +231,7 @@ def _keep_spares(broker: Any, slot: str, actors: Sequence[Any], always: bool) ->
 
 
 def start_spares(missing: Mapping[Place, int]) -> None:
-    """Start spare processes. A node that starts others at the same time drops some, which are asked for again.
+    """Start spare processes. A node that starts others at the same time drops some, which are requested again.
 
     Args:
         missing: Number of them.
@@ -254,7 +255,7 @@ def start_spares(missing: Mapping[Place, int]) -> None:
 
 
 def _wait_for_starts(wanted: Mapping[Place, int]) -> None:
-    """Wait until this many processes have started, or some have and no other follows: ``STARTED_WITHIN_S`` at most."""
+    """Wait until this many processes have started, or some have and no other follows; at most ``STARTED_WITHIN_S``."""
     from sweeps.compat.ray_processes import told
 
     nodes, total = {node_id for node_id, _ in wanted}, sum(wanted.values())
@@ -270,7 +271,7 @@ def _wait_for_starts(wanted: Mapping[Place, int]) -> None:
 
 
 def start_spares_and_wait(missing: Mapping[Place, int], worker: Any) -> None:
-    """Start spare processes, and wait until they have imported what a worker has, ``READY_WITHIN_S`` at most.
+    """Start spare processes, and wait until they have imported the modules of a worker; at most ``READY_WITHIN_S``.
 
     Args:
         missing: Number of them.

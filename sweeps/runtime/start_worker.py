@@ -1,6 +1,6 @@
-"""Script that Ray runs for each new worker process of a cluster on this machine, in place of Ray's ``setup_worker``.
+"""Script that Ray runs for each new worker process of a cluster on this machine instead of Ray's ``setup_worker``.
 
-Ray's own script imports ray, for a second, to read one argument, and then executes Python anew, which imports it again.
+Ray's own script imports ray, for a second, to read one argument, and then executes Python, which imports it again.
 This one imports only what every Python has loaded. What a runtime environment asks for beyond environment variables is
 left to Ray's script.
 """
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _is_forked(worker: list[str]) -> bool:
-    """Whether the fork server of this cluster, if there is one, has made a worker process."""
+    """Whether the cluster's fork server, if there is one, has created a worker process."""
     if not (address := os.environ.pop("SWEEPS_FORK_SERVER", "")):  # the worker may be a driver itself
         return False
     import resource

@@ -2,8 +2,8 @@
 checkpoints.
 
 The workers train in a folder of their node. The first worker of each node brings the trial's checkpoints there before
-the training begins. The main worker uploads every checkpoint from a thread while the training goes on: first the report
-log, so that the reports up to a checkpoint are there when it is, then its files, and last its seal.
+the training begins. The main worker uploads every checkpoint from a thread while the training continues: first the
+report log, so that the reports up to a checkpoint are there when it is, then its files, and last its seal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from sweeps.tracking.held_checkpoints import hold, release
 AGAIN_AFTER_S = 2.0
 ALIVE_EVERY_S = 5.0
 STAY_MEANWHILE = 2
-"""Replaced checkpoints that stay in the store while those that replace them are uploaded: the last and the best one."""
+"""Number of replaced checkpoints that stay in the store while their replacements are uploaded: the last and the best
+one."""
 
 logger = logging.getLogger(__name__)
 
@@ -117,10 +118,10 @@ class StoredTrial:
         barrier()
 
     def save(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
-        """Start the upload of a complete checkpoint; on the main worker.
+        """Start uploading a complete checkpoint; on the main worker.
 
         Args:
-            checkpoint: Its folder, or a folder in it.
+            checkpoint: Folder of the checkpoint, or a folder in it.
             saved: Called on another thread with the URI of ``checkpoint`` when it is in the store. Not called for a
                 checkpoint that the training removes before, since it has better ones.
         """
@@ -213,8 +214,8 @@ class StoredTrial:
             self._logs.upload(self.log_folder / log, log)
 
     def _withdraw_superseded(self) -> None:
-        """Remove checkpoints from the store that the training has removed here. Until those that have replaced them
-        are in the store, the newest of them stay: the trial could not be continued without any."""
+        """Remove checkpoints from the store that the training has removed here. The newest of them stay until their
+        replacements are in the store, since the trial could not continue without any."""
         from sweeps_train.checkpoints.checkpoint import complete_checkpoints  # imports torch
 
         here = {path.name for path in complete_checkpoints(self.folder)}

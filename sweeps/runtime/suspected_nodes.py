@@ -26,7 +26,7 @@ class SuspectedNodes:
         return nodes
 
     def checked(self, nodes: Collection[str]) -> None:
-        """End the suspicion of an attempt's nodes, whatever the check has found."""
+        """End the suspicion of an attempt's nodes, whatever the result of the check."""
         found = next((each for each in self._checks if each[0] == tuple(nodes)), None)
         if found is not None:
             self._checks.remove(found)
@@ -41,8 +41,8 @@ class SuspectedNodes:
                         await done.wait()
 
     async def left_out(self, workers: Workers, avoided: Collection[str], idle: Iterable[SlotQueue]) -> tuple[str, ...]:
-        """Ids of the suspected nodes, if a trial's workers have room on other nodes now; else none, so that no trial
-        waits for a check that another trial caused.
+        """Ids of the suspected nodes, if a trial's workers have room on other nodes now; otherwise none, so that no
+        trial waits for a check that another trial caused.
 
         Args:
             workers: Number, resources and placement of the workers.

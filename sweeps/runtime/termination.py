@@ -1,4 +1,5 @@
-"""SIGTERM to a worker, as Kubernetes, Slurm and people send it before they kill: its trial saves and moves."""
+"""Handles SIGTERM on a worker, which Kubernetes, Slurm and people send before they kill it: the trial saves
+its state and moves."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def announce_sigterm(broker: WorkersSide, slot: str, rank: int) -> None:
-    """Tell the broker when this process receives SIGTERM, instead of ending at once; a second one ends it.
+    """Tell the broker when this process receives SIGTERM, instead of ending immediately; a second one ends the process.
 
-    Runs in the main thread of a worker's process. The training is in another thread, and goes on until the broker asks
-    it to stop.
+    Runs in the main thread of a worker's process. The training is in another thread, and continues until the broker
+    asks it to stop.
 
     Args:
         broker: Is told.

@@ -1,4 +1,4 @@
-"""The Tune trainable: gives a sampled config to a worker group, and tells Tune what becomes of the trial."""
+"""The Tune trainable: gives a sampled config to a worker group, and reports the trial's results to Tune."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ HEAD = "node:__internal_head__"
 
 
 def trial_resources(pools: Sequence[str]) -> Callable[[dict[str, Any]], tune.PlacementGroupFactory]:
-    """Return a function of Tune's config that returns the resources of a trial's actor, which only waits.
+    """Return a function, for Tune's config, that returns the resources of a trial's actor, which only waits.
 
     Tune refuses an empty request, so they are a little of ``HEAD``: in each pool another amount, since Tune gives the
     idle actor of an ended trial, and with it the worker group, only to trials with the same request.
@@ -72,16 +72,16 @@ class TrialContext:
 
     composition: Composition
     folder: str
-    """Absolute folder of the sweep; of one in an object store, the driver's copy of its own files."""
+    """Absolute folder of the sweep; for a sweep in an object store, of the driver's copy of its own files."""
     uri: str | None
     """URI of the sweep's folder, if it is in an object store."""
     shared: SharedFolder | None
-    """The sweep's folder with its mark, if it is a plain one."""
+    """The sweep's folder with its mark, if it is a plain folder."""
     fit: Fit
     """Resources of a trial, in each pool."""
     broker: TrialSide
     start_timeout_s: float = 0.0
-    """Seconds that workers are given to start, if that is longer than usual: a cluster may have to grow first."""
+    """Seconds that workers may take to start, if longer than usual: a cluster may have to grow first."""
 
     @cached_property
     def trials(self) -> Path | ObjectStore:
@@ -95,15 +95,15 @@ class TrialContext:
 
     @property
     def ray_train_folder(self) -> str:
-        """Folder for Ray Train's own files, which hold nothing of a trial."""
+        """Folder for Ray Train's own files, which contain nothing of a trial."""
         if self.uri is None:
             return str(Path(self.folder) / "ray_train")
         return f"/tmp/sweeps-ray-train-{os.getuid()}"  # noqa: S108 - exists on every node, unlike the driver's folders
 
 
 class Trial(tune.Trainable):
-    """Training of one point of the space. ``step()`` waits until the trial has ended, or is to end or pause: the driver
-    decides that at the workers' reports, of which Tune gets only the one before.
+    """Training of one point of the space. ``step()`` waits until the trial has ended, or should end or pause. The
+    driver decides that at the workers' reports, of which Tune receives only the last.
 
     It reserves no resources in Tune: its workers' placement group does, and the sweep limits how many trials run at
     once, so that no two half-placed trials can wait for each other.
@@ -116,8 +116,8 @@ class Trial(tune.Trainable):
         self._take(config)
 
     def _take(self, config: dict[str, Any]) -> None:
-        """Store the trial's config and identity. In a new actor it begins with its first step: Tune may take it back,
-        and give it to an actor that has become idle."""
+        """Store the trial's config and identity. In a new actor, the trial begins with its first step: until then, Tune
+        may give it to an actor that has become idle."""
         self._config, self._has_begun = config, False
         self._failure: str | None = None
         self._previous, self._trial = self._trial, config[TRIAL]
@@ -127,8 +127,8 @@ class Trial(tune.Trainable):
         self._last: Mapping[str, Any] = {}
 
     def _begin_or_fail(self) -> None:
-        """Begin the trial, and keep an error for ``step()``: Tune starts a trial again that fails there, and none that
-        fails before."""
+        """Begin the trial, and keep an error for ``step()``: Tune retries a trial that fails there, but not one that
+        fails earlier."""
         self._has_begun = True
         try:
             self._begin()
@@ -136,7 +136,7 @@ class Trial(tune.Trainable):
             self._failure = f"{type(error).__name__}: {error}"
 
     def _begin(self, lost: Ended | None = None) -> None:
-        """Begin the trial; repeat that whenever the broker's process dies meanwhile.
+        """Begin the trial; repeat that whenever the broker's process dies in the meantime.
 
         Args:
             lost: See ``Broker.begin``.
@@ -150,7 +150,7 @@ class Trial(tune.Trainable):
                 return
 
     def _give_to_slot(self, lost: Ended | None) -> None:
-        """Assign the trial to the previous trial's slot if that is warm and fits, otherwise to a new one."""
+        """Assign the trial to the previous trial's slot if that is warm and suitable, otherwise to a new one."""
         sweep = self._planned()
         fit = self._context.fit.of(self._config.get(POOL))
         self._hang_timeout_s, self._is_copied = sweep.scaling.hang_timeout_s, sweep.search.copies_trials
@@ -165,7 +165,7 @@ class Trial(tune.Trainable):
         self._slot.assign(self._assignment(sweep, fit, begun, spec), spec)
 
     def _planned(self) -> SweepConfig:
-        """The config of the trial; an elastic one waits for its workers."""
+        """Return the config of the trial; an elastic trial waits for its workers."""
         config = self._config
         sweep = self._context.composition.trial(config[PARAMETERS]).in_pool(config.get(POOL))
         if config.get(MAY_PAUSE) is False:
@@ -200,7 +200,7 @@ class Trial(tune.Trainable):
         )
 
     def _assignment(self, sweep: SweepConfig, fit: Fit, begun: Begun, spec: WorkerGroupSpec) -> Assignment:
-        """The attempt, for its workers."""
+        """Return the attempt in the form that its workers receive."""
         context, config = self._context, self._config
         return Assignment(
             trial=self._trial,
@@ -264,7 +264,8 @@ class Trial(tune.Trainable):
         return dict(self._last) if outcome.end is None else self._over({STOPPED: True})
 
     def _failed(self, reason: str) -> dict[str, Any]:
-        """The last result of a trial that has failed for good, whose workers end before Tune hears of it."""
+        """Return the last result of a trial that has failed for good; its workers end before Tune receives the
+        result."""
         self._slot.close()
         return self._over({FAILED: reason})
 
@@ -272,9 +273,9 @@ class Trial(tune.Trainable):
         return {**self._last, **how, COMPLETED: False, "done": True}
 
     def _begins_again(self, outcome: Outcome) -> bool:
-        """Restart from the last checkpoint, with new workers, if the trial goes on; return whether it does.
+        """Restart from the last checkpoint with new workers if the trial continues; return whether it does.
 
-        The driver has decided that after a failure. After an end that is no failure, either the workers' nodes or
+        The driver has decided that after a failure. After an end that is not a failure, either the workers' nodes or
         processes are about to end, or the trial is to have another number of workers, or the broker's process has died,
         or a device ran out of memory while workers wait for each other: then with half the micro batch, which changes
         no result.
@@ -302,7 +303,7 @@ class Trial(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the last step that Tune knows, as Tune's own checkpoint; the workers have saved theirs at their last
-        report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for that."""
+        report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for the copies."""
         step = self._last.get(STEP, 0)
         trials, kept = self._context.trials, Origin(self._trial, step, self._num_exploits)
         # The driver may have pinned it, and another trial may be copying it now.
@@ -316,8 +317,8 @@ class Trial(tune.Trainable):
         """Do nothing: training continues from the newest checkpoint in the trial's folder."""
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Switch this actor to the next trial. It begins before Tune tells of its start: the workers have left the
-        trial before by then."""
+        """Switch this actor to the next trial. It begins before Tune announces its start, so the workers have left the
+        previous trial by then."""
         self._take(new_config)
         self._begin_or_fail()
         return True
@@ -344,7 +345,7 @@ def _last_delivered(begun: Begun, config: dict[str, Any], *, pauses: bool) -> in
 
 
 def _hourly(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float) -> dict[str, float]:
-    """Cost of a trial for an hour, by metric; nothing without prices and pools."""
+    """Cost of a trial per hour, by metric; empty without prices and pools."""
     held = reserved_per_trial(config, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
     rates = {COST: config.hourly_cost(held)} if config.is_priced else {}
     return rates | ({GPU_HOURS: held.get("GPU", 0.0)} if rates or config.scaling.pools else {})

@@ -26,19 +26,19 @@ class Assignment:
     checkpoint_folder: str
     """Folder of the trial's checkpoints; a URI if it is in an object store."""
     log_folder: str
-    """Folder of its workers' logs; likewise."""
+    """Folder of the workers' logs; a URI if it is in an object store."""
     origin: Origin | None
-    """Checkpoint of another trial from which this one continues, if it has taken over that trial's state."""
+    """Checkpoint of another trial from which this one continues, if any."""
     largest_micro_batch: int | None
-    """Largest micro batch that fits into memory, if an earlier attempt has found that out."""
+    """Largest micro batch that fits into memory, if an earlier attempt has found it."""
     waits_for_decision: bool
-    """Whether workers wait after each report until the scheduler has decided on it, so that a trial is paused or copied
-    in the state that was judged."""
+    """Whether workers wait after each report for the scheduler's decision, so that a trial is paused or copied in the
+    state that was judged."""
     last_delivered: int | None
-    """Step of the last report of earlier attempts that the driver has received. What was measured from there
-    on is posted again, since the newest checkpoint may be later. None: nothing is posted again."""
+    """Step of the last report of earlier attempts that the driver has received; later measurements are posted again,
+    since the newest checkpoint may be later. None: nothing is posted again."""
     broker: Any
-    """A ``WorkersSide``."""
+    """The broker's interface for workers, a ``WorkersSide``."""
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     prepare_timeout_s: float
@@ -46,16 +46,16 @@ class Assignment:
     shared: SharedFolder | None = None
     """The sweep's folder, which all workers must see; None if it is in an object store."""
     hourly: Mapping[str, float] = field(default_factory=dict)
-    """Cost of all workers for an hour, by the metric that reports it; empty without prices and pools."""
+    """Hourly cost of all workers, by the metric that reports it; empty without prices and pools."""
     evaluation: EvaluationPlace | None = None
-    """Resources and nodes for evaluations of its checkpoints; None: its workers evaluate."""
+    """Resources and nodes for evaluations of the trial's checkpoints; None: its workers evaluate."""
     failures: int = 0
-    """Set by the broker: number of earlier attempts that have failed."""
+    """Number of earlier failed attempts, set by the broker."""
     sweep: str = ""
     """Name of the sweep."""
     ends_within_s: float = 0.0
-    """Seconds that the training may take to end when it is asked to, besides the time until its workers notice."""
+    """Seconds that the training may take to end after its workers have noticed the request."""
     memory_share: float | None = None
-    """Part of its GPU's memory that each worker may use, or of its machine's without a GPU; None: not known."""
+    """Part of its GPU's memory that each worker may use; without a GPU, of its machine's memory. None: unknown."""
     holds_checkpoints: bool = False
     """Whether reported checkpoints are held until they are copied into MLflow."""

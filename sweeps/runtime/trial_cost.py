@@ -11,7 +11,7 @@ from sweeps.runtime.trial_assignment import Assignment
 
 
 class CostMeter:
-    """Counts what a trial's workers cost while they train it, over all its attempts."""
+    """Counts the cost of a trial's workers while they train it, over all its attempts."""
 
     def __init__(self, assignment: Assignment):
         self._rates = assignment.hourly
@@ -28,12 +28,12 @@ class CostMeter:
 
         Args:
             hourly: Cost of an hour, by name.
-            seconds: Its time.
+            seconds: Time of the evaluation.
         """
         for name in self._evaluations:
             self._evaluations[name] += hourly.get(name, 0.0) * seconds / 3600
 
     def metrics(self) -> dict[str, float]:
-        """Cost up to now, by name; nothing without prices and pools."""
+        """Cost so far, by name; empty without prices and pools."""
         hours = (time.monotonic() - self._began) / 3600
         return {name: self._before[name] + rate * hours + self._evaluations[name] for name, rate in self._rates.items()}

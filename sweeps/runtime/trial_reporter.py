@@ -24,7 +24,7 @@ from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Stop
 
 SEND_EVERY_S = 0.2
-"""Minimum seconds between two calls that post logs: a call takes ten times as long as a line in the report log, so
+"""Minimum seconds between two calls that post logs: a call takes ten times as long as a line in the report log, so that
 quick steps share one."""
 
 
@@ -32,11 +32,8 @@ class BrokerReporter:
     """Reporter of rank 0: posts to the broker without waiting, unless the scheduler decides on each report."""
 
     def __init__(self, assignment: Assignment, stored: StoredTrial | None = None):
-        """
-        Args:
-            assignment: The trial.
-            stored: The trial in an object store, if it is in one. Its checkpoints are announced when they are there.
-        """
+        """Args: assignment: The trial. stored: The trial in an object store, if it is in one. Checkpoints are
+        announced once they are in the store."""
         self._assignment, self._stored = assignment, stored
         self._lock = threading.Lock()
         self._broker: WorkersSide = assignment.broker
@@ -50,8 +47,8 @@ class BrokerReporter:
         self._logs_sent_at = 0.0
         started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
         self._previous = self._send(self._broker.post(started))
-        """The last call with logs or a report. An asynchronous actor may reorder calls: the next one is made when the
-        broker has taken this one."""
+        """The last call with logs or a report. An asynchronous actor may reorder calls, so the next one is made when
+        the broker has processed this one."""
         self._announce_stored()
 
     @property
@@ -168,7 +165,7 @@ class BrokerReporter:
         return self._broker.wait_for_stop(assignment.trial, assignment.attempt, self._stop_request)
 
     def flush(self) -> None:
-        """Wait until the broker has all events; the worker group must not end before."""
+        """Wait until the broker has all events; the worker group must not end before that."""
         try:
             if self._stored is not None:
                 self._stored.wait()
@@ -200,7 +197,7 @@ class BrokerReporter:
 
 
 def undelivered(assignment: Assignment) -> list[Log]:
-    """Events of earlier attempts that Tune may not have received, each step as it was measured first."""
+    """Return events of earlier attempts that Tune may not have received; for each step, the first measurement."""
     if assignment.last_delivered is None:
         return []
     found: dict[tuple[type, int], Log] = {}
@@ -211,7 +208,7 @@ def undelivered(assignment: Assignment) -> list[Log]:
 
 
 def _with_existing_checkpoint(event: Log) -> Log:
-    """The event, without its checkpoint if the training has deleted that and no copy is held for MLflow."""
+    """Return the event, without its checkpoint if the training has deleted it and no copy is held for MLflow."""
     if not isinstance(event, Report | Saved) or event.checkpoint is None:
         return event
     exists = any(Path(folder).is_dir() for folder in (event.checkpoint, event.held) if folder is not None)

@@ -1,7 +1,7 @@
 """MLflow runs that a user's own code starts in a trial: named after the trial, and ended with it.
 
 MLflow would draw their names, the same for every trial, since each seeds Python's generator alike; and it would leave
-them running, since the process goes on with the next trial.
+them running, since the process continues with the next trial.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from sweeps_train.frameworks.mlflow_runs import ended_runs
 
 RUN_TAGS = "MLFLOW_RUN_CONTEXT"
-"""Environment variable of MLflow: tags, as JSON, of all runs that are started."""
+"""Environment variable of MLflow: tags, as JSON, for all runs that are started."""
 
 
 @contextlib.contextmanager
 def users_runs_ended(trial_name: str) -> Iterator[None]:
-    """Give runs that start inside the block without a name the trial's name, and end those that this thread leaves
+    """Inside the block, name runs that start without a name after the trial; then end those that this thread leaves
     open.
 
     Args:

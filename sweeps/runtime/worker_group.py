@@ -44,19 +44,19 @@ from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
-"""Growth of a worker's memory since its first trial, as a factor and in MiB on top, at which a slot is rebuilt."""
+"""Growth of a worker's memory since its first trial, as a factor plus MiB, at which a slot is rebuilt."""
 RELEASE_TIMEOUT_S = 20.0
-"""Seconds for workers to notice that their trial is over, or three times their longest silence before, if that is
-longer; then they are killed, and the slot is rebuilt."""
+"""Minimum seconds for workers to notice that their trial is over; three times their longest previous silence, if that
+is longer. After that they are killed, and the slot is rebuilt."""
 DIAGNOSIS_S = 60.0
-"""Seconds that operations among workers are given beyond ``hang_timeout_s``: NCCL ends a process whose operation takes
-too long, and its stacks must be saved before."""
+"""Additional seconds for operations among workers beyond ``hang_timeout_s``: NCCL ends a process whose operation takes
+too long, and its stacks must be saved before that."""
 EXITS_WITHIN_S = 10.0
 """Maximum seconds for workers to run their exit handlers."""
 ABORT_TIMEOUT_S = 5.0 + EXITS_WITHIN_S
 START_TIMEOUT_S = 30.0
 CLOSED_WITHIN_S = RELEASE_TIMEOUT_S + START_TIMEOUT_S + 2 * ABORT_TIMEOUT_S
-"""Maximum seconds in which a slot is closed, besides those that a program is given to end."""
+"""Maximum seconds to close a slot, in addition to the time that a program has to end."""
 
 
 class SlotHolder:
@@ -67,7 +67,7 @@ class SlotHolder:
         self._slot: Slot | None = None
 
     def release(self, spec: WorkerGroupSpec, *, reuse: bool) -> None:
-        """End the slot's trial, and keep the slot if it can take another one; free its workers otherwise.
+        """End the slot's trial, and keep the slot if it can take another one; otherwise free its workers.
 
         Args:
             spec: Workers of the next trial.
@@ -137,7 +137,7 @@ class Slot:
             self._end_attempt("the slot's workers died before the trial began")
 
     def release(self, spec: WorkerGroupSpec) -> bool:
-        """Ask the workers to stop their trial and wait for that; returns whether they can take another one.
+        """Ask the workers to stop their trial and wait for that; return whether they can take another one.
 
         Args:
             spec: Workers of the next trial, which differ only in the nodes that they avoid.
@@ -153,7 +153,7 @@ class Slot:
             return False
 
     def _stop_attempt(self) -> Ended | None:
-        """Ask the workers to stop their trial, and wait for its end; None if that takes too long."""
+        """Ask the workers to stop their trial, and wait for its end; return None if that takes too long."""
         assert self._attempt is not None
         self._broker.stop(*self._attempt)
         return self._broker.wait_for_end(*self._attempt, RELEASE_TIMEOUT_S + self._ends_within_s)
@@ -211,7 +211,7 @@ class Slot:
                 self._broker.end(Ended(*self._attempt, error, others=lost))
 
     def _wait_for_start(self) -> None:
-        """Wait until the group has started: one that is starting cannot be freed, as its placement group is unknown."""
+        """Wait until the group has started: a starting group cannot be freed, since its placement group is unknown."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._hooks.handles and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.05)
@@ -225,7 +225,7 @@ class Slot:
 
 
 class _SlotHooks(ControllerHooks):
-    """Hooks for Train's controller: store the handles of started actors, and keep workers off the nodes to avoid."""
+    """Hooks for Train's controller that store the handles of started actors and keep workers off the nodes to avoid."""
 
     def __init__(self, slot: str, broker: WorkersSide, spec: WorkerGroupSpec):
         self.handles: dict[str, Any] = {}
@@ -233,18 +233,18 @@ class _SlotHooks(ControllerHooks):
         self._workers: list[WorkerProcess] = []
         self._slot, self._broker, self._spec = slot, broker, spec
         self._asked: float | None = None
-        """Time at which a placement group was last asked for."""
+        """Time at which a placement group was last requested."""
 
     def on_controller_start_worker_group(self, **_: Any) -> dict[str, str] | None:
-        """Label selectors that keep workers off nodes to avoid, for each request of a placement group; None to keep
-        those of the slot's start."""
+        """Return label selectors that keep workers off nodes to avoid, for each request of a placement group; None to
+        keep those of the slot's start."""
         spec = self._spec
         avoid = self._broker.nodes_to_avoid_now(spec.workers)
         return spec.labels | avoiding(avoid) if set(avoid) - set(spec.avoid) else None
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Free the workers of a trial whose actor has died, and tell the broker if the last placement group found no
-        room, which is no hang."""
+        room, which is not a hang."""
         remove_orphaned_groups()
         before, self._asked = self._asked, time.monotonic()
         if before is not None and self._asked - before >= float(os.environ.get(ROOM_TIMEOUT, "inf")):
@@ -268,7 +268,7 @@ class _SlotHooks(ControllerHooks):
             keep_spares(self._broker, self._slot, [worker.actor for worker in workers], always=always)
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
-        """Find out which worker died, while the others still live, if they lost the connection to one."""
+        """Find out which worker died while the others are still alive, if they lost the connection to one."""
         with contextlib.suppress(ray.exceptions.RayError):  # without the broker nothing needs to be known
             if self._broker.group_ends(self._slot):
                 for error in dead_workers(worker_processes(worker_group)):

@@ -14,15 +14,15 @@ class Lanes:
     """Settings of a group that trains several trials at a time."""
 
     number: int
-    """Trials at a time, or the most of them."""
+    """Number of trials at a time, or its maximum."""
     is_found_while_training: bool
-    """Whether the number is found while they train."""
+    """Whether the number is found while trials train."""
     log_folder: str
     """Folder for the logs of all groups with lanes of the sweep."""
     shared: SharedFolder | None
     """The sweep's folder, which all workers must see."""
     memory_share: float
-    """Part of its GPU's memory that each worker may use, or of its machine's without a GPU."""
+    """Part of its GPU's memory that each worker may use; without a GPU, of its machine's memory."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class WorkerGroupSpec:
     labels: dict[str, str]
     """Labels that a node must have."""
     avoid: tuple[str, ...] = field(compare=False)
-    """Ids of nodes on which no worker may be placed; a slot with workers elsewhere is kept when they change."""
+    """Ids of nodes on which no worker may be placed; a change keeps a slot whose workers are elsewhere."""
     workers: Workers = field(compare=False)
-    """The same, as far as the room on nodes depends on it."""
+    """The values above that decide whether nodes have room."""
     environment: dict[str, str]
-    """Environment variables of the workers' processes, besides those of all processes of the sweep."""
+    """Environment variables of the workers' processes, in addition to those of all processes of the sweep."""
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     spare_processes: Literal["always", "after a failure", "never"]
-    """Sweeps in which worker processes are started ahead."""
+    """Condition under which worker processes are started in advance."""
     cluster_grows: bool
     """Whether the cluster may get more nodes."""
     storage_path: str

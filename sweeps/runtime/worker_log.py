@@ -23,13 +23,13 @@ from sweeps.folders.trial_files import START_LINE, log_name
 from sweeps.runtime import log_writer
 
 STACKS_SIGNAL = signal.SIGRTMIN + 9
-"""Signal at which a worker writes the stacks of all its threads into its log, even if native code holds the GIL."""
+"""Signal on which a worker writes the stacks of all its threads into its log, even if native code holds the GIL."""
 WRITTEN_WITHIN_S = 10.0
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class WorkerLog:
-    """Redirection of one worker's output; starts and ends with each trial."""
+    """Redirects one worker's output, from the start to the end of each trial."""
 
     def __init__(self, rank: int, num_workers: int) -> None:
         self._rank, self._num_workers = rank, num_workers
@@ -107,7 +107,7 @@ class WorkerLog:
 
 
 class _Stderr:
-    """Stream that writes to the present ``sys.stderr``."""
+    """Stream that writes to the current ``sys.stderr``."""
 
     def write(self, text: str) -> None:
         sys.stderr.write(text)

@@ -85,7 +85,7 @@ def _errors_printed() -> Iterator[None]:
 
 
 def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool) -> int | None:
-    """Train one trial; returns the step of its newest checkpoint on the main worker."""
+    """Train one trial; on the main worker, return the step of its newest checkpoint."""
     reporter = BrokerReporter(assignment, stored) if is_main else None
     training = assignment.training
     if assignment.memory_share is not None and isinstance(training, FunctionConfig | TrainingConfig):

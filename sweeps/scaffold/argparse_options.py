@@ -1,4 +1,4 @@
-"""Read the options that a script adds to an ``ArgumentParser``."""
+"""Reads the options that a script adds to an ``ArgumentParser``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.syntax import constants_of, literal, name_of
 
 FLAG_ACTIONS = {"store_true", "store_false", "BooleanOptionalAction", "store_const", "count", "append", "extend"}
-"""Actions of argparse whose option is not one ``--name=value``."""
+"""Actions of argparse whose option is not of the form ``--name=value``."""
 
 
 def read_options(tree: ast.Module) -> tuple[list[Option], list[str]]:
-    """Return the options, and what could not be read."""
+    """Return the options, and descriptions of those that could not be read."""
     constants = constants_of(tree)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda call: (call.lineno, call.col_offset))

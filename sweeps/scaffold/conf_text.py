@@ -1,4 +1,4 @@
-"""Values as the text of a config: one line each, as a person would write them."""
+"""Formats values as a person would write them in a config, on one line each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEYWORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan",
 
 
 def scalar(value: Any) -> str:
-    """Return a value as YAML, in one line. Texts that YAML, OmegaConf or Hydra would take for something else are
+    """Return a value as YAML on one line. Texts that YAML, OmegaConf or Hydra would interpret differently are
     quoted."""
     if isinstance(value, numbers.Real) and hasattr(value, "item"):  # NumPy's
         value = value.item()

@@ -1,4 +1,4 @@
-"""Read what a Hydra application puts into Hydra's ``ConfigStore``: dataclasses and mappings, by group and name."""
+"""Reads the entries of Hydra's ``ConfigStore`` in a Hydra application: dataclasses and mappings, by group and name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.syntax import constants_of, literal, name_of
 
 Stored = dict[tuple[str, str], list[Option]]
-"""Options of each entry by its group and name; the group of one at the top is empty."""
+"""Options of each entry by group and name; the group of a top-level entry is empty."""
 
 
 def stored_options(tree: ast.Module) -> Stored:
-    """Return the entries of ``store(group=..., name=..., node=...)`` with their options; an entry whose node is defined
-    elsewhere is unknown."""
+    """Return the entries of ``store(group=..., name=..., node=...)`` with their options; those of an entry whose node
+    is defined elsewhere are unknown."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     constants = constants_of(tree)
     found: Stored = {}
@@ -39,7 +39,7 @@ def _calls(tree: ast.Module) -> Iterator[Mapping[str, ast.expr]]:
 
 
 def _of_node(node: ast.expr, classes: Mapping[str, ast.ClassDef], constants: Mapping[str, Any]) -> list[Option] | None:
-    """Options of a dataclass, an instance of one, or a mapping; None of anything else."""
+    """Options of a dataclass, an instance of one, or a mapping; None for anything else."""
     match node:
         case ast.Name(id=name) if name in classes:
             return options_of_class(classes[name], classes, constants)

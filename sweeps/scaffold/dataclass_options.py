@@ -1,4 +1,4 @@
-"""Read the options that a command line makes of dataclasses: HfArgumentParser, tyro, and what is like them."""
+"""Reads the options that command-line libraries derive from dataclasses, such as HfArgumentParser and tyro."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.syntax import constants_of, literal, name_of
 
 DATACLASS_PARSERS = {"HfArgumentParser", "TrlParser", "cli", "parse", "wrap", "ArgumentParser"}
-"""Calls that make options of a dataclass: transformers, trl, tyro, simple_parsing, draccus, pyrallis."""
+"""Calls that derive options from a dataclass: transformers, trl, tyro, simple_parsing, draccus, pyrallis."""
 
 HUGGINGFACE = (
     Option("learning_rate", "float", 5e-5),
@@ -30,7 +30,8 @@ PLAIN_TYPES = ("float", "int", "str", "bool")
 
 
 def read_options(tree: ast.Module) -> tuple[list[Option], list[str]]:
-    """Return the options of the dataclasses that the script hands to a parser, and what could not be read."""
+    """Return the options of the dataclasses that the script passes to a parser, and descriptions of those that could
+    not be read."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     constants = constants_of(tree)
@@ -57,7 +58,7 @@ def options_of_class(
 
 
 def _parsed(tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """Names of the classes or functions handed to a parser, and whether the parser is tyro (nested options, flags for
+    """Names of the classes or functions passed to a parser, and whether the parser is tyro (nested options, flags for
     bools)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) in DATACLASS_PARSERS:
@@ -107,7 +108,7 @@ def _of_class(
 
 
 def _of_function(node: ast.FunctionDef, constants: Mapping[str, Any]) -> list[Option]:
-    """Return the options that tyro makes of a function's parameters."""
+    """Return the options that tyro derives from a function's parameters."""
     given = [*node.args.posonlyargs, *node.args.args]
     defaults = [*[None] * (len(given) - len(node.args.defaults)), *node.args.defaults, *node.args.kw_defaults]
     return [
@@ -137,7 +138,7 @@ def _option(
     if type_name == "bool" and is_tyro:
         excluded = "a flag, which takes no value"
     elif type_name is None and not isinstance(default, int | float | str):
-        excluded = "is no single number or text"
+        excluded = "is not a single number or text"
     return Option(name, type_name, default, choices, required=not has_default, excluded=excluded)
 
 

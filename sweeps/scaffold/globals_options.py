@@ -1,5 +1,5 @@
-"""Read the options of a script whose module-level values are its options, as in nanoGPT: a file that it executes
-replaces them by the values of ``--name=value``."""
+"""Reads the options of a script whose module-level values are its options, as in nanoGPT: a file that the script
+executes replaces them by the values of ``--name=value``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELATED = ("n_head", "n_embd")
 
 
 def read_options(tree: ast.Module) -> list[Option]:
-    """Return the values above the line that executes a file; none if there is no such line."""
+    """Return the values above the line that executes a file; empty if there is no such line."""
     until = next((node.lineno for node in tree.body if _executes_a_file(node)), 0)
     options = []
     for node in tree.body:

@@ -1,4 +1,4 @@
-"""Read the options of a Hydra application: the values of its config."""
+"""Reads the options of a Hydra application: the values of its config."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.syntax import literal, name_of
 
 OTHER_SECTIONS = ("hydra", "paths", "extras", "callbacks", "logger", "debug")
-"""Sections of an application's config that do not say what it trains."""
+"""Sections of an application's config that do not affect training."""
 
 
 HYDRA_FOLDER_OF_TRIAL = 'hydra.run.dir="{trial.folder}/hydra"'
-"""Override for Hydra's folder of a run, which it names by the second, so that two trials could have the same one. In
-quotes, since the folder's name may have what its grammar takes for something else."""
+"""Override for Hydra's run folder, which Hydra names by the second, so that two trials could share one. It is quoted,
+since the folder's name may contain characters of Hydra's grammar."""
 GLOBAL_PACKAGE = re.compile(r"(#.*\n)*#\s*@package\s+_global_")
 
 
@@ -41,10 +41,10 @@ class DefaultsEntry(NamedTuple):
     """An entry of the defaults list."""
 
     group: str
-    """Empty for another config at the top."""
+    """Group of the entry; empty for another top-level config."""
     option: str
     prefix: str
-    """Beginning of the paths of its values."""
+    """Prefix of the paths of the entry's values."""
 
 
 class HydraConfig(NamedTuple):
@@ -74,12 +74,13 @@ def _is_hydra_main(node: ast.expr) -> bool:
 
 
 def read_options(script: Path, tree: ast.Module, config: HydraConfig) -> tuple[list[Option], list[str]]:
-    """Return the values of a Hydra config with those of its defaults, and what could not be read.
+    """Return the values of a Hydra config, including those of its defaults, and descriptions of those that could not be
+    read.
 
     Args:
         script: The application.
-        tree: Its source, which may put dataclasses into Hydra's ``ConfigStore``.
-        config: Where its config is.
+        tree: The application's source, which may put dataclasses into Hydra's ``ConfigStore``.
+        config: Folder and name of its config.
 
     Raises:
         UserError: The config cannot be read.
@@ -107,7 +108,7 @@ def read_options(script: Path, tree: ast.Module, config: HydraConfig) -> tuple[l
 
 
 def _options_of(entry: DefaultsEntry, folder: Path, stored: Stored) -> list[Option] | None:
-    """Options of an entry of the defaults, from its file or the ``ConfigStore``; None if neither has it."""
+    """Options of an entry of the defaults list, from its file or the ``ConfigStore``; None if neither has it."""
     file = folder / entry.group / f"{entry.option}.yaml"
     if file.is_file():
         values = {key: each for key, each in _load(file).items() if key != "defaults"}
@@ -127,7 +128,7 @@ def _is_other(name: str) -> bool:
 
 
 def lightning_log(script: Path, config: HydraConfig, options: Sequence[Option]) -> LightningLog | None:
-    """Return where an application of Lightning logs its metrics, if its config has a CSV logger to choose."""
+    """Return the place where a Lightning application logs its metrics, if its config offers a CSV logger."""
     folder = script.parent / config.folder
     targets = [str(each.default) for each in options if each.name.endswith("_target_")]
     if not any("lightning" in each and each.endswith("Trainer") for each in targets):
@@ -188,5 +189,5 @@ def _option(name: str, value: Any) -> Option:
     elif isinstance(value, str) and "${" in value:
         excluded = "follows another value"
     elif name.rpartition(".")[2].startswith("_"):
-        excluded = "is no value of the training"
+        excluded = "does not belong to the training"
     return Option(name, default=MISSING if value is None else value, excluded=excluded)

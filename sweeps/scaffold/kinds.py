@@ -14,11 +14,11 @@ class Kind:
     """One kind of project: its templates, and advice for the user."""
 
     name: str
-    """Value of ``--kind``, and folder of its templates in ``templates/``."""
+    """Value of ``--kind``, and name of its folder in ``templates/``."""
     title: str
-    """One line for the question and the help."""
+    """One line for the prompt and the help."""
     module: str = "train.py"
-    """The file that the person changes."""
+    """The file for the user to edit."""
     short: Mapping[str, object] = field(default_factory=dict)
     """Overrides with which the project's own test trains one trial in seconds."""
 

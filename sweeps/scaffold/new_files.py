@@ -1,4 +1,4 @@
-"""Write new files, and never overwrite one."""
+"""Writes new files, and never overwrites one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sweeps.errors import UserError
 
 
 def write_new_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write all files or none.
+    """Write either all files or none.
 
     Args:
         folder: Made if it does not exist.
@@ -21,9 +21,9 @@ def write_new_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     paths = [folder / name for name in texts]
     existing = [str(path) for path in paths if path.exists() or path.is_symlink()]
     if existing:
-        them, there = ("it", "exists") if len(existing) == 1 else ("them", "exist")
+        them, exist = ("it", "exists") if len(existing) == 1 else ("them", "exist")
         raise UserError(
-            f"{', '.join(existing)} {there} already, and no file is overwritten; "
+            f"{', '.join(existing)} already {exist}, and no file is overwritten; "
             f"remove {them}, or choose another folder"
         )
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Missing:
-    """Marks an option without a default, or with one that the source does not show."""
+    """Marks an option without a default, or with one that cannot be read from the source."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -23,7 +23,7 @@ class Option:
     name: str
     """Name without dashes; a nested one has dots."""
     type: str | None = None
-    """``float``, ``int``, ``str`` or ``bool``; None if the source does not tell."""
+    """``float``, ``int``, ``str`` or ``bool``; None if the source does not show it."""
     default: Any = MISSING
     choices: tuple[Any, ...] = ()
     required: bool = False
@@ -32,7 +32,7 @@ class Option:
 
     @property
     def kind(self) -> str | None:
-        """The option's type, or else that of its default."""
+        """The option's type, otherwise that of its default."""
         if self.type is not None or self.default is MISSING or self.default is None:
             return self.type
         return type(self.default).__name__

@@ -48,7 +48,7 @@ def _pattern(text: ast.JoinedStr, metric_names: tuple[str, ...]) -> tuple[str, l
 
 
 def _parts(text: ast.JoinedStr) -> Iterator[tuple[str, bool]]:
-    """Yield the texts, and for each value between them the words before it as a name."""
+    """Yield the texts, and for each value between them the preceding words as a name."""
     before = ""
     for each in text.values:
         if isinstance(each, ast.Constant):

@@ -1,4 +1,4 @@
-"""Make the files of a new project."""
+"""Makes the files of a new project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
 def project_name(folder: Path, name: str | None) -> str:
-    """Return the name of a project's config: the one that was given, else that of the folder.
+    """Return the name of a project's config: the given one, otherwise that of the folder.
 
     Raises:
         UserError: The given name cannot be a config's.
@@ -36,7 +36,7 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
     """Return the files of a project: its module, its config and its test, by path.
 
     Args:
-        kind: What is trained.
+        kind: Kind of project.
         name: Name of the config.
     """
     texts = {
@@ -59,7 +59,7 @@ def own_test(name: str, conf_folder: str, short: Mapping[str, object]) -> str:
 
 
 def _examples() -> str:
-    """Return what ``make_examples.py`` writes, so that the project runs at once."""
+    """Return the files that ``make_examples.py`` writes, with which the project can be run immediately."""
     pairs = [(f"{a} + {b} = ", f"{a + b}") for a in range(20) for b in range(20)]
     return "".join(json.dumps({"prompt": prompt, "completion": answer}) + "\n" for prompt, answer in pairs)
 

@@ -1,4 +1,4 @@
-"""Propose a distribution for an option, from its name, type and default."""
+"""Proposes a distribution for an option, from its name, type and default."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ NOT_SEARCHED = re.compile(
     r"checkpoint|ckpt|name|project|run|interval|every|freq|verbose|debug|patience|split|data|cache|num_classes|"
     r"max_len|seq_len|precision|dtype|backend|output|world|local|master|host|url|key|token|thread|process|prefetch"
 )
-"""Names of what says how long, where or on what a script trains; a search would compare different problems."""
+"""Names of options for the duration, device, seed and paths of a training; a search over them would compare different
+problems."""
 
 SEARCHED_CHOICES = re.compile(r"optim|sched|activation|nonlin|norm|loss|init|kernel|pool|solver|penalty|criterion")
 """Names of options whose choices are worth a search."""
 
 
 def propose(option: Option) -> Distribution | None:
-    """Return a distribution that may be worth searching; None if the option is better left as it is."""
+    """Return a distribution that may be worth searching; None if the option should keep its value."""
     if option.excluded is not None:
         return None
     name = option.name.rpartition(".")[2].lower().replace("-", "_")
@@ -126,4 +127,4 @@ _RULES: list[tuple[str, Callable[[Option], Distribution | None]]] = [
     (r"layers?$|depth|blocks$", _depth),
     (r"hidden|width|channels|filters|units|(^|_)dim($|_)|embed|d_model|ffn", _width),
 ]
-"""The first pattern that a name matches decides."""
+"""Rules by pattern; the first pattern that a name matches decides."""

@@ -1,4 +1,4 @@
-"""Read the options of a script from its source, without importing it: argparse, dataclasses, or Hydra."""
+"""Reads the options of a script from its source, without importing it: argparse, dataclasses, or Hydra."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ METRIC_NAMES = ("accuracy", "acc", "f1", "auc", "score", "reward", "loss", "erro
 
 @dataclass(frozen=True)
 class ScriptOptions:
-    """Options and metrics of a script, as far as its source tells."""
+    """Options and metrics of a script, as far as its source shows them."""
 
     style: Style
     options: list[Option]
     metrics: list[str] = field(default_factory=list)
-    """Metrics that it prints as JSON, or that ``read`` finds."""
+    """Metrics that the script prints as JSON, or that ``read`` finds."""
     read: list[dict[str, str]] = field(default_factory=list)
     """Items of ``task.read`` for a program that does not print its metrics as JSON."""
     checkpoint: str = ""
-    """File from which a program continues that is told so by ``--init_from=resume``."""
+    """File from which a program continues with ``--init_from=resume``."""
     words: list[str] = field(default_factory=list)
-    """Further words of a program's command."""
+    """Additional words of a program's command."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on what could not be read."""
+    """Remarks about parts of the script that could not be read."""
 
     @property
     def is_program(self) -> bool:
-        """Whether it is started as a program, with its own form of options."""
+        """Whether the script is started as a program, with its own form of options."""
         return self.style in ("hydra", "globals")
 
     @property
@@ -47,7 +47,7 @@ class ScriptOptions:
 def read_script(path: Path) -> ScriptOptions:
     """
     Raises:
-        UserError: The file cannot be read, is no Python, or shows no options.
+        UserError: The file cannot be read, is not Python, or shows no options.
     """
     tree = _parse(path)
     hydra = hydra_options.config_of(tree)
@@ -88,14 +88,14 @@ def _parse(path: Path) -> ast.Module:
     except OSError as error:
         raise UserError(f"--from={path}: cannot be read ({error.strerror})") from None
     except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: is no Python ({error.msg})") from None
+        raise UserError(f"{path}, line {error.lineno}: is not valid Python ({error.msg})") from None
     except ValueError as error:  # null bytes
-        raise UserError(f"{path}: is no Python ({error})") from None
+        raise UserError(f"{path}: is not valid Python ({error})") from None
 
 
 def printed_metrics(tree: ast.Module) -> list[str]:
-    """Return the keys of mappings that the script writes as JSON (``print(json.dumps({"loss": ...}))``), those that
-    look like metrics first."""
+    """Return the keys of mappings that the script writes as JSON (``print(json.dumps({"loss": ...}))``); keys that look
+    like metrics come first."""
     keys: dict[str, None] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) == "dumps" and node.args:
@@ -108,7 +108,7 @@ def printed_metrics(tree: ast.Module) -> list[str]:
 
 
 def _mappings(node: ast.expr, tree: ast.Module) -> list[ast.Dict]:
-    """Return the mappings that an expression is built from; a variable stands for everything assigned to it
+    """Return the mappings from which an expression is built; a variable stands for everything assigned to it
     anywhere."""
     match node:
         case ast.Dict(keys=keys, values=values):

@@ -1,4 +1,4 @@
-"""Make the files of a sweep over the options of an existing script."""
+"""Makes the files of a sweep over the options of an existing script."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sweeps.scaffold.script_options import ScriptOptions
 
 SMALLER_IS_BETTER = ("loss", "error", "perplexity", "rmse", "mae")
 HYDRA_FOLDER = "sweep_conf"
-"""Folder of the config of a Hydra application, whose own configs are in ``conf`` as a rule."""
+"""Folder for the config of a Hydra application, whose own configs are usually in ``conf``."""
 
 
 def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, conf_folder: str) -> dict[str, str]:
-    """Return the files: a config, a test, and a launcher where the script takes its options in another form.
+    """Return the files: a config, a test, and a launcher if the script takes its options in another form.
 
     Args:
         script: The existing script.
-        read: Its options.
-        folder: Where the files will be, and where the commands will be typed.
+        read: Options of the script.
+        folder: Folder of the files, in which the commands are typed.
         name: Name of the config.
         conf_folder: Folder of the config, below ``folder``.
     """
@@ -49,7 +49,7 @@ def proposed_space(read: ScriptOptions) -> dict[str, Distribution]:
 
 
 def required_values(read: ScriptOptions) -> list[Option]:
-    """Return the options that the script demands and the source gives no value for."""
+    """Return the options that the script requires and for which the source has no value."""
     space = proposed_space(read)
     return [each for each in read.options if each.required and each.name not in space and each.excluded is None]
 
@@ -83,7 +83,7 @@ def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
 
 
 def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list[str]:
-    """Return the command of a program, each part of which gets its own place for files in the trial's folder."""
+    """Return the command of a program that writes all its files into the trial's folder."""
     words = ["python", Path(target).name if read.style == "globals" else target, *read.words]
     if read.style == "hydra":
         return [*words, HYDRA_FOLDER_OF_TRIAL, *(f"{name}={{{name}}}" for name in arguments)]
@@ -95,7 +95,7 @@ def _command(target: str, read: ScriptOptions, arguments: Iterable[str]) -> list
 
 
 def _untouched(read: ScriptOptions) -> list[Option]:
-    """Return the options without those that the command sets outside of the program's arguments."""
+    """Return the options except those that the command sets outside of the program's arguments."""
     given = {word.partition("=")[0] for word in _command("", read, ())} if read.is_program else set()
     return [option for option in read.options if f"--{option.name}" not in given]
 
@@ -115,7 +115,7 @@ def _metric(read: ScriptOptions) -> tuple[str, str]:
 
 
 def _other_lines(options: Iterable[Option], space: Mapping[str, Distribution], required: Iterable[Option]) -> list[str]:
-    """Lines on the options that keep the script's own defaults."""
+    """Lines about the options that keep the script's own defaults."""
     demanded = {option.name for option in required}
     lines = []
     for option in options:

@@ -10,7 +10,7 @@ from sweeps.scaffold.option import MISSING
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the last part of a dotted name, or nothing."""
+    """Return the last part of a dotted name, or an empty string."""
     if isinstance(node, ast.Subscript):
         return name_of(node.value)
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -31,7 +31,7 @@ def constants_of(tree: ast.Module) -> dict[str, Any]:
 
 
 def literal(node: ast.expr, constants: Mapping[str, Any] | None = None) -> Any:
-    """Return the value of a constant expression, ``MISSING`` for any other."""
+    """Return the value of a constant expression; ``MISSING`` for any other."""
     match node:
         case ast.Name(id=name):
             return (constants or {}).get(name, MISSING)

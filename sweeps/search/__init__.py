@@ -1,4 +1,4 @@
-"""Hyperparameter search: which point is trained next, and which trials continue.
+"""Hyperparameter search: decides which point is trained next, and which trials continue.
 
 ``OptunaSearcher`` serves any ``tune.Tuner``; the samplers and advisors here are made for it. Begin with
 ``study_search``; it works with ``samplers``, ``advisors`` and ``schedulers``, and ``stop_rules`` ends the search.

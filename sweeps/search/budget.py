@@ -15,15 +15,15 @@ class Usage:
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    """CPU seconds that trials held: two CPUs for one second are two."""
+    """CPU-seconds that trials held: two CPUs for one second are two."""
     gpu_s: float = 0.0
-    """GPU seconds that trials held."""
+    """GPU-seconds that trials held."""
     cost: float = 0.0
-    """Cost of these, in the currency of the prices."""
+    """Cost of the trials' resources, in the currency of the prices."""
 
 
 def exhausted_budget(stop: Stop, usage: Usage) -> str | None:
-    """Message on the first budget that is used up; None if none is."""
+    """Message about the first budget that is used up; None if none is."""
     used_up = (name for name, limit, used in _budgets(stop, usage) if used >= limit)
     return next((f"search.stop.{name} is used up" for name in used_up), None)
 
@@ -35,7 +35,7 @@ def remaining_s(stop: Stop, usage: Usage) -> float:
 
 
 def _budgets(stop: Stop, usage: Usage) -> Iterator[tuple[str, float, float]]:
-    """Each budget: its key and value for a message, its limit, and how much is used."""
+    """Each budget with its key and value for a message, its limit, and the used amount."""
     if stop.wall_hours is not None:
         yield f"wall_hours={stop.wall_hours:g}", stop.wall_hours * 3600, usage.wall_s
     if stop.gpu_hours is not None:

@@ -1,4 +1,5 @@
-"""Race between the best configurations of a search, trained again with other seeds: who gets another run, who won."""
+"""Race between the best configurations of a search, trained again with other seeds: decides who gets another run and
+who has won."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from sweeps.config.search import Mode
 from sweeps.search.significance import Group, duel, pooled_deviation
 
 MIN_RUNS, MAX_RUNS = 2, 5
-"""Number of runs of a contender: the first comparison needs two, and by default none gets more than five."""
+"""Minimum and default maximum number of runs of a contender; the first comparison needs two."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,21 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """State of a race, which follows from the values of its runs alone."""
+    """State of a race, derived only from the values of its runs."""
 
     next: tuple[str, ...]
     """Contenders that get one more run; empty when the race is over."""
     in_race: tuple[str, ...]
-    """Contenders that no other one is significantly better than; the best mean first, once all have two runs."""
+    """Contenders that no other one beats significantly; the best mean first, once all have two runs."""
     out: Mapping[str, str]
-    """Contender that was significantly better, by each contender that is out of the race."""
+    """Eliminated contenders, each with the one that was significantly better."""
     estimates: Mapping[str, Estimate]
     """Means with confidence intervals, by contender; empty before the first comparison."""
 
     @property
     def winner(self) -> str | None:
-        """The only contender left, since each other one was significantly worse than the best of its round; None if
-        the race goes on, or ended with several."""
+        """The only contender left, after every other was significantly worse than the best of its round; None if the
+        race continues, or ended with several."""
         return self.in_race[0] if not self.next and len(self.in_race) == 1 else None
 
 
@@ -135,8 +136,8 @@ def _t_quantile(groups: Mapping[str, Group], probability: float) -> float:
 
 
 def _estimates(groups: Mapping[str, Group], confidence: float, max_runs: int) -> dict[str, Estimate]:
-    """Means with intervals that hold together, for all contenders and after every round: the winner is chosen by its
-    mean, and the race ends earlier when the noise looks small, so that an ordinary interval would be too narrow."""
+    """Means with simultaneous confidence intervals, for all contenders and after every round. Ordinary intervals would
+    be too narrow: the winner is chosen by its mean, and the race ends earlier when the noise looks small."""
     if not groups or min(map(len, groups.values())) < 2:
         return {}
     tail = (1 - confidence) / (2 * len(groups) * (max_runs - 1))

@@ -1,4 +1,4 @@
-"""Points that were trained already, and those of a finite space that are left."""
+"""Points that were trained already, and the remaining ones of a finite space."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws
 
 RANDOM_DRAWS = 1000
-"""Random points to try in an infinite space before it is taken to have no further point."""
+"""Random points to try in an infinite space before it counts as exhausted."""
 
 
 class KnownPoints:
-    """Points that are not to be trained again. Floats with a step are equal if they are at the same step; all other
+    """Points that must not be trained again. Floats with a step are equal if they are at the same step; all other
     values are compared exactly."""
 
     def __init__(self, space: Space, lookup: Lookup, order: Sequence[Point] | None = None):
@@ -81,7 +81,7 @@ class KnownPoints:
             yield from points
 
     def _listed(self) -> Mapping[str, dict[str, Any]] | None:
-        """The points that are not known, in their order; None if they are too many to list."""
+        """The unknown points, in order; None if there are too many to list."""
         if self._left is None and not self._is_infinite:
             try:
                 points = self._space.grid(self._lookup)

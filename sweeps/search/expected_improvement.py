@@ -1,4 +1,4 @@
-"""Largest expected improvement over the best trial, anywhere in the space: a stop rule.
+"""Stop rule based on the largest expected improvement over the best trial, anywhere in the space.
 
 Expected improvement (Jones et al., 1998, https://doi.org/10.1023/A:1008306431147) under a Gaussian process fitted to
 the finished trials; Nguyen et al., 2017 (https://arxiv.org/abs/1708.06674) stop by it as well.
@@ -28,17 +28,17 @@ from sweeps.search.unit_cube import UnitCube
 from sweeps.space.space import Lookup, Space
 
 MIN_FINISHED = 10
-"""Fewest finished trials to fit the process to; it also needs one more than there are dimensions."""
+"""Minimum number of finished trials to fit the process; it also needs one more than there are dimensions."""
 MOST_KNOWN = 200
-"""Most trials that the process is given: the time grows with their third power."""
+"""Maximum number of trials for the process: the time grows with their cube."""
 RANDOM_POINTS, NEAR_POINTS, NUM_BEST = 500, 500, 5
-"""Candidates for the maximum: random points, and points near the best trials; number of these trials."""
+"""Number of random candidates for the maximum, of candidates near the best trials, and of these trials."""
 NEAR_WIDTHS = (0.2, 0.05, 0.01)
 """Standard deviations of the changes to the best trials' points, as parts of a range."""
 
 
 class ExpectedImprovement:
-    """Largest expected improvement over the space, recomputed when another trial has finished.
+    """Largest expected improvement over the space, recomputed whenever another trial has finished.
 
     The process is the model of learning curves with one rung. Its hyperparameters are fitted again whenever a fifth
     more trials have finished, to the first so many of them: after a restart they are the same.
@@ -65,7 +65,7 @@ class ExpectedImprovement:
         self._cube = UnitCube(space)
         self._candidates = CandidateSource(space, self._cube, lookup, seed, allows)
         self._fitted: tuple[int, Hyperparameters] | None = None
-        """Number of the first finished trials that the process was fitted to, and its hyperparameters."""
+        """Number of the first finished trials to which the process was fitted, and its hyperparameters."""
         self._computed: tuple[int, float | None] = (0, None)
 
     def largest(self, study: optuna.Study) -> float | None:

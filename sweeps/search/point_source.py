@@ -1,4 +1,4 @@
-"""Source of the next point to train: enqueued points, the grid, or what the sampler and the advisors suggest."""
+"""Source of the next point to train: enqueued points, the grid, or suggestions of the sampler and the advisors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sweeps.search.deduplication import KnownPoints
 from sweeps.space.space import Lookup, Point, Space
 
 MAX_REJECTED = 10
-"""Points of the sampler that are rejected one after another, before a point is drawn at random."""
+"""Maximum successive points of the sampler that are rejected before a point is drawn at random."""
 MAX_RESAMPLED = 100
-"""Number of times that the values missing in an enqueued point are sampled anew, until the point is valid."""
+"""Maximum number of times that the missing values of an enqueued point are sampled again until the point is valid."""
 RESAMPLED = "sweeps:given_again"
-"""Attribute of an Optuna trial: how often the values missing in its enqueued point were sampled before."""
+"""Attribute of an Optuna trial: number of times that the missing values of its enqueued point were sampled before."""
 POINT = "sweeps:point"
 """Attribute of an Optuna trial: position, from 1, of its enqueued point among the points to try first."""
 POINTS = "sweeps:points"
@@ -38,17 +38,18 @@ class PointOptions:
     """Options of a ``PointSource``; the further keyword arguments of ``OptunaSearcher``."""
 
     points: Sequence[Point] = ()
-    """Points to suggest first; values that one leaves out are sampled."""
+    """Points to suggest first; missing values are sampled."""
     grid: Sequence[Point] | None = None
-    """The only points to suggest after ``points``, in this order; the sampler is not asked."""
+    """The only points to suggest after ``points``, in this order; the sampler is not used."""
     duplicates: bool = False
-    """Suggest points again that were suggested before."""
+    """Whether to suggest points again that were suggested before."""
     lookup: Lookup = no_value
     """Returns the config's own value at a path, for conditions on paths that are not searched."""
     validate: Callable[[Point], object] | None = None
-    """Raises ``ConfigError`` for a point that cannot be run; it counts as failed, and the next one is tried."""
+    """Raises ``ConfigError`` for a point that cannot be run; the point counts as failed, and the next one is tried."""
     advisors: Sequence[Advisor] = ()
-    """May set values of the next point, and refuse points; if two set the same path, the first one's value counts."""
+    """Advisors, which may set values of the next point, and refuse points; if two set the same path, the first one's
+    value applies."""
 
 
 class PointSource:
@@ -68,7 +69,7 @@ class PointSource:
         self._enqueue(options.points)
 
     def _enqueue(self, points: Sequence[Point]) -> None:
-        """Enqueue the points to try first, unless an earlier driver has."""
+        """Enqueue the points to try first, unless an earlier driver has done so."""
         trials = self._study.get_trials(deepcopy=False)
         done = max((trial.user_attrs[POINT] for trial in trials if POINT in trial.user_attrs), default=0)
         done = max(done, self._study.user_attrs.get(POINTS, 0))
@@ -76,16 +77,16 @@ class PointSource:
             self._study.enqueue_trial(self._space.encode(point), user_attrs={POINT: index})  # one write: all or nothing
 
     def add_started(self, number: int, point: Point) -> None:
-        """Note that a trial of this number was started at a point."""
+        """Record that a trial of this number was started at a point."""
         if not self._options.duplicates or self._options.grid is not None:
             self._known.add(point, f"trial {number:04} had it")
 
     def add_half_sampled(self, trial: FrozenTrial) -> None:
-        """Note a trial whose driver died while the trial's values were sampled."""
+        """Record a trial whose driver died while the trial's values were being sampled."""
         self._half_sampled.append(trial)
 
     def next(self, number: int) -> tuple[optuna.Trial, dict[str, Any]] | str:
-        """A running trial and its point, or the reason why there is none.
+        """Return a running trial and its point, or the reason why there is none.
 
         Args:
             number: Number that the trial will have within its sweep.
@@ -116,7 +117,7 @@ class PointSource:
         return trial, self._space.sample(trial, self._options.lookup)
 
     def _is_accepted(self, trial: optuna.Trial, point: Point, *, advised: bool) -> bool:
-        """Whether a point is to be trained; if not, the study is told that its trial failed."""
+        """Whether a point should be trained; if not, the study records its trial as failed."""
         reason = self._known.why(point) or self._invalid(point) or (self._refused(point) if advised else None)
         if reason is None:
             return True
@@ -132,7 +133,7 @@ class PointSource:
             self._study.enqueue_trial(self._space.encode(values))
 
     def _resample_missing(self, trial: optuna.Trial, point: Point) -> None:
-        """Enqueue a rejected point again if some of its values were sampled, since these may be the cause of the
+        """Enqueue a rejected point again if some of its values were sampled, since these may have caused the
         rejection."""
         values = enqueued_values(self._study.get_trials(deepcopy=False)[trial.number]) or {}
         resampled = trial.user_attrs.get(RESAMPLED, 0)
@@ -140,7 +141,7 @@ class PointSource:
             self._study.enqueue_trial(dict(values), user_attrs={RESAMPLED: resampled + 1})
 
     def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
-        """The next point of the grid; or a random point, after the sampler suggested none that is worth training."""
+        """The next point of the grid; or a random point, if the sampler suggested none that is worth training."""
         is_grid = self._options.grid is not None
         seed = None if is_grid else len(self._study.get_trials(deepcopy=False))
         chosen: Point | None = None
@@ -155,7 +156,7 @@ class PointSource:
         return self._ask()
 
     def _invalid(self, point: Point) -> str | None:
-        """Mistake because of which a point cannot be run; None if it can."""
+        """Reason why a point cannot be run; None if it can."""
         try:
             if self._options.validate is not None:
                 self._options.validate(point)
@@ -166,6 +167,6 @@ class PointSource:
         return None
 
     def _refused(self, point: Point) -> str | None:
-        """Reason for which an advisor refuses a point; None if none does."""
+        """Reason why an advisor refuses a point; None if none does."""
         reasons = (advisor.refuse(self._study, point) for advisor in self._options.advisors)
         return next((reason for reason in reasons if reason is not None), None)

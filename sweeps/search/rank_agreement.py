@@ -9,9 +9,9 @@ import numpy as np
 from sweeps.tracking.stage_results import Agreement
 
 MAX_POINTS = 100
-"""Most points that are compared, the first ones: the counts of permutations take memory and time."""
+"""Maximum number of points that are compared, the first ones: the counts of permutations take memory and time."""
 WIDEST = 50.0
-"""Largest parameter of Mallows' model; beyond it one order has nearly all probability."""
+"""Maximum parameter of Mallows' model; beyond it, one order has nearly all probability."""
 
 
 def agreement(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Agreement:
@@ -23,7 +23,7 @@ def agreement(first: Sequence[float], second: Sequence[float], confidence: float
 
     Args:
         first: Value of each point in one place; finite numbers.
-        second: Its value in the other place.
+        second: Value of each point in the other place.
         confidence: Probability of the interval, between 0 and 1.
 
     Returns:
@@ -71,7 +71,7 @@ def agreement(first: Sequence[float], second: Sequence[float], confidence: float
 
 
 def _permutations(points: int) -> np.ndarray:
-    """Number of permutations with each number of inversions (Mahonian numbers), as a share of the largest."""
+    """Number of permutations with each number of inversions (Mahonian numbers), divided by the largest such number."""
     counts = np.ones(1)
     for length in range(2, points + 1):
         counts = np.convolve(counts, np.ones(length))

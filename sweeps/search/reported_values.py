@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReportedValues:
-    """A running trial's objectives at every step that reported them, and by how much it broke limits."""
+    """A running trial's objectives at every reported step, and its violations of limits."""
 
     def __init__(self, trial: optuna.Trial, objectives: Objectives, earlier: optuna.trial.FrozenTrial | None = None):
         """
@@ -28,8 +28,8 @@ class ReportedValues:
         self.reports: dict[int, Values] = {}
         """Objectives by step, as they were measured first."""
         self._after_exploits: dict[str, Values] = {}
-        """Objectives that were measured after the trial had taken over another one's state, by attribute: some steps
-        again, with other weights."""
+        """Objectives that were measured after the trial had continued from another trial's state, by attribute: some
+        steps are measured again, with other weights."""
         if earlier is not None:
             self.reports.update(reported_values(earlier))
             self._after_exploits.update(
@@ -40,7 +40,7 @@ class ReportedValues:
             self._violations |= earlier.user_attrs.get(VIOLATIONS, {})
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Add a report. It counts if it has all objectives, all finite; a step that is reported again after a retry
+        """Add a report. It counts if all objectives are present and finite; a step that is reported again after a retry
         keeps its first values."""
         values = self._objectives.values(result)
         step = int(result[STEP] if STEP in result else result["training_iteration"])
@@ -80,7 +80,7 @@ class ReportedValues:
         return best
 
     def set_constraints(self) -> None:
-        """Tell Optuna by how much each limit was broken; zero if it was kept."""
+        """Tell Optuna by how much each limit was exceeded; zero if it was kept."""
         for name, violation in self._violations.items():
             self.trial.set_constraint(name, violation)
 

@@ -1,4 +1,5 @@
-"""Significance of differences between trainings: the noise between equal ones, and whether a difference exceeds it."""
+"""Significance of differences between trainings: measures the noise between equal ones, and whether a difference
+exceeds it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from sweeps.config.search import Mode
 Group = Sequence[float]
 """Values of trainings that differ only by their seed."""
 ROUNDING = 1e-9
-"""Difference of two values, relative to the larger one, that is not more than rounding."""
+"""Relative difference of two values that counts as rounding."""
 
 
 def pooled_deviation(groups: Iterable[Group]) -> float | None:
@@ -67,5 +68,5 @@ def duel(
 
 
 def rounding(*values: float) -> float:
-    """Return the difference up to which values are equal but for rounding."""
+    """Return the difference up to which values are equal except for rounding."""
     return ROUNDING * max(map(abs, values))

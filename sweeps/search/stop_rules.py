@@ -1,4 +1,4 @@
-"""Stop rules of a search: a target, a plateau, a bound on the improvement that is still expected."""
+"""Stop rules of a search: a target, a plateau, and a minimum expected improvement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 def stop_reason(stop: Stop, mode: Mode, study: optuna.Study) -> str | None:
-    """Message on the target or the plateau that was reached; None if neither was. For one objective.
+    """Message about the target or the plateau that was reached; None if neither was. For one objective.
 
     Args:
         stop: The rules.
@@ -61,7 +61,7 @@ def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: flo
 
 
 def _loss(trial: FrozenTrial, sign: int) -> float | None:
-    """Best value that a trial reported, as a loss; None if it failed, broke a limit, or reported nothing."""
+    """Best value that a trial reported, as a loss; None if it failed, violated a limit, or reported nothing."""
     if trial.state == TrialState.FAIL or any(excess > 0 for excess in trial.constraints.values()):
         return None
     values = [trial.value] if trial.state == TrialState.COMPLETE else trial.intermediate_values.values()

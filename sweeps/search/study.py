@@ -1,4 +1,4 @@
-"""The file of a study: opening it, repairing it after a crash, and rewriting it for another space."""
+"""File operations for a study: open it, repair it after a crash, and rewrite it for another space."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
             with path.open("r+b") as file:
                 file.truncate(intact)
                 os.fsync(file.fileno())
-            wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and goes on from there"
+            wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and continues from there"
     return JournalStorage(StudyFile(path)), wrong
 
 
@@ -87,11 +87,11 @@ def rebuild_trial(
         lookup: Returns the config's own value at a path.
         objectives: Metrics to read from its results.
         number: Number of the trial within its sweep.
-        point: Its parameters.
-        results: Its reports, in order.
-        state: Its state: ``RUNNING`` if it has not ended.
-        values: Its final values; default: those of its best result.
-        reason: Why it failed.
+        point: Parameters of the trial.
+        results: Reports of the trial, in order.
+        state: State of the trial: ``RUNNING`` if it has not ended.
+        values: Final values of the trial; default: those of the best result.
+        reason: Reason for its failure.
     """
     study = optuna.create_study(directions=["minimize" if mode == "min" else "maximize" for mode in objectives.modes])
     study.enqueue_trial(space.encode(point))
@@ -113,7 +113,7 @@ def rebuild_trial(
 def rewrite_in_space(
     folder: Path, name: str, before: Space, after: Space, lookup: Lookup, *, reopen: bool, file: str = STUDY_FILE
 ) -> None:
-    """Rewrite a study for a wider space, as a whole or not at all; its trials keep their numbers.
+    """Rewrite a study for a wider space, completely or not at all; its trials keep their numbers.
 
     Samplers only learn from trials that were sampled from the same ranges.
 
@@ -130,7 +130,7 @@ def rewrite_in_space(
 
 
 def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:
-    """Return how often each trial in a sweep's study has taken over another one's state, by the trial's number as
+    """Return how often each trial in a sweep's study has continued from another trial's state, by the trial's number as
     text."""
     storage, _ = open_study_storage(folder / STUDY_FILE)
     if name not in optuna.get_all_study_names(storage):
@@ -144,7 +144,7 @@ def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:
 
 
 def clear_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:
-    """Remove the values of a trial whose driver died while they were sampled.
+    """Remove the values of a trial whose driver died while they were being sampled.
 
     Asked again, a sampler that is seeded by trial suggests the same values as if the driver had not died; if some of
     the values were known already, it would suggest others.
@@ -171,7 +171,7 @@ def _without_values(trial: FrozenTrial) -> FrozenTrial:
 
 
 def _rewrite(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTrial]) -> None:
-    """Replace each trial of a study, as a whole or not at all."""
+    """Replace each trial of a study, completely or not at all."""
     storage, _ = open_study_storage(path)
     study = optuna.load_study(study_name=name, storage=storage)
     with replacing(path) as unfinished:
@@ -185,7 +185,7 @@ def _rewrite(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTrial
 
 
 def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> FrozenTrial:
-    """A trial as if it had been sampled from the wider space."""
+    """Return a trial as if it had been sampled from the wider space."""
     if trial.state == TrialState.WAITING:
         values = enqueued_values(trial) or {}
         set_enqueued_values(trial, {path: _recoded(path, value, before, after) for path, value in values.items()})

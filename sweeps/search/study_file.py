@@ -1,4 +1,4 @@
-"""File of a study in Optuna's own format, for the one process that writes it; others may read it meanwhile."""
+"""File of a study in Optuna's own format, written by one process; others may read it at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Log = dict[str, Any]
 
 
 class StudyFile(BaseJournalBackend):
-    """Appends changes to the file, each as one line with a checksum, which Optuna's own backend does not read.
+    """Appends changes to the file, each as one line with a checksum, which Optuna's own backend ignores.
 
     Optuna's own backend, for several writers, takes a lock, opens the file, waits for the disk and reads its line again
     for each value of each trial: on a busy disk that was the first limit on the number of trials an hour. Here the file
@@ -29,7 +29,7 @@ class StudyFile(BaseJournalBackend):
     def __init__(self, path: Path):
         """
         Args:
-            path: The file; it is made if it does not exist.
+            path: The file; it is created if it does not exist.
         """
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

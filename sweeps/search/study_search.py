@@ -1,4 +1,4 @@
-"""A search in an Optuna study: suggests points, and tells the study how each trial ended.
+"""A search in an Optuna study: suggests points, and records in the study how each trial ended.
 
 Ray's own ``OptunaSearch`` tells a study that a trial which a scheduler stopped is complete, and leaves failed trials
 running forever.
@@ -34,22 +34,22 @@ STOPPED_BY_USER = "stopped by a person"
 
 
 class Suggested(NamedTuple):
-    """A trial to begin, or to go on with where an earlier driver left it."""
+    """A trial to start, or to continue where an earlier driver left it."""
 
     number: int
-    """Its number within the search, in the order of suggestion from 0. Optuna's own number differs: it counts rejected
-    points as well."""
+    """Number of the trial within the search, in the order of suggestion from 0. Optuna's own number differs, since it
+    also counts rejected points."""
     point: dict[str, Any]
-    """Its values by path, without parameters whose conditions do not hold; those that it took over with another trial's
-    state, if it did."""
+    """Values of the trial by path, without parameters whose conditions do not hold; if it continues from another
+    trial's state, the values from then on."""
     reported: int | None = None
-    """Last step that it has reported to an earlier driver; None if it is new."""
+    """Last step that the trial has reported to an earlier driver; None if it is new."""
     origin: Origin | None = None
-    """State of another trial that it took over last."""
+    """State of another trial from which it last continued."""
 
 
 class StudySearch:
-    """Suggests points of a space with an Optuna sampler, and keeps in a study what became of them."""
+    """Suggests points of a space with an Optuna sampler, and records their outcomes in a study."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class StudySearch:
         modes = cast("tuple[Mode, ...]", (mode,) if isinstance(mode, str) else tuple(mode))
         options = PointOptions(**point_options)
         self.objectives = Objectives(metrics, modes, limits or {}, last_counts)
-        """Metrics, their modes and limits."""
+        """Metrics, modes and limits of the search."""
         self.space = space if isinstance(space, Space) else Space(space)
         """Distributions of the parameters."""
         self.study = optuna.create_study(
@@ -89,7 +89,7 @@ class StudySearch:
         self.ended_because: str | None = None
         """Reason to start no further trial; None while there may be one."""
         self.interrupted = False
-        """Set this when the search will be resumed later: a trial that ends before its time stays unfinished."""
+        """Set to True when the search will be resumed later: a trial that ends early then stays unfinished."""
         self._num_trials, self._enough, self._lookup = num_trials, enough, options.lookup
         self._running: dict[int, ReportedValues] = {}
         self._num_started = 0
@@ -119,7 +119,7 @@ class StudySearch:
         self._source.add_started(number, point)
 
     def restore_trial(self, trial: FrozenTrial) -> None:
-        """Add a trial that the study has lost, and that another record still has."""
+        """Add a trial that the study has lost, from another record."""
         self._add_started(trial)
         self.study.add_trial(trial)
 
@@ -129,7 +129,7 @@ class StudySearch:
         return tuple(self._unfinished)
 
     def prune_unfinished(self, was_stopped: Callable[[FrozenTrial], bool]) -> None:
-        """Mark unfinished trials as pruned that the scheduler had stopped when their driver died."""
+        """Mark unfinished trials as pruned if the scheduler had stopped them when their driver died."""
         numbers = {unfinished.number for unfinished in self._unfinished}
         for trial in self._running_trials():
             number = trial.user_attrs.get(NUMBER)
@@ -143,7 +143,7 @@ class StudySearch:
 
     @property
     def num_trials(self) -> int | None:
-        """Trials to start, all in all; may be changed at any time."""
+        """Total number of trials to start; may be changed at any time."""
         return self._num_trials
 
     @num_trials.setter
@@ -157,7 +157,7 @@ class StudySearch:
         return bool(self._running)
 
     def next_trial(self) -> Suggested | None:
-        """The next trial; None when no further one is to be started (``num_trials`` may still be raised).
+        """The next trial; None if no further one is to start (``num_trials`` may still be raised).
 
         Raises:
             ConfigError: No point of the space can be trained.
@@ -208,18 +208,18 @@ class StudySearch:
             self._running[number].add(result)
 
     def exploited(self, exploit: Exploit) -> None:
-        """Keep, beside the values with which a trial began, that it continues from another one's state."""
+        """Record that a trial continues from another trial's state, in addition to its initial values."""
         origin, parameters, decision = exploit.origin, dict(exploit.parameters), dict(exploit.decision)
         kept = {"trial": origin.trial, "step": origin.step, "parameters": parameters, "decision": decision}
         trial = self._running[trial_number(exploit.trial)].trial
         trial.set_user_attr(f"{ORIGIN_PREFIX}{origin.num_exploits}", kept)
 
     def end(self, number: int, result: Mapping[str, Any] | None = None, *, error: str | None = None) -> None:
-        """Tell the study how a trial ended.
+        """Record in the study how a trial ended.
 
         Args:
             number: The trial's number.
-            result: Its last result; None if it did not run.
+            result: Last result of the trial; None if it did not run.
             error: Reason for which it failed.
         """
         reported = self._running.pop(number, None)
@@ -242,7 +242,7 @@ class StudySearch:
     def _end_state(
         self, reported: ReportedValues, result: Mapping[str, Any] | None, *, returned: bool
     ) -> tuple[TrialState, str | None]:
-        """State of a trial that ended without an error, and why it failed."""
+        """State of a trial that ended without an error, and the reason for its failure."""
         result = result or {}  # Tune has none for a trial that was paused, or had not begun
         for metric in self.objectives.metrics:
             if not math.isfinite(result.get(metric, 0.0)):
@@ -254,7 +254,7 @@ class StudySearch:
         return TrialState.COMPLETE if result and self.finished(result, returned) else TrialState.PRUNED, None
 
     def finished(self, result: Mapping[str, Any], returned: bool) -> bool:
-        """Whether a trial trained to its end, rather than being stopped by the scheduler; may be overridden.
+        """Whether a trial trained to its end instead of being stopped by the scheduler; may be overridden.
 
         Args:
             result: The last one.
@@ -264,7 +264,7 @@ class StudySearch:
 
 
 def taken_over(trial: FrozenTrial) -> list[tuple[Mapping[str, Any], Origin]]:
-    """States of other trials that a trial has taken over, each with the trial's values from then on, in their order."""
+    """States of other trials from which a trial has continued, each with the trial's values from then on, in order."""
     attributes = trial.user_attrs
     counts = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
     kept = [attributes[f"{ORIGIN_PREFIX}{count}"] for count in counts]

@@ -1,4 +1,4 @@
-"""Format version of a study: of the attributes that Sweeps adds to Optuna's own data."""
+"""Format version of a study: the version of the attributes that Sweeps adds to Optuna's own data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ VERSION, WRITTEN_BY = "sweeps:version", "sweeps:written_by"
 
 
 def _add_version(_study: optuna.Study) -> None:
-    """Migrate version 1 to 2: the study records its version, which ``migrate_study`` does after every step."""
+    """Migrate version 1 to 2: from then on the study contains its version, which ``migrate_study`` writes after every
+    step."""
 
 
 STEPS: Sequence[Callable[[optuna.Study], None]] = (_add_version,)

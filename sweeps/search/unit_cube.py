@@ -46,7 +46,7 @@ class UnitCube:
 
     @cached_property
     def groups(self) -> list[int]:
-        """The index of each column's parameter, from 0: columns of one parameter have the same."""
+        """The index of each column's parameter, from 0: columns of one parameter share an index."""
         parameters = list(dict.fromkeys(self.columns))
         return [parameters.index(each) for each in self.columns]
 
@@ -62,7 +62,7 @@ class UnitCube:
         return np.array([self.vector(point) for point in points]).reshape(len(points), len(self.columns))
 
     def point(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The point of an Optuna trial, without constants and without parameters that the space does not have.
+        """The point of an Optuna trial, without constants and without parameters that the space lacks.
 
         Args:
             parameters: The trial's: choices as text or number, ordered choices as their index.
@@ -75,7 +75,7 @@ class UnitCube:
 
 
 def position(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, value: Any) -> float:
-    """Position of a value in its range, from 0 to 1; beyond that for a value outside of it."""
+    """Position of a value in its range, from 0 to 1; outside of that for a value outside the range."""
     low, high = scaled_bounds(distribution)
     if low == high:
         return 0.5
@@ -113,7 +113,7 @@ def _scale(distribution: FloatDistribution | IntDistribution | OrdinalDistributi
 
 
 def _columns(distribution: Distribution, value: Any) -> list[float]:
-    """The columns of one parameter; for a value of None those of the middle of its range."""
+    """The columns of one parameter; for the value None, those of the middle of its range."""
     if isinstance(distribution, CategoricalDistribution):
         chosen = index_of(distribution.choices, value)
         columns = [math.sqrt(0.5) * (index == chosen) for index in range(len(distribution.choices))]

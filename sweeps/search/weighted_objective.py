@@ -27,7 +27,7 @@ def weighted(values: Array, weights: Array, best: Array) -> Array:
 
 
 def weightings(objectives: int) -> Array:
-    """Weights that tell what is worth something for any part of a front: each objective alone, and all alike.
+    """Weights that cover the front: each objective alone, and all equally.
 
     Args:
         objectives: Number of objectives.

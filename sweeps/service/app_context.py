@@ -43,13 +43,13 @@ from sweeps.service.user_operations import UserOperations
 
 
 class AppContext(Surroundings):
-    """Everything that this process serves from; the web application finds it as ``app.state.service``."""
+    """All parts of this service process; the web application finds it as ``app.state.service``."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = ()) -> None:
         """
         Args:
             config: Config of the service.
-            config_dirs: Folders of configs, which come before those in the service's config.
+            config_dirs: Folders of configs, which take precedence over those in the service's config.
 
         Raises:
             ConfigError: The database cannot be opened, a schedule or a channel's address is invalid, or the service
@@ -81,7 +81,7 @@ class AppContext(Surroundings):
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
-        """Parts in the order in which they start; they stop in reverse order."""
+        """Parts in the order in which they are started; they stop in reverse order."""
 
     def _authenticator(self) -> Authenticator:
         is_local = is_loopback(self.config.host)
@@ -106,15 +106,15 @@ class AppContext(Surroundings):
         return UserOperations(self, *shared, principal)
 
     def _night_overrides(self, job: Job) -> list[str]:
-        """Return the overrides that a schedule's sweep gets from earlier nights."""
+        """Return the overrides for a schedule's sweep that follow from earlier nights."""
         definition = self.scheduler.definitions.get(job.schedule or "")
         if definition is None or definition.schedule.nights is None:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
 
     def _check_again(self, job: Job) -> dict[str, str]:
-        """Check a user's request again, and return environment variables for its process; the schedules in the folders
-        of configs, and all nights, are the operator's own."""
+        """Check a user's request again, and return environment variables for its process. Schedules in the folders of
+        configs, and all nights, belong to the operator."""
         if job.schedule is not None and self._is_operators(job):
             return {}
         with self.database.connect() as connection:
@@ -125,7 +125,7 @@ class AppContext(Surroundings):
         return owner.check_again(job, self.scheduler.definitions.get(job.schedule or ""))
 
     def _is_operators(self, job: Job) -> bool:
-        """Whether a schedule's job is as the operator's own file has it, and not as somebody has saved it."""
+        """Whether a schedule's job comes from the operator's own file instead of a saved schedule."""
         definition = self.scheduler.definitions.get(job.schedule or "")
         if definition is None or not definition.is_saved:
             return definition is not None
@@ -167,7 +167,7 @@ def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether all addresses of a host are this machine's own."""
+    """Whether all addresses of a host belong to this machine."""
     try:
         addresses_of_host = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:

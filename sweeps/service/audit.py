@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(use_attribute_docstrings=True))
 class Entry:
-    """A change that somebody has made."""
+    """A change that a user has made."""
 
     time: float
     """Time, in seconds since 1970 (UTC)."""
@@ -41,7 +41,7 @@ class Entry:
     token: int | None = None
     """Number of the token; null without tokens, and for the operator's command line."""
     address: str = ""
-    """Address of the client, or of the proxy before it; empty for the operator's command line."""
+    """Address of the client, or of the proxy in front of it; empty for the operator's command line."""
     action: str
     """The change: ``submitted``, ``cancelled``, ``registered`` and so on."""
     about: dict[str, str | int | None]
@@ -58,8 +58,8 @@ class Audit:
         self.file, self._clock = folder / AUDIT_FILE, clock
 
     def note(self, principal: Principal, action: str, **about: str | int | None) -> None:
-        """Append an entry, after the change was made; it is on the disk itself when this returns. A change stays made
-        if the disk is full."""
+        """Append an entry after a change was made; it has reached the disk when this returns. The change stays made
+        even if the disk is full."""
         entry = Entry(
             time=self._clock.now(),
             user=principal.user,
@@ -79,7 +79,7 @@ class Audit:
             finally:
                 os.close(handle)
         except OSError as error:
-            logger.error("%s: %s; not noted: %s", self.file, error.strerror, line)  # noqa: TRY400 - no traceback needed
+            logger.error("%s: %s; not recorded: %s", self.file, error.strerror, line)  # noqa: TRY400 - no traceback needed
 
     def read(self, most: int, before: int | None = None, words: str = "") -> tuple[list[Entry], int | None]:
         """Return the newest entries, newest first, and the position for the next page; None on the last one.
@@ -116,12 +116,12 @@ class Audit:
 
 
 def note_of_operator(config: Service, action: str, **about: str | int | None) -> None:
-    """Append an entry about what the operator has done on the command line."""
+    """Append an entry about a change by the operator on the command line."""
     Audit(config.folder, WallClock()).note(Principal(getuser(), "admin"), action, **about)
 
 
 def _append(handle: int, line: bytes) -> None:
-    """Append a line in one write, after the end of one that was cut off.
+    """Append a line in a single write, after completing a truncated last line.
 
     Raises:
         OSError: The disk took nothing, or only a part.

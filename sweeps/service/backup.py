@@ -33,9 +33,9 @@ FORMAT = 1
 CONTENTS = "backup.json"
 SQLITE, DUMP, STORE = "service.db", "service.dump", "mlflow.db"
 OUTPUTS, ARTIFACTS = "outputs", "mlruns"
-"""Names of the parts in the archive; the last two are folders."""
+"""Names of two parts of the archive, which are folders."""
 MAX_AT_ONCE = 16 << 20
-"""Size in bytes up to which a file is read as a whole."""
+"""Maximum size in bytes of a file that is read at once."""
 _PROGRAMS = Path("/usr/lib/postgresql")
 """Folder of PostgreSQL's programs in Debian, which are not on PATH."""
 
@@ -52,12 +52,12 @@ class Contents:
     jobs: Mapping[str, int]
     """Number of jobs in each state."""
     has_store: bool
-    """Whether it has MLflow's records; those of a server are backed up there."""
+    """Whether the backup has MLflow's records; those of a server must be backed up there."""
     has_sweeps: bool
-    """Whether it has the folders of the sweeps and their artifacts."""
+    """Whether the backup has the folders of the sweeps and their artifacts."""
 
     def describe(self) -> str:
-        """Say in a line what it has."""
+        """Describe the contents in one line."""
         jobs = ", ".join(f"{count} {state}" for state, count in sorted(self.jobs.items())) or "none"
         parts = ["the service's database", "its saved schedules"]
         parts += ["MLflow's records"] if self.has_store else []
@@ -80,7 +80,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
         SweepsError: Something could not be read or written; there is no file then.
     """
     if file.exists():
-        raise UserError(f"{file}: exists already; give another file")
+        raise UserError(f"{file}: already exists; give another file")
     url, store, output_dir = make_url(config.database), sqlite_path(config.tracking_uri), config.folder
     is_sqlite = url.get_backend_name() == "sqlite"
     if is_sqlite and not Path(str(url.database)).is_file():
@@ -121,7 +121,7 @@ def backup(config: Service, file: Path, *, sweeps: bool) -> Contents:
 
 
 def restore(config: Service, file: Path) -> Contents:
-    """Restore a backup where there is nothing yet: every file goes where the config of the service has it.
+    """Restore a backup where nothing exists yet: every file is written to the place that the service's config names.
 
     Raises:
         SweepsError: Something is there already, or the backup cannot be read; nothing was changed then.
@@ -155,7 +155,7 @@ def _jobs(url: str) -> dict[str, int]:
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a file in which others write, as it is after one of their transactions."""
+    """Copy a file to which others write, in its state after one of their transactions."""
     with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(target)) as copy:
         opened.backup(copy)
         (found,) = copy.execute("PRAGMA integrity_check").fetchone()
@@ -164,7 +164,8 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _run(program: str, url: URL, arguments: list[str]) -> None:
-    """Run one of PostgreSQL's programs. Its password is passed in the environment: everybody sees arguments."""
+    """Run one of PostgreSQL's programs. Its password is passed in the environment, since everybody can see
+    arguments."""
     found = shutil.which(program) or max(map(str, _PROGRAMS.glob(f"*/bin/{program}")), default=None)
     if found is None:
         raise UserError(f"{program} is not installed: apt-get install postgresql-client")
@@ -194,8 +195,8 @@ def _add_folder(
     root: Path | None = None,
     positions: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> None:
-    """Add the files of a folder in which others write; the databases and the log of the service are not among them, and
-    positions in journals are those of before MLflow's file was taken."""
+    """Add the files of a folder to which others write, except the databases and the log of the service. Positions in
+    journals are those from before MLflow's file was copied."""
     root = root or folder
     for path in _files(folder):
         place = path.relative_to(root)
@@ -210,7 +211,7 @@ def _add_folder(
                 if info.size > MAX_AT_ONCE:
                     archive.addfile(info, file)
                     continue
-                content = positions.get(path) or file.read()  # such a file may be written anew while it is read
+                content = positions.get(path) or file.read()  # such a file may be rewritten while it is read
         except FileNotFoundError:  # removed meanwhile
             continue
         info.size = len(content)
@@ -226,7 +227,7 @@ def _read_contents(archive: tarfile.TarFile, file: Path) -> Contents:
     member = archive.next()
     found = archive.extractfile(member) if member is not None and member.name == CONTENTS else None
     if found is None:
-        raise UserError(f"{file}: is no backup of a service")
+        raise UserError(f"{file}: is not a backup of a service")
     document = json.loads(found.read())
     if document.get("format") != FORMAT:
         raise UserError(
@@ -252,7 +253,7 @@ def _check_empty(config: Service, contents: Contents, archive: tarfile.TarFile, 
     for name in archive.getnames():
         target = _target(name, places)
         if target is not None and target.exists():
-            raise UserError(f"{target}: exists already, and a backup replaces nothing; restore into an empty folder")
+            raise UserError(f"{target}: already exists, and a restore overwrites nothing; restore into an empty folder")
 
 
 def _check_empty_database(url: str) -> None:
@@ -261,13 +262,13 @@ def _check_empty_database(url: str) -> None:
     engine = create_engine(url)
     try:
         if names := inspect(engine).get_table_names():
-            raise UserError(f"database={redact_uri(url)}: has tables already ({names[0]}); give an empty database")
+            raise UserError(f"database={redact_uri(url)}: already has tables ({names[0]}); give an empty database")
     finally:
         engine.dispose()
 
 
 def _target(name: str, places: Mapping[str, Path]) -> Path | None:
-    """Return the place of a member of the archive; None if no file is made of it."""
+    """Return the place of a member of the archive; None if it does not become a file."""
     first, _, rest = name.partition("/")
     if first not in places or ".." in rest.split("/") or rest.startswith("/"):
         return None

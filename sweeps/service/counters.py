@@ -1,4 +1,4 @@
-"""Counters of this process for Prometheus; ``metrics`` has all other numbers."""
+"""Counters of this process for Prometheus; all other numbers are in ``metrics``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 FIRING_OUTCOMES = ("queued", "skipped", "missed")
 
 PROCESS = CollectorRegistry()
-"""The counters, and what Python and the machine tell about the process."""
+"""The counters, and Python's and the machine's metrics of the process."""
 REQUESTS = Counter(
     "sweeps_requests", "Answered requests, by method and status.", ["method", "status"], registry=PROCESS
 )

@@ -1,5 +1,5 @@
-"""Metrics for Prometheus: those that this process counts (``counters``), and those that are read when Prometheus asks,
-from the database and from the cached list of sweeps. No metric names a user, a project or a sweep."""
+"""Metrics for Prometheus: those that this process counts (``counters``), and those that are read on request, from the
+database and from the cached list of sweeps. No metric names a user, a project or a sweep."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ServiceCollector(Collector):
         self._database, self._clock, self._heartbeat, self._records = database, clock, heartbeat, records
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the present metrics; while the database takes nothing, only those that need none. Where it cannot be
-        read either, no token can be checked, and there are none."""
+        """Yield the current metrics; while the database cannot be written, only those that do not need it. If it cannot
+        be read either, no token can be checked, and there are none."""
         reason = outage.reason
         yield _gauge("sweeps_storage_up", "Whether the service can write to its database.", float(reason is None))
         yield _by("sweeps_build", "The release of Sweeps.", "version", {version("ray-sweeps"): 1})

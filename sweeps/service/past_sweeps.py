@@ -15,14 +15,14 @@ KEPT = 500
 
 
 class PastSweeps:
-    """Reads what ended sweeps have trained and how long it took, each sweep once."""
+    """Reads once, for each ended sweep, what it has trained and how long that took."""
 
     def __init__(self, records: RecordCache) -> None:
         self._records = records
         self._past = lru_cache(KEPT)(self._read)
 
     def of(self, principal: Principal, conf: str) -> list[PastSweep]:
-        """Work of the newest ended sweeps of a config that a principal may see; none while the store does not
+        """Work of the newest ended sweeps of a config that a principal may see; empty while the store does not
         answer."""
         found: list[PastSweep] = []
         try:

@@ -1,4 +1,4 @@
-"""A thread that does something again and again; the base of the service's background parts."""
+"""A thread that calls a function periodically; the base of the service's background parts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.tracking.client import reaching_within
 
 MLFLOW_S = 3.0
-"""Seconds that background parts wait for MLflow to answer at all: the end of the service waits for them."""
+"""Seconds that background parts wait for any answer of MLflow, since the end of the service waits for them."""
 
 logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """Calls a function periodically, and at once when it is woken. Exceptions are logged; polling continues."""
+    """Calls a function periodically, and immediately when woken. Exceptions are logged; polling continues."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Poller:
             clock: The service's clock.
             poll: Function to call; it may return the seconds until the next call, otherwise ``every_s`` applies.
             every_s: Seconds between two calls, and after a failed one.
-            stop_within_s: Maximum seconds that ``stop`` waits for the present call; default: no limit.
+            stop_within_s: Maximum seconds that ``stop`` waits for the current call; default: no limit.
         """
         self._name, self._clock, self._call, self._every_s = name, clock, poll, every_s
         self._stop_within_s = stop_within_s
@@ -57,12 +57,12 @@ class Poller:
         self._wake.set()
 
     def request_stop(self) -> None:
-        """Stop polling, without waiting for the present call."""
+        """Stop polling, without waiting for the current call."""
         self._stopping.set()
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop polling, and wait for the present call."""
+        """Stop polling, and wait for the current call."""
         self.request_stop()
         self._thread.join(self._stop_within_s)
 

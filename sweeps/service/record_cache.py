@@ -1,4 +1,4 @@
-"""Thread-safe read cache over MLflow, shared by all clients: a hundred polling clients cause one read a second."""
+"""Thread-safe read cache over MLflow, shared by all clients: a hundred polling clients cause one read per second."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ FRESH_S = 1.0
 STALE_S = 5.0
 """Age in seconds from which readers wait for a new snapshot."""
 ASK_AFTER_S = 2.2
-"""Seconds of waiting after which a reader takes a somewhat older snapshot, or, without one, asks whether the store
-answers at all, and goes on waiting if it does. Longer than a read needs to notice that it does not."""
+"""Seconds of waiting after which a reader takes a somewhat older snapshot. Without one, it asks whether the store
+answers at all, and continues waiting if it does. Longer than a read needs to notice an unresponsive store."""
 OLD_S = 60.0
-"""Age of a snapshot in seconds from which it is taken only if the store does not answer: a sweep may have ended."""
+"""Age of a snapshot in seconds from which it is used only if the store does not answer, since a sweep may have
+ended."""
 MAX_LOAD = 0.2
 """Maximum share of time spent reading one entry: the record of a sweep of thousands of trials takes seconds."""
 MAX_SWEEPS = 100
@@ -42,7 +43,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True)
 class Snapshot(Generic[Content]):
-    """Content of an entry, and when it was read."""
+    """Content of a cache entry, and the time of its reading."""
 
     content: Content
     taken: float
@@ -64,7 +65,7 @@ class CacheEntry(Generic[Content]):
         self._lock = threading.Lock()
         self._last: Snapshot[Content] | None = None
         self._taken = self._took = 0.0
-        """Time of the last read, and duration of the last that succeeded, by the monotonic clock."""
+        """Time of the last read, and duration of the last successful read, by the monotonic clock."""
         self._reading: Future[Snapshot[Content]] | None = None
 
     def get(self) -> Snapshot[Content]:
@@ -173,7 +174,7 @@ class RecordCache:
             raise self._unknown(principal, name) from None
 
     def exists(self, principal: Principal, name: str) -> bool:
-        """Whether a principal may see a sweep of this name, which need not be recorded."""
+        """Whether a principal may see a sweep of this name, even if it is not recorded."""
         if principal.role == "admin":
             return True
         with self._engine.connect() as connection:
@@ -189,7 +190,7 @@ class RecordCache:
             raise self._unknown(principal, name)
 
     def forget(self, name: str) -> None:
-        """Drop a sweep that has been changed, so that it is read anew."""
+        """Drop a changed sweep, so that it is read again."""
         with self._lock:
             self._sweeps.pop(name, None)
 

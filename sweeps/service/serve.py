@@ -24,7 +24,7 @@ SHUTDOWN_S = 5
 """Maximum seconds to finish open requests at shutdown."""
 
 OTHER_FILES = 500
-"""Number of open files besides connections: databases, logs, pipes."""
+"""Number of open files in addition to connections: databases, logs, pipes."""
 
 
 class _Server(uvicorn.Server):
@@ -95,8 +95,8 @@ def listen(config: Service) -> socket.socket:
             raise
     except OSError as error:
         raise UserError(
-            f"host={config.host} port={config.port}: cannot be listened on ({error.strerror}); is another service "
-            "there? Choose another port=, or port=0 for any free one"
+            f"host={config.host} port={config.port}: cannot listen ({error.strerror}); if another program uses "
+            "the port, choose another port=, or port=0 for any free one"
         ) from None
     return listener
 

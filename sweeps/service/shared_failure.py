@@ -1,4 +1,4 @@
-"""The failure of something slow that several threads want in turn."""
+"""The failure of a slow operation that several threads perform in turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 
 class SharedFailure:
-    """Gives its error to all who waited while it failed, since each would otherwise wait for a timeout of its own."""
+    """Gives its error to all threads that waited while it failed, since each would otherwise wait for its own
+    timeout."""
 
     def __init__(self) -> None:
         self._last: tuple[Exception | None, float] = (None, 0.0)
@@ -23,7 +24,7 @@ class SharedFailure:
 
         Args:
             function: The function.
-            asked: When the caller began to wait for its turn, by the monotonic clock.
+            asked: Time at which the caller began to wait for its turn, by the monotonic clock.
         """
         last, failed = self._last
         if last is not None and failed > asked:

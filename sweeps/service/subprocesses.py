@@ -1,4 +1,4 @@
-"""Child processes that outlive their parent and hold a lock file as long as they run.
+"""Child processes that outlive their parent and hold a lock file while they run.
 
 A child inherits the open, locked file at its start, so the lock is held from before its first instruction until its
 death, however it dies: whoever gets the lock knows that the child does not run.
@@ -39,7 +39,7 @@ class Outcome:
     status: int
     """Exit status."""
     error: str | None
-    """Error in a sentence, if a command failed."""
+    """Error in one sentence, if a command failed."""
     document: Any
     """Document that the last command printed with ``--json``."""
 
@@ -61,7 +61,7 @@ def spawn(module: str, arguments: Sequence[str], lock: IO[str], **options: Any) 
 
     Args:
         module: Module to run.
-        arguments: Its arguments.
+        arguments: Arguments of the module.
         lock: Open file from ``lock_file``; the child holds the lock until it ends.
         **options: Further options of ``subprocess.Popen``.
     """
@@ -111,7 +111,7 @@ def start(
 
 
 def is_running(folder: Path) -> bool:
-    """Whether the background process of a control folder runs."""
+    """Whether the background process of a control folder is running."""
     if not (folder / LOCK_FILE).exists():
         return False
     with lock_file(folder / LOCK_FILE) as lock:
@@ -127,8 +127,8 @@ def send(folder: Path, number: signal.Signals) -> None:
 
 
 def release_lost_lock(folder: Path) -> None:
-    """Remove the lock of a process on a machine that has failed: its process id means another process here, and shared
-    storage may never release the lock."""
+    """Remove the lock of a process on a failed machine: its process id means another process here, and shared storage
+    may never release the lock."""
     (folder / LOCK_FILE).unlink(missing_ok=True)
 
 

@@ -14,10 +14,10 @@ from sweeps.service.clock import Clock, WallClock
 
 @dataclass(eq=False)
 class Surroundings:
-    """Everything that the parts of a service work with."""
+    """Config, database, clock and folders that the parts of a service share."""
 
     config: Service
     database: Engine
     clock: Clock = field(default_factory=WallClock)
     config_dirs: Sequence[Path] = ()
-    """Users' folders of configs, which come before the built-in ones."""
+    """Users' folders of configs, which take precedence over the built-in ones."""

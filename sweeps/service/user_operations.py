@@ -1,5 +1,5 @@
 """Operations of the users of the service: each request is checked as on the command line and by the operator's policy,
-and what trains is queued as a job."""
+and training is queued as a job."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class UserOperations(Reading):
     """The user."""
 
     def acting_for(self, user: str, project: str) -> UserOperations:
-        """Return the operations of another user, with the rights that they have now; see ``tokens.rights_of``."""
+        """Return the operations of another user, with that user's current rights; see ``tokens.rights_of``."""
         with self.service.database.connect() as connection:
             return replace(self, principal=tokens.rights_of(connection, user, project, self.service.clock.now()))
 
@@ -121,7 +121,7 @@ class UserOperations(Reading):
 
     def plan_schedule(self, schedule: Definition, due: float) -> PlanPreview:
         """Plan the sweep of a saved schedule's firing without starting it. Both the principal and the schedule's user
-        must be allowed what it reaches."""
+        must be allowed everything that it reaches."""
         return self._plan(self._plans.schedule, schedule, due, also=[self._owner(schedule)])
 
     # --- existing sweeps ---------------------------------------------------------------------------------------
@@ -134,8 +134,8 @@ class UserOperations(Reading):
         return self._submit(request, record.sweep, None, priority)
 
     def extend(self, request: Extend, *, priority: int = 0) -> Job | str:
-        """Extend a sweep. If it runs, its driver extends it at once and its answer is returned; otherwise it is
-        queued."""
+        """Extend a sweep. If it is running, its driver extends it immediately and the driver's answer is returned;
+        otherwise it is queued."""
         record = self._record(request.sweep)
         folder, changes = self._plan(self._plans.extend, record, request.changes)
         answer = ask_driver(record, folder, changes)
@@ -179,7 +179,7 @@ class UserOperations(Reading):
         return made
 
     def make_report(self, sweep: str) -> None:
-        """Make a sweep's report, even while it runs."""
+        """Make a sweep's report, even while the sweep runs."""
         record = self.record(sweep)
         from sweeps.report.page.report import make_report  # matplotlib and plotly, which take seconds
 
@@ -226,7 +226,7 @@ class UserOperations(Reading):
 
     def check_again(self, job: Job, schedule: Definition | None = None) -> dict[str, str]:
         """Check a job of the user again before its start: since its submission the operator may have restricted the
-        policy, a config file may have changed, or the user may have lost the access to a sweep that it reads.
+        policy, a config file may have changed, or the user may have lost access to a sweep that the job reads.
 
         Args:
             job: The job.
@@ -255,7 +255,8 @@ class UserOperations(Reading):
     def _approve_again(
         self, request: Request, begun: SweepRecord | None, policy: ConfigPolicy, sweep_exists: SweepExists
     ) -> None:
-        """Check what a request runs now, from its beginning or from where its sweep is, by a policy."""
+        """Check by a policy the config that a request would run now, whether from the beginning or continuing its
+        sweep."""
         approve, config_dirs = partial(policy.check, sweep_exists=sweep_exists), self.service.config_dirs
         if begun is not None:
             reopened(begun, read_changes(request.changes if isinstance(request, Extend) else ()), approve=approve)
@@ -285,7 +286,7 @@ class UserOperations(Reading):
 
         Args:
             work: The method.
-            arguments: Its arguments after the first one, which tells what the user may reach.
+            arguments: Arguments of the method after the first one, which has the user's rights.
             also: Others who must be able to reach the same.
         """
         exists = partial(self._sweep_exists, [self.principal, *also])
@@ -309,7 +310,7 @@ class UserOperations(Reading):
         return rights
 
     def _record(self, sweep: str) -> SweepRecord:
-        """Return the present record of a sweep, not the cached one."""
+        """Return the current record of a sweep, not the cached one."""
         self.record(sweep)  # raises if it is not visible
         return load_sweep(self.service.config.tracking_uri, sweep)
 
@@ -322,7 +323,7 @@ class UserOperations(Reading):
     def _check_not_reserved(self, name: str) -> None:
         """
         Raises:
-            ConfigError: A sweep's folder of this name would be in the way of the service's own files beside it.
+            ConfigError: A sweep's folder of this name would collide with the service's own files.
         """
         if name == FOLDER or name.startswith(own_files(self.service.config)):  # others begin like them
             raise ConfigError(f"name={name}: is the name of a file of the service; choose another")
@@ -334,7 +335,7 @@ class UserOperations(Reading):
             self._check_not_reserved(name)
         # A recorded sweep may have been made on a terminal; the job would get that sweep.
         if name is not None and find_sweep(self.service.config.tracking_uri, name) is not None:
-            raise UserError(f"name={name}: there is a sweep of this name already; choose another")
+            raise UserError(f"name={name}: a sweep of this name already exists; choose another")
         with writing(self.service.database) as connection:
             if project is None and (maker := jobs.creator(connection, sweep)) is not None:
                 project = maker.project
@@ -360,6 +361,6 @@ def own_files(config: Service) -> tuple[str, ...]:
     """Return the names of the files that a service itself has in the folder of the sweeps."""
     folder, database = config.folder, make_url(config.database)
     files = [folder / AUDIT_FILE, Path(config.log.file or folder / LOG_FILE).expanduser()]
-    if database.get_backend_name() == "sqlite":  # of a server it is no file
+    if database.get_backend_name() == "sqlite":  # a server's database is not a file
         files.append(Path(database.database or ""))
     return tuple(each.name for each in files if each.name and each.absolute().parent == folder)

@@ -1,4 +1,4 @@
-"""Simulated searches: searcher, sampler, scheduler and stop rules of a sweep, with recorded learning curves in place of
+"""Simulated searches: searcher, sampler, scheduler and stop rules of a sweep, with recorded learning curves instead of
 training.
 
 Begin with ``simulation``, the loop; ``recorded_table`` reads recorded curves, and ``surrogate`` answers points between

@@ -1,4 +1,4 @@
-"""Learning curves in place of training: all reports that a trial would make."""
+"""Learning curves instead of training: all reports that a trial would make."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Report:
     elapsed_s: float
     """Seconds of training so far."""
     metrics: Mapping[str, float]
-    """Metrics, and progress in units that schedulers count in (``epochs``, ``samples``), by name."""
+    """Metrics, and progress in the units of schedulers (``epochs``, ``samples``), by name."""
 
 
 class CurveSource(Protocol):
-    """Answers how a trial would train at any point of a space."""
+    """Returns the learning curve of a trial at any point of a space."""
 
     def curve(self, point: Point) -> list[Report]:
         """All reports of a trial that trains to its end, in order; at least one.

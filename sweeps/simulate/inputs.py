@@ -15,13 +15,13 @@ from sweeps.simulate.regret import Scale, scale_of
 
 @dataclass(frozen=True)
 class Inputs:
-    """A plan, and a table that has what its search needs."""
+    """A plan, and a table with the data that its search needs."""
 
     plan: Plan
     table: CurveTable
     objectives: Objectives
     scale: Scale
-    """Values of the table against which those of the search are held."""
+    """Values of the table with which those of the search are compared."""
 
 
 def read_inputs(plan: Plan, table: Path) -> Inputs:
@@ -47,16 +47,16 @@ def _check_search(search: Search) -> None:
     """Check that a table has the curves of all trainings of a search.
 
     Raises:
-        ConfigError: It trains in ways of which a table has none.
+        ConfigError: The search trains in ways for which a table has no curves.
     """
     if search.copies_trials:
         raise ConfigError(
-            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
-            "no curves; simulate asha, hyperband, freeze_thaw or none"
+            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, for which a table "
+            "has no curves; simulate asha, hyperband, freeze_thaw or none"
         )
     if search.confirm:
         raise ConfigError(
-            f"search.confirm={search.confirm}: repeats train with other seeds, of which a table has no curves; "
+            f"search.confirm={search.confirm}: repeats train with other seeds, for which a table has no curves; "
             "simulate with search.confirm=0"
         )
     if search.stages:

@@ -1,4 +1,4 @@
-"""Speeds of trials that share their workers, as they were measured, for a simulation."""
+"""Measured speeds of trials that share their workers, for a simulation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.errors import ConfigError
 from sweeps.runtime.lane_number import fastest
 
 RATES_ADVICE = "give --lane-rates the measured rates, such as --lane-rates 1=100,2=180,4=260"
-"""Advice for a number of trials whose speed is not known."""
+"""Advice for a number of trials whose speed is unknown."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class LaneRates:
     """Throughput of a worker group with one trial, and with several."""
 
     rates: Mapping[int, float]
-    """Rate by number of trials, ascending; in any unit, such as tokens a second or trials an hour."""
+    """Rate by number of trials, ascending; in any unit, such as tokens per second or trials per hour."""
 
     @classmethod
     def parsed(cls, text: str) -> LaneRates:
-        """Read rates: ``1=100,2=180``, or the words of ``scaling.trials_per_group=auto``.
+        """Read rates: ``1=100,2=180``, or the text of ``scaling.trials_per_group=auto``.
 
         Raises:
             ValueError: The text has no such rates, not that of one trial, or one of 0.
@@ -38,17 +38,17 @@ class LaneRates:
         pairs = [(lanes, rate.replace(",", "")) for lanes, rate in words] or re.findall(r"\b(\d+)=([\d.]+)", text)
         rates = {int(lanes): float(rate) for lanes, rate in pairs}
         if 1 not in rates or not (words or len(pairs) == len(text.split(","))) or min(*rates, *rates.values()) <= 0:
-            raise ValueError("rates are above 0, and one of them is that of 1 trial")
+            raise ValueError("rates must be above 0, and one must be for 1 trial")
         return cls(dict(sorted(rates.items())))
 
     def number(self, wanted: int | Literal["auto"]) -> int:
         """Number of trials in each worker group.
 
         Args:
-            wanted: ``scaling.trials_per_group``; auto is the number that it would find.
+            wanted: ``scaling.trials_per_group``; ``auto`` finds the number.
 
         Raises:
-            ConfigError: No rate is known for so many.
+            ConfigError: The rate of this number of trials is unknown.
         """
         if wanted == "auto":
             return fastest(self.rates)
@@ -60,8 +60,8 @@ class LaneRates:
         return wanted
 
     def speed(self, trials: int) -> float:
-        """Speed of each of so many trials of one group, relative to a trial alone. Rates between two measured ones lie
-        on a line.
+        """Speed of each trial when this many share a group, relative to a trial alone. Between measured rates, it is
+        interpolated linearly.
 
         >>> LaneRates({1: 100.0, 2: 180.0, 4: 260.0}).speed(3)
         0.7333333333333334

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIG_ID, STEP, ELAPSED = "config_id", "step", "elapsed_s"
-"""Columns of every table, beside one for each searched path and one for each metric."""
+"""Columns of every table, in addition to one for each searched path and one for each metric."""
 UNNAMED_INDEX = "__index_level_"
-"""First part of a column's name in which pandas writes an index that has none."""
+"""Prefix of the name of a column to which pandas writes an unnamed index."""
 LARGEST = 1e150
-"""Largest absolute value of a metric that can be computed with: its square is a number, too."""
+"""Maximum absolute value of a metric that can be computed with: its square is still finite."""
 
 
 def check_is_file(path: Path) -> None:
@@ -79,14 +79,14 @@ def _read(path: Path) -> pd.DataFrame:
         frame: pd.DataFrame = pyarrow.parquet.ParquetFile(path).read().to_pandas(ignore_metadata=True)
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"--simulate {path}: is no Parquet file that can be read ({reason})") from error
+        raise UserError(f"--simulate {path}: cannot be read as a Parquet file ({reason})") from error
     if frame.empty:
         raise UserError(f"--simulate {path}: the table has no rows")
     return frame.loc[:, ~frame.columns.str.startswith(UNNAMED_INDEX)]
 
 
 def _check_columns(path: Path, columns: Sequence[str], space: Space, metrics: Sequence[str]) -> None:
-    """Check that each column that the search needs is there, once."""
+    """Check that each column that the search needs exists exactly once."""
     needed = {CONFIG_ID: "names the configuration", STEP: "counts the steps", ELAPSED: "has the seconds so far"}
     needed |= dict.fromkeys(space, "is searched") | dict.fromkeys(metrics, "is needed by the search")
     for column, why in needed.items():
@@ -104,7 +104,7 @@ def _is_number(column: pd.Series[Any]) -> bool:
 
 
 def _ranges(space: Space, frame: pd.DataFrame) -> list[str]:
-    """Searched ranges of numbers. One whose condition never holds may have no values, and then no type."""
+    """Searched ranges of numbers. A range whose condition never holds may have no values, and then no type."""
     return [
         path
         for path, distribution in space.distributions.items()
@@ -119,7 +119,7 @@ class _Rows:
         self._path, self.frame = path, frame
 
     def check_names(self) -> None:
-        """Each row names its configuration."""
+        """Check that each row names its configuration."""
         missing = self.frame[CONFIG_ID].isna().to_numpy()
         if missing.any():
             raise self._mistake(
@@ -129,7 +129,7 @@ class _Rows:
             )
 
     def check_types(self, numbers: Sequence[str]) -> None:
-        """These columns hold numbers, and no column holds lists."""
+        """Check that these columns contain numbers, and no column contains lists."""
         for column in self.frame.columns:
             values = self.frame[column]
             if column in numbers and not _is_number(values):
@@ -144,7 +144,7 @@ class _Rows:
                 )
 
     def check_steps(self) -> None:
-        """Steps are counted from 1, and no configuration has two reports of one."""
+        """Check that steps are counted from 1, and no configuration has two reports of a step."""
         steps = self.frame[STEP].to_numpy(dtype=float)
         self._check(STEP, np.isfinite(steps) & (steps == np.round(steps)) & (steps >= 1), "whole numbers from 1 on")
         rows = self.frame.drop_duplicates().sort_values([CONFIG_ID, STEP], kind="stable", ignore_index=True)
@@ -158,14 +158,14 @@ class _Rows:
             )
 
     def check_seconds(self) -> None:
-        """The seconds of a configuration grow with its steps."""
+        """Check that the seconds of a configuration grow with its steps."""
         seconds = self.frame[ELAPSED].to_numpy(dtype=float)
         falls = (self.frame.groupby(CONFIG_ID)[ELAPSED].diff() < 0).to_numpy()
         self._check(ELAPSED, np.isfinite(seconds) & (seconds > 0), "the seconds of training so far, above 0")
         self._check(ELAPSED, ~falls, "the seconds of training so far, never fewer than at an earlier step")
 
     def check_points(self, space: Space) -> None:
-        """Each configuration has one point."""
+        """Check that each configuration has one point."""
         for path in space:
             several = (self.frame.groupby(CONFIG_ID)[path].nunique(dropna=False) > 1).to_numpy()
             if several.any():
@@ -178,7 +178,7 @@ class _Rows:
                 )
 
     def check_metrics(self, metrics: Sequence[str]) -> None:
-        """Each metric has values. Those of trainings that diverged may be infinite or NaN."""
+        """Check that each metric has values. Those of diverged trainings may be infinite or NaN."""
         for metric in metrics:
             values = self.frame[metric].to_numpy(dtype=float)
             finite = np.isfinite(values)
@@ -207,6 +207,6 @@ class _Rows:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message."""
+    """Format a value for a message."""
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -30,7 +30,7 @@ class RecordedTrial:
     point: dict[str, Any]
     """Values by path, without those whose conditions do not hold."""
     reports: list[Report]
-    """Its reports, in the order of steps; the curve of a trial that was stopped early is short."""
+    """Reports of the configuration, in the order of steps; a trial that was stopped early has a short curve."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CurveTable:
     name: str
     """Name of the file."""
     trials: list[RecordedTrial]
-    """Its configurations that lie in the space, each with at least one report."""
+    """Configurations that lie in the space, each with at least one report."""
     omitted: int = 0
     """Number of configurations outside of the space."""
     by_point: dict[str, RecordedTrial] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class CurveTable:
 
     @cached_property
     def last_step(self) -> int:
-        """Last step of the longest curve: the end of a trial."""
+        """Last step of the longest curve, which is the end of a trial."""
         return max(trial.reports[-1].step for trial in self.trials)
 
     @cached_property
@@ -57,7 +57,7 @@ class CurveTable:
         return [trial for trial in self.trials if trial.reports[-1].step == self.last_step]
 
     def metric_names(self) -> set[str]:
-        """Names of all numbers that are reported."""
+        """Names of all reported numbers."""
         return set(self.trials[0].reports[0].metrics)
 
 
@@ -111,7 +111,7 @@ def _reports(rows: pd.DataFrame, numbers: Sequence[str]) -> list[Report]:
 
 
 def _point(row: Mapping[str, Any], space: Space, lookup: Lookup) -> tuple[dict[str, Any], str | None]:
-    """A configuration as a point of the space, and its first value outside; None if it lies in the space."""
+    """A configuration as a point of the space, and its first value outside of the space; None if it lies inside."""
     point: dict[str, Any] = {}
     for path, distribution in space.distributions.items():
         if not space.active(path, point, lookup):
@@ -124,7 +124,7 @@ def _point(row: Mapping[str, Any], space: Space, lookup: Lookup) -> tuple[dict[s
 
 
 def _value(distribution: Distribution, stored: Any) -> Any:
-    """A value without NumPy's type; a list or mapping among choices is stored as JSON."""
+    """Convert a value from NumPy's type; a list or mapping among choices is stored as JSON."""
     value = stored.item() if hasattr(stored, "item") else stored
     if isinstance(value, float) and math.isnan(value):
         return None

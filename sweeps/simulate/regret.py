@@ -1,4 +1,4 @@
-"""Regret of a simulated search: distance of the best value so far to the best one in the table."""
+"""Regret of a simulated search: distance of the best value so far from the best one in the table."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sweeps.simulate.recorded_table import CurveTable, RecordedTrial
 
 @dataclass(frozen=True)
 class Improvement:
-    """A new best value, and when it was reached."""
+    """A new best value, and the time at which it was reached."""
 
     time_s: float
     """Simulated time."""
     value: float
     regret: float
-    """Distance to the best value that the table has for this space."""
+    """Distance from the best value in the table for this space."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Scale:
     """Values of the first objective in a table, to which those of a search are compared."""
 
     best: float
-    """Best value, of the configurations that keep all limits."""
+    """Best value of the configurations that satisfy all limits."""
     median: float
-    """Median of the values of those of them that were trained to the end."""
+    """Median of the values of those configurations that were trained to the end."""
     sign: float
     """1 if larger values are better, else -1."""
 
     def regret(self, value: float) -> float:
-        """Distance of a value to the best one; 0 if it is better, as what a forest predicts may be."""
+        """Distance of a value from the best one; 0 if it is better, as predictions of a forest may be."""
         return max(0.0, self.sign * (self.best - value))
 
     def normalized(self, regret: float) -> float:
@@ -41,7 +41,7 @@ class Scale:
         return regret / max(abs(self.median - self.best), 1e-300)
 
     def improvements(self, values: Iterable[tuple[float, float]]) -> list[Improvement]:
-        """Course of the best value.
+        """Return each new best value with its time.
 
         Args:
             values: Simulated times, in their order, and values.
@@ -54,7 +54,7 @@ class Scale:
 
 
 def scale_of(table: CurveTable, objectives: Objectives) -> Scale:
-    """The values of a table.
+    """Return the scale of a table.
 
     Args:
         table: Recorded curves.
@@ -75,13 +75,13 @@ def scale_of(table: CurveTable, objectives: Objectives) -> Scale:
 
 
 def _values(trials: Iterable[RecordedTrial], objectives: Objectives) -> list[float]:
-    """Values of the first objective, of the trials that have one and keep all limits."""
+    """Values of the first objective, of the trials that have one and satisfy all limits."""
     found = (_counted([report.metrics for report in trial.reports], objectives) for trial in trials)
     return [values[0] for values in found if values is not None]
 
 
 def _counted(reports: Iterable[Mapping[str, float]], objectives: Objectives) -> Values | None:
-    """Return the values of the trial's best report; None if a report breaks a limit."""
+    """Return the values of the trial's best report; None if a report violates a limit."""
     counted: Values | None = None
     for metrics in reports:
         if objectives.violation(metrics) is not None:

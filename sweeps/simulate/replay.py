@@ -1,4 +1,4 @@
-"""Recorded decisions of a sweep, made again: its suggestions, and its scheduler's stops."""
+"""Repeats the recorded decisions of a sweep: its suggestions, and its scheduler's stops."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ from sweeps.search.schedulers.decisions import PAUSES, STOPS, STOPS_IF_LONGER, D
 
 @dataclass(frozen=True)
 class Replay:
-    """Result of making all decisions again."""
+    """Result of repeating all decisions."""
 
     suggestions: int
     """Number of points that were sampled again."""
     given: int
-    """Number of points that were not: those given first, points of a grid, and trials of a study that was rewritten."""
+    """Number of points that were not sampled again: those given first, points of a grid, and trials of a study that was
+    rewritten."""
     decisions: int
-    """Number of the scheduler's decisions that were made again."""
+    """Number of the scheduler's decisions that were repeated."""
     unknown: int
-    """Number of those that this scheduler does not make again."""
+    """Number of decisions that this scheduler does not repeat."""
     differences: list[str] = field(default_factory=list)
-    """Decisions that were different."""
+    """Decisions that differed."""
 
     def describe(self) -> str:
         """The result in one line."""
         same = f"{len(self.differences)} are different" if self.differences else "all are the same"
         given = f"; {self.given} other points were given, and not sampled" if self.given else ""
-        unknown = f"; {self.unknown} decisions are of a kind that is not made again" if self.unknown else ""
-        return f"{self.suggestions} suggestions and {self.decisions} decisions made again: {same}{given}{unknown}"
+        unknown = f"; {self.unknown} decisions are of a kind that is not repeated" if self.unknown else ""
+        return f"{self.suggestions} suggestions and {self.decisions} decisions repeated: {same}{given}{unknown}"
 
     def as_json(self) -> dict[str, Any]:
         """The document of ``replay --json``."""
@@ -61,7 +62,7 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
     """
     path, entries = plan.folder / study_file(plan.stage), []
     if not path.is_file():
-        raise UserError(f"{plan.name}: its study {path} is not there; its decisions are recorded in it alone")
+        raise UserError(f"{plan.name}: its study {path} is missing; only this file records the decisions of the search")
     for line in path.read_bytes().splitlines():  # of bytes, lines end at no other characters
         try:
             entries.append(parsed(line))
@@ -71,10 +72,10 @@ def read_journal(plan: Plan) -> list[dict[str, Any]]:
 
 
 def study_of(plan: Plan, entries: Sequence[dict[str, Any]]) -> optuna.Study:
-    """The study that these entries make, in memory.
+    """The study that results from these entries, in memory.
 
     Raises:
-        UserError: They make none: the sweep failed before its search began.
+        UserError: There is no study: the sweep failed before its search began.
     """
     journal = PlayedJournal(entries)
     journal.play(len(entries))
@@ -93,7 +94,7 @@ def _loaded(plan: Plan, journal: PlayedJournal, sampler: Any = None) -> optuna.S
 
 
 def replay(plan: Plan) -> Replay:
-    """Make all suggestions and decisions of a sweep again.
+    """Repeat all suggestions and decisions of a sweep.
 
     Each point is sampled again from the study as it was when the point was sampled. The scheduler, from its beginning,
     gets the reports that it decided on, in their order.
@@ -132,7 +133,7 @@ def _suggestions(plan: Plan, entries: Sequence[dict[str, Any]], study: optuna.St
 
 
 def _decisions(plan: Plan, study: optuna.Study) -> tuple[int, int, list[str]]:
-    """Number of decisions made again, of those that cannot be, and what was different."""
+    """Numbers of repeated decisions and of those that cannot be repeated, and the differences."""
     scheduler, count, unknown, different = build_scheduler(plan, DecisionLog()), 0, 0, list[str]()
     for number, event in DecisionLog(study).events:
         again = scheduler.repeat(number, event)

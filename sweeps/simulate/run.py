@@ -29,11 +29,11 @@ from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepTime, TrialRecord
 
 Between = Literal["forest", "nearest"]
-"""Answer for a point that the table does not have: a forest's prediction, or the nearest configuration's curve."""
+"""Source of the curve for a point that the table lacks: a forest's prediction, or the nearest configuration's curve."""
 WORKERS = 4
-"""Simulated worker groups, unless the command or ``search.max_concurrent`` says otherwise."""
+"""Simulated worker groups, unless the command or ``search.max_concurrent`` sets their number."""
 STATE_OF = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
-"""State of a trial in the record by that in the study; other trials were stopped by a budget."""
+"""State of a trial in the record by its state in the study; other trials were stopped by a budget."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class SimulatedSweep:
 
     seed: int
     record: SweepRecord
-    """The sweep as it would be recorded, without runs in MLflow and checkpoints."""
+    """The sweep in the form of its record, without runs in MLflow and checkpoints."""
     improvements: list[Improvement]
-    """Course of the best value of the first objective."""
+    """Each new best value of the first objective, with its time."""
     ended_because: str | None
 
     def regret(self, time_s: float) -> float | None:
@@ -60,17 +60,17 @@ class SimulationResult:
     workers: int
     """Number of worker groups."""
     lanes: int
-    """Number of trials on each."""
+    """Number of trials in each worker group."""
     is_alone: bool
-    """Whether trials would share their workers, and are simulated without, since their speeds are not known."""
+    """Whether trials would share their workers, but are simulated without sharing, since their speeds are unknown."""
     between: Between
     error: SurrogateError | None
-    """Error of predictions between the table's configurations; None if they are those of the nearest one, or if too
-    few were trained to the end."""
+    """Error of predictions between the table's configurations; None if the curve of the nearest one is used, or too few
+    were trained to the end."""
     scale: Scale
     """Values of the table by which regret is measured."""
     sweeps: list[SimulatedSweep]
-    """One for each seed."""
+    """Searches, one for each seed."""
 
 
 def simulate(
@@ -92,7 +92,7 @@ def simulate(
         rates: Speeds of ``scaling.trials_per_group`` trials that share their workers; None: none shares them.
 
     Raises:
-        ConfigError: No speed is known of so many trials.
+        ConfigError: The speed of this number of trials is unknown.
     """
     plan, curves, search = inputs.plan, inputs.table, inputs.plan.config.search
     counted = {getattr(search.scheduler, "resource", "evaluations")} & curves.metric_names()
@@ -141,7 +141,7 @@ def _search(
 
 def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> list[tuple[float, float]]:
     """Times and values of the first objective, from the reports that count: those of eligible trials, and only the last
-    one of each where that counts."""
+    one of each if the last report counts."""
     valid = {trial.trial for trial in record.trials if _may_be_best(trial)}
     found = [
         (report.trial, (report.time_s, values[0]))
@@ -152,12 +152,12 @@ def _course(outcome: Outcome, record: SweepRecord, objectives: Objectives) -> li
 
 
 def _may_be_best(trial: TrialRecord) -> bool:
-    """Whether a trial has values, did not fail and broke no limit."""
+    """Whether a trial has values, did not fail and violated no limit."""
     return bool(trial.all_values()) and trial.violation is None and trial.state != "failed"
 
 
 def _record(plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objectives, workers: int) -> SweepRecord:
-    """The sweep as its record in MLflow would be."""
+    """The sweep in the form of its record in MLflow."""
     started = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
     trials = [_trial(plan, trial, outcome, objectives) for trial in started]
     counts = {state: sum(trial.state == state for trial in trials) for state in STATES}

@@ -1,4 +1,4 @@
-"""Discrete-event simulation of a search: as in a sweep, without workers and in no time.
+"""Discrete-event simulation of a search: the same code as in a sweep, without workers and real time.
 
 Sampler and scheduler are those of a sweep. Only training is replaced: a trial's reports come from
 a ``CurveSource``, at the simulated times at which they would be made.
@@ -46,7 +46,7 @@ class Outcome:
     seconds: dict[int, tuple[float, float]]
     """Start and end of each trial, by number."""
     ended_because: str | None
-    """Reason for which no further trial was started."""
+    """Reason why no further trial was started."""
 
 
 class SimulatedTrial:
@@ -61,23 +61,23 @@ class SimulatedTrial:
         self.position = 0
         """Number of reports made."""
         self.group: list[SimulatedTrial] | None = None
-        """Trials that train on its workers, itself among them; None while it does not train."""
+        """Trials that train on the same workers, including this one; None while it does not train."""
         self.left_s = self.since = self.shared_s = 0.0
-        """Seconds alone that are left to its next report; the time at which they were; and the seconds by which it has
-        trained longer so far than alone, since others shared its workers."""
+        """Remaining seconds to the trial's next report if it trained alone; the simulated time of this value; and the
+        seconds that sharing its workers has cost so far."""
         self.speed = 1.0
-        """Present speed, relative to that alone."""
+        """Current speed, relative to that of a trial alone."""
         self.due = 0
-        """Number of the event that is its next report."""
+        """Number of the event for the trial's next report."""
         self.last_result: Result = {}
 
     def step_s(self) -> float:
-        """Seconds from its last report to its next one, alone."""
+        """Seconds from the trial's last report to its next one, if it trains alone."""
         before = self.curve[self.position - 1].elapsed_s if self.position else 0.0
         return max(self.curve[self.position].elapsed_s - before, 1e-9)
 
     def report(self) -> Result:
-        """The next result, as the trainable of a sweep returns it."""
+        """The next result, in the form that the trainable of a sweep returns."""
         made, self.position = self.curve[self.position], self.position + 1
         self.last_result = {
             EVALUATIONS: self.position,
@@ -96,32 +96,32 @@ class Simulation:
     """A search on simulated workers, which may share their time among several trials."""
 
     search: StudySearch
-    """Suggests the points; a new one."""
+    """Suggests the points; must be new."""
     scheduler: Scheduler
-    """Decides which trials continue; a new one."""
+    """Decides which trials continue; must be new."""
     source: CurveSource
-    """Answers how trials train."""
+    """Returns the learning curves of trials."""
     workers: int
     """Number of trials that run at once."""
     exhausted: Callable[[Usage], str | None] = lambda usage: None
-    """Returns why the search ends now, with all its trials; None while it may go on. ``Usage`` holds the simulated wall
-    time, and with the next field the resources that were used."""
+    """Returns the reason why the search ends now, with all its trials; None while it may continue. ``Usage`` has the
+    simulated wall time and, with the next field, the used resources."""
     holds: dict[str, float] = field(default_factory=dict)
-    """Amounts of CPUs and GPUs that a trial holds, and its ``cost`` for an hour."""
+    """Amounts of CPUs and GPUs that a trial holds, and its ``cost`` per hour."""
     usage: Usage = field(default_factory=Usage)
     """Time and resources used so far."""
     max_train_s: float = math.inf
     """Seconds of training, summed over all trials, after which the search ends."""
     groups: int | None = None
-    """Number of worker groups over which the trials are spread; None: each has one."""
+    """Number of worker groups over which the trials are spread; None: each trial has one."""
     speed: Callable[[int], float] = lambda trials: 1.0
-    """Speed of each of so many trials on one group, relative to a trial alone."""
+    """Speed of each trial when this many share a group, relative to a trial alone."""
 
     def __post_init__(self) -> None:
         self.places = Places(self.workers)
         self._groups: list[list[SimulatedTrial]] = [[] for _ in range(self.groups or self.workers)]
         self.trials: list[SimulatedTrial] = []
-        """All trials, in the order in which they began."""
+        """All trials, in the order of their starts."""
         self._live: dict[str, SimulatedTrial] = {}
         """Trials that have not ended, by id."""
         self._events: list[tuple[float, int, SimulatedTrial]] = []
@@ -155,7 +155,7 @@ class Simulation:
         )
 
     def _use(self, now: float) -> None:
-        """Advance the time to ``now``, and count what was used."""
+        """Advance the time to ``now``, and count the used resources."""
         running = sum(trial.status == "running" for trial in self._live.values())
         passed, self._now = now - self._now, now
         self.usage.wall_s = now
@@ -164,7 +164,7 @@ class Simulation:
         self.usage.cost += passed * running * self.holds.get("cost", 0.0) / 3600
 
     def _fill(self) -> None:
-        """Start trials, and resume paused ones, as long as a worker is free and there is one."""
+        """Start trials, and resume paused ones, while a worker is free and there is one to start."""
         while True:
             held = self.places.holds_new
             started = self._start()
@@ -212,7 +212,7 @@ class Simulation:
         self._adapt(trial.group)
 
     def _leave(self, trial: SimulatedTrial) -> None:
-        """Free a trial's part of its workers."""
+        """Remove a trial from its group's workers."""
         if (group := trial.group) is not None:
             self._settle(group)
             group.remove(trial)
@@ -220,7 +220,7 @@ class Simulation:
             self._adapt(group)
 
     def _settle(self, group: list[SimulatedTrial]) -> None:
-        """Count what the trials of a group have done at their speeds so far."""
+        """Count the progress of a group's trials at their speeds so far."""
         for each in group:
             passed, each.since = self._now - each.since, self._now
             each.left_s -= passed * each.speed
@@ -228,7 +228,7 @@ class Simulation:
             self._train_s += passed * (1 - each.speed)
 
     def _adapt(self, group: list[SimulatedTrial]) -> None:
-        """Let the trials of a group train at the speed of so many from now on."""
+        """Set the speed of a group's trials by their number."""
         for each in group:
             each.speed = self.speed(len(group))
             self._schedule(each)

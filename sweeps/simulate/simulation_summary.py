@@ -17,7 +17,7 @@ from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.values import short
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""Parts of the simulated time at which the regret is told."""
+"""Parts of the simulated time at which the regret is printed."""
 
 
 def simulation_document(result: SimulationResult) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
         f"{f', {result.lanes} trials on each' if result.lanes > 1 else ''}"
     )
     if result.is_alone:
-        say(f"trials do not share their workers, since it is not known how fast they are then; {RATES_ADVICE}")
+        say(f"trials do not share their workers, since their speeds are then unknown; {RATES_ADVICE}")
     say(_describe_between(result))
     longest = max(sweep.record.time.wall_s for sweep in result.sweeps)
     rows = plain_table("simulated time", "regret", "normalized", right=("simulated time", "regret", "normalized"))
@@ -100,7 +100,7 @@ def print_simulation(result: SimulationResult, console: Console) -> None:
 
 def _describe_between(result: SimulationResult) -> str:
     if result.between == "nearest":
-        return "a point that the table does not have is answered by the nearest configuration that trained to the end"
+        return "a point that the table lacks gets the curve of the nearest configuration that trained to the end"
     if result.error is None:
         return "points between are predicted by a forest, whose error is unknown: too few trained to the end"
     error = result.error

@@ -1,4 +1,4 @@
-"""Curves of points that a table does not have: from a forest fitted to the table, or of the nearest configuration."""
+"""Learning curves for points that a table lacks: from a forest fitted to the table, or of the nearest configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ NUM_TREES = 50
 FOLDS = 3
 """Parts into which the configurations are split to measure the error: each is predicted from the others."""
 MAX_FITTED = 16
-"""Most steps of a curve that the forest is fitted to, evenly spaced in the logarithm; the others are interpolated."""
+"""Maximum steps of a curve to which the forest is fitted, evenly spaced in the logarithm; the others are
+interpolated."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class SurrogateError:
     rmse: float
     """Root mean squared error of the metric at the last step, in its own unit."""
     spread: float
-    """Standard deviation of the recorded values there: the error of always predicting their mean."""
+    """Standard deviation of the recorded values at that step: the error of always predicting their mean."""
     rank_correlation: float
-    """Spearman's correlation of predicted and recorded values there."""
+    """Spearman's correlation of predicted and recorded values at that step."""
 
 
 class NearestCurve:
@@ -47,13 +48,13 @@ class NearestCurve:
         self._matrix = self._cube.matrix([trial.point for trial in self._whole])
 
     def curve(self, point: Point) -> list[Report]:
-        """The curve of the point itself if the table has it to the end, else of the nearest configuration."""
+        """The curve of the point itself if the table has it to the end, otherwise of the nearest configuration."""
         distances = ((self._matrix - self._cube.vector(point)) ** 2).sum(axis=1)
         return self._whole[int(np.argmin(distances))].reports
 
 
 class ForestCurve:
-    """Answers with the recorded curve where there is one, and elsewhere from extremely randomised trees.
+    """Answers with the recorded curve if there is one, otherwise with a prediction of extremely randomised trees.
 
     The trees predict each metric, and the logarithm of the seconds between two reports, from the point and the step. A
     recorded curve that was stopped early continues with the prediction, shifted so that both meet.
@@ -78,7 +79,7 @@ class ForestCurve:
         rows = [self._rows(trial) for trial in table.trials]
         if not any(len(features) for features, _ in rows):
             raise UserError(
-                f"--between=forest: at the steps that a forest is fitted to, no report in {table.name} has finite "
+                f"--between=forest: at the steps to which a forest is fitted, no report in {table.name} has finite "
                 f"values of all of {', '.join(metrics)}; use --between=nearest"
             )
         self._forest = self._fit(rows)
@@ -94,7 +95,7 @@ class ForestCurve:
         return predicted if recorded is None else _continued(recorded, predicted)
 
     def _rows(self, trial: RecordedTrial) -> tuple[Array, Array]:
-        """Features and targets of a configuration, with a row for each step that the forest is fitted to."""
+        """Features and targets of a configuration, with a row for each step to which the forest is fitted."""
         before, kept = 0.0, []
         for report in trial.reports:
             between = math.log(max(report.elapsed_s - before, 1e-9))
@@ -159,7 +160,7 @@ class ForestCurve:
 
 
 def _continued(recorded: RecordedTrial, predicted: Sequence[Report]) -> list[Report]:
-    """A recorded curve that ends early, continued by a predicted one that is shifted to meet it."""
+    """Continue a recorded curve that ends early by a predicted one, shifted to meet it."""
     end = recorded.reports[-1]
     meets = min(predicted, key=lambda report: abs(report.step - end.step))
     shift = {name: end.metrics[name] - value for name, value in meets.metrics.items()}

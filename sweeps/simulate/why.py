@@ -1,4 +1,4 @@
-"""Reasons for a trial's suggestion and for each decision about it, with what was known then."""
+"""Reasons for a trial's suggestion and for each decision about it, by the knowledge at that time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDED_STATES = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", Tr
 
 
 def why(plan: Plan, trial: str) -> list[str]:
-    """Reasons for a trial's suggestion and for each decision about it, a sentence each, in their order.
+    """Return the reasons for a trial's suggestion and for each decision about it, one sentence each, in order.
 
     Args:
         plan: The trial's sweep.

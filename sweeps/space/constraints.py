@@ -102,7 +102,7 @@ class Constraints:
         return True
 
     def _values(self, point: Mapping[str, Any]) -> Callable[[str], Any]:
-        """A lookup in the config of a trial at this point; composes the config only if it must."""
+        """A lookup in the config of a trial at this point, which composes the config only if necessary."""
         from sweeps.compose.expressions import Absent
 
         composition = self._composition

@@ -1,4 +1,4 @@
-"""Distributions and conditions of a space in words, for tables of what is searched."""
+"""Descriptions of distributions and conditions, for tables of the search space."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from sweeps.texts.wording import value_text
 
 
 def describe_condition(wanted: Any) -> str:
-    """``sgd or nag``."""
+    """Describe a condition: ``sgd or nag``."""
     return " or ".join(map(value_text, allowed_values(wanted)))
 
 
 def describe_conditions(distribution: Distribution) -> str:
-    """``train.optimizer = sgd or nag and train.nesterov = true``; empty if the value is always searched."""
+    """Describe conditions: ``train.optimizer = sgd or nag and train.nesterov = true``; empty if the value is always
+    searched."""
     return " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
 
 
 def describe_distribution(distribution: Distribution) -> str:
-    """``0.0001 to 0.03, log`` or ``4, 8, 16``, with the prior if there is one."""
+    """Describe a distribution: ``0.0001 to 0.03, log`` or ``4, 8, 16``, with the prior if there is one."""
     if isinstance(distribution, ConstantDistribution):
         return f"always {value_text(distribution.value)}"
     prior = distribution.prior

@@ -1,4 +1,4 @@
-"""Values of a single distribution: which it has, how Optuna stores them, and how messages describe them.
+"""Values of a single distribution: enumeration, Optuna's encoding, and descriptions for messages.
 
 Bounds are inclusive everywhere.
 """
@@ -32,12 +32,12 @@ def allowed_values(wanted: Any) -> list[Any]:
 
 
 def satisfies(value: Any, wanted: Any) -> bool:
-    """Whether a value is one that a condition allows."""
+    """Whether a condition allows a value."""
     return any(_same(value, each) for each in allowed_values(wanted))
 
 
 def suggest(trial: Suggester, path: str, distribution: Distribution) -> Any:
-    """Sample one parameter; Optuna's bounds are inclusive too."""
+    """Sample one parameter; bounds are inclusive, as in Optuna."""
     match distribution:
         case FloatDistribution(low=low, high=high, log=log, step=step):
             value = trial.suggest_float(path, low, _last_step(low, high, step), log=log, step=step)
@@ -62,17 +62,17 @@ def _num_steps(low: float, high: float, step: float) -> int:
 
 
 def _last_step(low: float, high: float, step: float | None) -> float:
-    """The last value at a step up to ``high``. Optuna uses it too, but warns if it is not ``high``."""
+    """The last value at a step up to ``high``. Optuna also uses it, but warns if it is not ``high``."""
     return high if step is None else _at_step(low, step, _num_steps(low, high, step))
 
 
 def encode(choice: Any) -> bool | int | float | str | None:
-    """A choice as Optuna stores it: lists and mappings as JSON."""
+    """Encode a choice for Optuna: lists and mappings as JSON."""
     return choice if choice is None or isinstance(choice, bool | int | float | str) else json.dumps(choice)
 
 
 def decode(distribution: Distribution, stored: Any) -> Any:
-    """A value of a distribution, as Optuna stores it: a choice from its encoding, an ordered choice from its index."""
+    """Decode a value that Optuna stores: a choice from its encoding, an ordered choice from its index."""
     match distribution:
         case CategoricalDistribution(choices=choices):
             return next(choice for choice in choices if _same(encode(choice), stored))
@@ -109,8 +109,8 @@ def contains(distribution: Distribution, value: Any) -> bool:
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
-    """A value of the distribution, converted to the type that sampling gives: 3.0 of an integer distribution
-    becomes 3."""
+    """A value of the distribution, converted to the type of sampled values: 3.0 of an integer distribution becomes
+    3."""
     match distribution:
         case IntDistribution():
             return int(value)
@@ -167,7 +167,7 @@ def _as_grid(path: str, distribution: FloatDistribution) -> str:
 
 
 def describe(distribution: Distribution) -> str:
-    """Text on the allowed values, such as ``a whole number between 1 and 9 in steps of 2``."""
+    """Describe the allowed values, such as ``a whole number between 1 and 9 in steps of 2``."""
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return listed(choices)
@@ -180,7 +180,7 @@ def describe(distribution: Distribution) -> str:
 
 
 def expected(distribution: Distribution, value: Any) -> str:
-    """Text on why a value cannot be sampled, such as ``must be between 0 and 1``."""
+    """Explain why a value cannot be sampled, such as ``must be between 0 and 1``."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number or not isinstance(distribution, FloatDistribution | IntDistribution):
         return f"must be {describe(distribution)}"
@@ -192,7 +192,7 @@ def expected(distribution: Distribution, value: Any) -> str:
 
 
 def listed(values: Sequence[Any]) -> str:
-    """The values for a message: ``one of 1, 2``; a single one alone."""
+    """Format values for a message: ``one of 1, 2``; a single value without ``one of``."""
     return repr(values[0]) if len(values) == 1 else f"one of {', '.join(map(repr, values))}"
 
 

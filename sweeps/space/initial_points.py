@@ -1,4 +1,4 @@
-"""Initial points of a sweep: the config's own values, the points that a person gave, and those of a grid."""
+"""Initial points of a sweep: the config's own values, the user's points, and those of a grid."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sweeps.space.space import Lookup, Space, check_point
 from sweeps.space.suggester import RandomDraws
 
 NUM_DRAWS = 1000
-"""Random points of which the constraints must allow at least one."""
+"""Number of random points, at least one of which the constraints must allow."""
 FEW_POINTS = 1000
-"""Number of points up to which a space is listed to count the trials that it allows."""
+"""Maximum number of points of a space that is listed to count the trials that it allows."""
 NUM_DRAWS_OF_SHARE = 300
-"""Random points to estimate the share of the space that the constraints allow."""
+"""Number of random points to estimate the share of the space that the constraints allow."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class InitialPoints:
         return point, ""
 
     def first(self) -> list[dict[str, Any]]:
-        """The default point, if it is wanted and allowed, and the points that a person gave."""
+        """The default point, if it is wanted and allowed, and the user's points."""
         search = self.composition.config.search
         default = self.default()[0] if search.default_first else None
         return [*([] if default is None or default in search.points else [default]), *search.points]
@@ -69,7 +69,7 @@ class InitialPoints:
 
     @cached_property
     def num_points(self) -> int | None:
-        """Number of all points of a small space or grid, each of which is tried once; None of any other space."""
+        """Number of all points of a small space or grid, each of which is tried once; None for any other space."""
         search = self.composition.config.search
         if search.sampler.kind != "grid" and (search.duplicates or not self._is_small()):
             return None
@@ -80,7 +80,7 @@ class InitialPoints:
         return len(grid) + sum(point not in grid for point in self.first())
 
     def _is_small(self) -> bool:
-        """Whether the space has so few points that all of them can be listed and checked at once."""
+        """Whether the space is small enough to list and check all its points immediately."""
         try:
             return math.prod(len(grid_values(path, self.space[path])) for path in self.space) <= FEW_POINTS
         except ConfigError:  # infinitely many
@@ -138,7 +138,7 @@ class InitialPoints:
             yield f"search.num_trials={search.num_trials}: not all of the grid's {count:,} points are tried"
 
     def _missing(self, point: Mapping[str, Any]) -> frozenset[str]:
-        """Searched paths that are missing in a person's point, and will be sampled."""
+        """Searched paths that a user's point omits and that will be sampled."""
         absent: set[str] = set()
         for path in self.space:  # each parameter comes after those that its condition names
             for other, wanted in self.space[path].when.items():
@@ -149,8 +149,7 @@ class InitialPoints:
         return frozenset(self.space) - frozenset(point) - absent
 
     def _excluding_constraints(self) -> Iterator[str]:
-        """Mistakes of constraints that none of many random points satisfies, or that cannot be computed at
-        any of them."""
+        """Mistakes of constraints that no random point of many satisfies, or that cannot be computed at any of them."""
         failure: ConstraintFailed | None = None
         always_fails = True
         for point in self._draws(NUM_DRAWS):

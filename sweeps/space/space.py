@@ -33,7 +33,7 @@ Lookup = Callable[[str], Any]
 
 
 class Space:
-    """Distributions by path, in an order in which each parameter comes after those that its condition names.
+    """Distributions by path, in an order in which each parameter follows those that its condition names.
 
     Example:
         >>> from sweeps.config.space import FloatDistribution
@@ -66,7 +66,7 @@ class Space:
         return self.distributions[path]
 
     def active(self, path: str, point: Mapping[str, Any], lookup: Lookup) -> bool:
-        """Whether the parameter exists at a point; the point must have all parameters that its condition names."""
+        """Whether the parameter exists at a point, which must have all parameters that the condition names."""
         for other, wanted in self.distributions[path].when.items():
             if other in self.distributions and other not in point:
                 return False  # the other parameter does not exist
@@ -120,7 +120,7 @@ class Space:
         return points
 
     def default_point(self, lookup: Lookup) -> dict[str, Any] | None:
-        """The config's own values as a point; None if some are outside of the space (``outside`` says which)."""
+        """The config's own values as a point; None if some are outside of the space (``outside`` lists them)."""
         point, outside = self._default(lookup)
         return None if outside else point
 
@@ -197,14 +197,16 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
             and path not in distributions[path].when
         ]
         if not ready:
-            raise ConfigError(f"space: the conditions of {', '.join(waiting)} depend on each other; break the circle")
+            raise ConfigError(
+                f"space: the conditions of {', '.join(waiting)} depend on each other in a circle; remove one"
+            )
         ordered.extend(ready)
         waiting = [path for path in waiting if path not in ready]
     return ordered
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:
-    """Check a point that a person gave.
+    """Check a user's point.
 
     Args:
         space: The space.

@@ -1,4 +1,4 @@
-"""Suggestions of single values, from which a space samples a point: by an ``optuna.Trial``, or at random."""
+"""Suggestions of single values, by which a space samples a point: from an ``optuna.Trial``, or at random."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps_train.checkpoints.integrity import SEAL_FILE, with_checksum_of
 
 FILES_AT_ONCE = 4
-"""Number of files that are copied at the same time."""
+"""Maximum number of files that are copied at the same time."""
 
 
 def commit(store: ObjectStore, folder: Path) -> None:
@@ -109,7 +109,7 @@ def committed(names: Iterable[str]) -> list[str]:
 
 
 def withdraw(store: ObjectStore) -> None:
-    """Remove a folder. From the first moment on it is not committed any more.
+    """Remove a folder. It stops being committed immediately.
 
     Raises:
         OSError: The store does not answer, or refuses.

@@ -9,7 +9,7 @@ from pathlib import Path
 from sweeps_train.files.cache_folder import cache_folder
 
 COPIES = "stored_sweeps"
-"""Folder in the cache with this machine's copies of sweeps that are in object stores."""
+"""Folder in the cache with this machine's copies of sweeps in object stores."""
 
 
 def is_remote(location: str) -> bool:
@@ -22,7 +22,7 @@ def is_remote(location: str) -> bool:
 
 
 def joined(folder: str, name: str) -> str:
-    """The URI of something in a folder; the options of the store after ``?`` stay at its end.
+    """Append to the URI of a folder; the options of the store after ``?`` stay at the end.
 
     >>> joined("s3://bucket/sweeps/?region=eu-west-1", "first")
     's3://bucket/sweeps/first?region=eu-west-1'

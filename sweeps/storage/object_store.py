@@ -14,7 +14,7 @@ from sweeps.storage.location import joined
 BLOCK = 8 * 2**20
 """Bytes that are copied at a time."""
 LARGEST_COPY = 5 * 2**30
-"""Bytes of the largest object that S3 copies in one request."""
+"""Maximum bytes of an object that S3 copies in one request."""
 
 
 class ObjectStore:
@@ -104,7 +104,8 @@ class ObjectStore:
                 target.write(block)
 
     def copy(self, name: str, target: ObjectStore) -> None:
-        """Copy an object into another folder of the same store, which does that by itself unless it is very large.
+        """Copy an object into another folder of the same store; unless it is very large, the store copies it without a
+        download.
 
         Raises:
             FileNotFoundError: There is no such object.

@@ -29,16 +29,16 @@ from sweeps.files.whole_files import FOLDER_MODE, UNFINISHED, replacing
 from sweeps.storage.object_store import ObjectStore
 
 COPY_EVERY_S = 3.0
-"""Seconds between two copies of what has changed: what a lost machine can take with it."""
+"""Seconds between two copies of changed files, and thus the most that a lost machine can lose."""
 STATE = "state"
-"""Folder of manifests and parts in that of a sweep."""
+"""Subfolder of the sweep's folder with manifests and parts."""
 SESSION_FILE = ".session"
-"""File in the driver's folder with the session whose files these are."""
+"""File in the driver's folder with the session to which its files belong."""
 NOT_COPIED = re.compile(rf"\..*|.*\.lock|driver\.json|.*{re.escape(UNFINISHED)}|.*\.replaced")
 _MANIFEST = re.compile(r"state/(\d{6}-[0-9a-f]{8})/(\d{9})\.json")
 READ_AGAIN = 20
 _TAIL = 256
-"""Bytes before an addition by which it is known that the file has only grown."""
+"""Bytes before an addition that are compared to verify that the file has only grown."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Copied:
-    """State of a file that the store has."""
+    """State of a file as it is in the store."""
 
     inode: int
     modified_ns: int
@@ -54,7 +54,7 @@ class _Copied:
     checksum: int = 0
     tail: bytes = b""
     parts: list[tuple[str, int]] = field(default_factory=list)
-    """Names and sizes, in order."""
+    """Names and sizes of the parts, in order."""
 
 
 class StateMirror:
@@ -101,7 +101,7 @@ class StateMirror:
         self.copy()
 
     def copy(self) -> None:
-        """Copy what has changed; returns when it is committed.
+        """Copy the changes; returns when they are committed.
 
         Raises:
             OSError: The store does not answer, or refuses, or a file cannot be read.
@@ -165,7 +165,7 @@ class StateMirror:
                 (self._store / STATE / session).remove_all()
 
     def try_to_copy(self) -> bool:
-        """Copy what has changed; returns whether it is committed. The first failure is logged."""
+        """Copy the changes; return whether they are committed. The first failure is logged."""
         try:
             self.copy()
             self._warned = False
@@ -183,7 +183,7 @@ class StateMirror:
 @dataclass(frozen=True)
 class _Manifest:
     version: str
-    """Name that no other manifest of the sweep has."""
+    """Unique name of a manifest of the sweep."""
     session: str
     files: dict[str, dict[str, Any]]
 
@@ -221,7 +221,8 @@ def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[st
 
 
 def refresh(store: ObjectStore, folder: Path) -> None:
-    """Download the newest committed files of a sweep into a folder, unless that has the same session's or later ones.
+    """Download the newest committed files of a sweep into a folder, unless the folder has those of the same or a later
+    session.
 
     No driver may use the folder.
 
@@ -241,7 +242,7 @@ class _Superseded(OSError):
 
 
 def _reading(store: ObjectStore, read: Callable[[_Manifest | None], T]) -> T:
-    """Read the files that the newest manifest names; repeat if a newer manifest replaces it meanwhile.
+    """Read the files that the newest manifest names; repeat if a newer manifest replaces it in the meantime.
 
     Raises:
         OSError: The store does not answer, or a part is lost.
@@ -295,7 +296,7 @@ def _part(store: ObjectStore, name: str) -> bytes:
 
 
 def _snapshot(folder: Path) -> dict[str, os.stat_result]:
-    """A consistent listing of the files: repeated until nothing changes between two looks."""
+    """Return a consistent listing of the files, repeated until nothing changes between two listings."""
     before = _look(folder)
     for _ in range(100):
         now = _look(folder)
@@ -321,7 +322,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _has_grown(known: _Copied, status: os.stat_result, file: Any) -> bool:
-    """Whether a file is still the one that was copied, with something added at its end."""
+    """Whether a file is the one that was copied, possibly with data appended."""
     if known.inode != status.st_ino or status.st_size < known.size:
         return False
     file.seek(max(0, known.size - _TAIL))

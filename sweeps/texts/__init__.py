@@ -1,1 +1,1 @@
-"""Texts for people: counts and names in messages, what a terminal may show, and what must not be shown."""
+"""Texts for people: counts and names in messages, safe output for terminals, and hidden passwords."""

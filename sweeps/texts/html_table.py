@@ -1,6 +1,5 @@
-"""HTML of tables for notebooks: plain elements without scripts or styles of their own, since each viewer (Jupyter,
-nbconvert, GitHub) removes some of those and has a style for tables.
-"""
+"""HTML of tables for notebooks: plain elements without scripts or styles, since each viewer (Jupyter, nbconvert,
+GitHub) removes some of those and has its own style for tables."""
 
 from __future__ import annotations
 
@@ -23,5 +22,5 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Mark
 
 
 def paragraphs(*texts: object) -> Markup:
-    """Return a paragraph for each text that is not empty."""
+    """Return a paragraph for each non-empty text."""
     return Markup().join(Markup("<p>{}</p>").format(text) for text in texts if text)

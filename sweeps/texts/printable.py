@@ -11,7 +11,7 @@ _CONTROL = re.compile(
     r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # the order in which text is read
 )
 _OVERWRITTEN = re.compile(r"\n[^\n]*\x1b\[A")
-"""Line that was left upwards, to be written again: a progress bar below another one."""
+"""A line above which later output has moved the cursor, such as a progress bar below another one."""
 
 
 def printable(text: str) -> str:
@@ -24,6 +24,6 @@ def printable(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """Return a text without escape sequences, control characters other than tab and line end, and controls of the
-    direction of text."""
+    """Return a text without escape sequences, control characters other than tab and line end, and bidirectional
+    controls."""
     return text if text.isprintable() else _CONTROL.sub("", text)

@@ -1,4 +1,4 @@
-"""Suggestions for misspelt names: the names that exist and are spelt like them."""
+"""Suggestions for misspelt names: existing names with a similar spelling."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST_NAME = 500
-"""Longest name, in characters, that is compared: the time that it takes grows with the square of the length."""
+"""Maximum characters of a name that is compared: the time grows with the square of the length."""
 
 
 def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return known names with a similar spelling, or where one abbreviates the other (``maximize``, ``max``). Paths
-    that end with the name (``model.heads``, ``heads``) come first.
+    """Return known names with a similar spelling, and longer or shorter forms (``maximize``, ``max``). Paths that end
+    with the name (``model.heads``, ``heads``) come first.
 
     Args:
         name: The misspelt name.
@@ -43,7 +43,7 @@ def did_you_mean(name: str, known: Iterable[str], count: int = 3, listed: int = 
     if close:
         return f"; did you mean {', '.join(close)}?"
     if known and len(known) <= listed:
-        return f"; there is {', '.join(known)}"
+        return f"; use {'one of ' if len(known) > 1 else ''}{', '.join(known)}"
     return ""
 
 

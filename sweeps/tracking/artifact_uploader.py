@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 CheckpointKind = Literal["best", "last"]
 UPLOAD_AFTER_S = 2.0
-"""Seconds that a checkpoint waits for a newer one, which is then uploaded instead, as often in a short trial."""
+"""Seconds that a checkpoint waits for a newer one, which then replaces it, as often happens in a short trial."""
 ANSWER_WITHIN_S = 120
 """Maximum seconds for a server to store a file."""
 
@@ -52,7 +52,7 @@ class ArtifactUploader:
         Args:
             client: A client of the tracking store.
             retrier: Repeats its calls.
-            wait_for_run: Returns MLflow's id of a run, after waiting at most so many seconds for its creation.
+            wait_for_run: Returns MLflow's id of a run, after waiting at most this many seconds for its creation.
             done: Called on the thread for each artifact, with its URI, or None if it can never be uploaded.
         """
         self._client = client
@@ -61,7 +61,7 @@ class ArtifactUploader:
         self._done = done
         self._queue: dict[tuple[str, str], Artifact] = {}
         self._due: dict[tuple[str, str], float] = {}
-        """Time at which each is uploaded, by ``time.monotonic``."""
+        """Time at which each artifact is uploaded, by ``time.monotonic``."""
         self._condition = threading.Condition()
         self._busy: Artifact | None = None
         self._closing = False
@@ -70,7 +70,7 @@ class ArtifactUploader:
 
     def submit(self, *artifacts: Artifact) -> None:
         """Upload artifacts soon; a waiting older one of the same run and name is skipped. Artifacts that share a held
-        folder must be submitted together: it is removed after the last of them."""
+        folder must be submitted together: the folder is removed after the last of them."""
         with self._condition:
             skipped = []
             for artifact in artifacts:
@@ -216,7 +216,7 @@ class ArtifactUploader:
     def _warn(self, message: str) -> None:
         if not self._warned:
             self._warned = True
-            logger.warning("%s (said once)", message)
+            logger.warning("%s (logged once)", message)
 
 
 def _logs(folder: str) -> Iterator[tuple[str, bytes]]:

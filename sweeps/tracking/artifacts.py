@@ -25,7 +25,7 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
 
 
 def list_names(uri: str, run_id: str, folder: str) -> list[str]:
-    """Return the names of the files in a folder of a run's artifacts; none if there is no such folder.
+    """Return the names of the files in a folder of a run's artifacts; empty if there is no such folder.
 
     Raises:
         TrackingUnreachable: The server does not answer.

@@ -68,7 +68,7 @@ def _post(
 
 
 def _number(value: float) -> float | str:
-    """Return a number in the JSON of Protocol Buffers, where infinities and NaN are texts."""
+    """Return a number in the JSON of Protocol Buffers, in which infinities and NaN are texts."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -15,10 +15,10 @@ class Weights:
     step: int
     """Number of optimizer steps done."""
     values: tuple[float, ...]
-    """Values of the objectives that were reported at this step; empty if none were."""
+    """Values of the objectives that were reported at this step; empty if there was no report."""
 
     def describe(self, metrics: tuple[str, ...]) -> str:
-        """Return the step and the values in words: ``step 40, with eval/loss 0.52``."""
+        """Describe the step and the values: ``step 40, with eval/loss 0.52``."""
         values = ", ".join(f"{name} {short(value)}" for name, value in zip(metrics, self.values, strict=False))
         return f"step {self.step}, {f'with {values}' if values else 'at which nothing was reported'}"
 

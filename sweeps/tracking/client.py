@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 CONNECT_WITHIN_S = 5
 """Maximum seconds for a tracking server to accept a connection."""
 REACH_WITHIN_S = 10
-"""Maximum seconds for it to answer; one that has just been started needs some seconds for its first answer."""
+"""Maximum seconds for a tracking server to answer; a new server needs some seconds for its first answer."""
 ANSWER_WITHIN_S = 30
 """Maximum seconds for an answer with a page of runs or metrics."""
 MAKE_TABLES_WITHIN_S = 60
-"""Maximum seconds to wait for another process that makes the tables of a store."""
+"""Maximum seconds to wait for another process that creates the tables of a store."""
 CALLS_AT_ONCE = 32
-"""Number of concurrent calls to a server, which answers several. A database is written by one thread."""
+"""Maximum number of concurrent calls to a tracking server; a database is written by one thread."""
 
 DEFAULT = "tracking.uri=sqlite:///mlflow.db"
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
@@ -45,9 +45,9 @@ SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
 _patience: ContextVar[tuple[float, float]] = ContextVar("_patience", default=(REACH_WITHIN_S, math.inf))
-"""Seconds that this context waits for an answer, and since when it shares the failures of others."""
+"""Seconds that this context waits for an answer, and the time from which failures of others count for it, too."""
 _failed: dict[str, tuple[float, TrackingUnreachable]] = {}
-"""Last failure to reach each store, and when it was, by the monotonic clock; until it answers again."""
+"""Last failure to reach each store, with its monotonic time; removed when the store answers again."""
 
 
 def connect(uri: str) -> MlflowClient:
@@ -96,7 +96,7 @@ def reaching_within(seconds: float) -> Iterator[None]:
 @contextmanager
 def _making_tables(path: Path | None, version: str) -> Iterator[None]:
     """Let only one process at a time connect to an SQLite store, since two that create its tables would collide; a new
-    store is copied from one that this MLflow version made before."""
+    store is copied from one that this MLflow version has created before."""
     if path is None:
         yield
         return
@@ -105,13 +105,13 @@ def _making_tables(path: Path | None, version: str) -> Iterator[None]:
 
 
 def _explained(uri: str, error: Exception) -> str:
-    """Return why a store cannot be used, and what to do."""
+    """Explain why a store cannot be used, and what to do."""
     if type(error).__name__.startswith("Unsupported"):  # one of several exceptions of MLflow
         scheme = uri.partition(":")[0]
-        return f"is no tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
+        return f"is not a tracking store: there is no scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
     why = first_cause(error)
     if "filesystem tracking backend" in why:
-        return f"is a folder of files, which MLflow no longer takes as a store; use a database, as in {DEFAULT}"
+        return f"is a folder of files, which MLflow no longer supports as a store; use a database, as in {DEFAULT}"
     return f"does not answer: {why}; {_advice(uri, why)}"
 
 
@@ -123,14 +123,14 @@ def _advice(uri: str, why: str) -> str:
         "No module named 'psycopg": "install its driver: pip install 'ray-sweeps[postgresql]'",
         "certificate": "name its certificate in MLFLOW_TRACKING_SERVER_CERT_PATH",
         "error code 401": "sign in with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token",
-        "error code 403": "ask for the permission, or sign in as somebody else with MLFLOW_TRACKING_USERNAME",
+        "error code 403": "ask for the permission, or sign in as another user with MLFLOW_TRACKING_USERNAME",
     }
     plain = f"start it, correct the address, or use {DEFAULT}"
     return next((advice for sign, advice in known.items() if sign in why), plain)
 
 
 def first_cause(error: BaseException) -> str:
-    """Return one line on the first cause of an error, without the errors that wrap it."""
+    """Describe the first cause of an error in one line, without the errors that wrap it."""
     *_, first = _chain(error)
     lines = str(first).strip().splitlines()
     return lines[0][:300] if lines else type(first).__name__
@@ -166,7 +166,7 @@ def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
 
 @contextmanager
 def reading_from(uri: str) -> Iterator[None]:
-    """Limit MLflow's HTTP requests of this thread inside a ``with`` block that reads, where one is worth a repetition.
+    """Limit MLflow's HTTP requests of this thread inside a ``with`` block that only reads, with one retry.
 
     Raises:
         TrackingUnreachable: The connection was lost, or there was no answer within ``ANSWER_WITHIN_S``.
@@ -234,7 +234,7 @@ def _prepare() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # Else ten connections are kept, and others made anew for each call.
+    # Else ten connections are kept, and others opened for each call.
     os.environ.setdefault("MLFLOW_HTTP_POOL_MAXSIZE", str(CALLS_AT_ONCE))
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
 

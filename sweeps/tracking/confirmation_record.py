@@ -19,7 +19,7 @@ class Contender:
     runs: int
     """Number of repeats that count."""
     mean: float | None = None
-    """Mean of their values; None before the first comparison, and of a trial that failed."""
+    """Mean of the repeats' values; None before the first comparison, and for a trial that failed."""
     low: float | None = None
     """Lower end of the mean's confidence interval."""
     high: float | None = None
@@ -27,10 +27,10 @@ class Contender:
     lost_to: str | None = None
     """Trial that was significantly better."""
     failed: str | None = None
-    """Reason why it cannot win: one of its repeats failed."""
+    """Reason why the contender cannot win: one of its repeats failed."""
 
     def describe(self, confidence: float) -> str:
-        """Return the mean with its interval in words: ``0.2113 (95 % interval 0.208 to 0.2146, 3 repeats)``."""
+        """Describe the mean with its interval: ``0.2113 (95 % interval 0.208 to 0.2146, 3 repeats)``."""
         runs = f"{self.runs} repeat{'s'[: self.runs != 1]}"
         if self.mean is None or self.low is None or self.high is None:
             return runs
@@ -43,13 +43,13 @@ class Confirmation:
     """The winner among the best trials, as far as the repeats show."""
 
     contenders: tuple[Contender, ...]
-    """The best trials, the first one first; of those that are left, the one with the best mean."""
+    """The best trials, best first; those still in the race are ordered by their means."""
     winner: str | None = None
     """Trial with the best mean; None if the confirmation has not ended, or no trial was confirmed."""
     reason: str | None = None
-    """Text that says why there is no winner."""
+    """Reason why there is no winner."""
     confidence: float = 0.95
-    """Probability of the intervals, all together, and that the truly best contender is not excluded."""
+    """Probability that all intervals hold together, and that the truly best contender is not excluded."""
 
     @property
     def tied(self) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Requests to a running sweep from another terminal or machine, such as to stop or to extend it. A request is a tag on
-the parent run that the sweep's driver polls, and the answer another tag: both sides need only the tracking store. Of a
-sweep in an object store, request and answer are objects there: both sides need only that.
-"""
+the parent run that the sweep's driver polls, and the answer another tag, so that both sides need only the tracking
+store. For a sweep in an object store, request and answer are objects there, and both sides need only that store."""
 
 from __future__ import annotations
 
@@ -83,7 +82,7 @@ class _Tags:
         return found
 
     def is_running(self) -> bool:
-        """Whether the record says that there is a driver."""
+        """Whether the record shows a driver."""
         return self._tags().get(TAG_STATE) == "running"
 
     def _tags(self) -> Mapping[str, str]:

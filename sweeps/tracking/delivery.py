@@ -30,25 +30,26 @@ LOG_PROGRESS_EVERY_S = 30.0
 
 @dataclass(frozen=True)
 class Remaining:
-    """The part of a sweep's record that MLflow has not taken. It stays in the journal."""
+    """The part of a sweep's record that MLflow has not received. It stays in the journal."""
 
     points: int
-    """Values of metrics."""
+    """Number of metric values."""
     artifacts: int
     entries: bool
-    """Whether the journal has any entry that MLflow has not taken."""
+    """Whether the journal has any entry that MLflow has not received."""
 
     def __bool__(self) -> bool:
         return self.entries or self.artifacts > 0
 
 
 class Delivery:
-    """The journal of a sweep and the threads that deliver it. They run from ``start`` to ``close``."""
+    """The journal of a sweep and the threads that deliver it, which run from ``start`` to ``close``."""
 
     def __init__(self, client: MlflowClient, journal: Journal, ids: MlflowIds) -> None:
         self._client, self._run_id = client, ids.run_id
         self._earlier_end, self._is_started = journal.end, False
-        """End of what earlier sessions have left in the journal, and whether it is delivered while this one goes on."""
+        """End of the entries that earlier sessions left in the journal, and whether they are being delivered while this
+        session runs."""
         self.journal = journal
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)
         self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow")
@@ -95,7 +96,7 @@ class Delivery:
             if monotonic() - logged > LOG_PROGRESS_EVERY_S:
                 logged = monotonic()
                 left = self.journal.end - self.journal.position
-                logger.warning("delivering to MLflow what an earlier session left: %.1f MB to go", left / 1e6)
+                logger.warning("delivering the entries of an earlier session to MLflow: %.1f MB left", left / 1e6)
 
     def run_id(self, key: str) -> str:
         """Return MLflow's id of a run that was delivered."""
@@ -104,7 +105,7 @@ class Delivery:
         return found
 
     def start(self) -> None:
-        """Start delivering entries continuously. From now on calls are repeated without end."""
+        """Start delivering entries continuously. From now on, calls are repeated without limit."""
         self.retrier.give_up_after(float("inf"))
         self._is_started = True
         self._outbox.start()
@@ -120,18 +121,18 @@ class Delivery:
         self.upload_retrier.give_up_after(patience_s, total_s)
 
     def finish_uploads(self) -> int:
-        """Upload all artifacts that wait and end their thread; return how many could not be uploaded."""
+        """Upload all waiting artifacts and end their thread; return how many could not be uploaded."""
         return self._uploader.close()
 
     def flush(self) -> bool:
-        """Deliver all entries that are in the journal now; return whether MLflow has taken them."""
+        """Deliver all entries that are in the journal now; return whether MLflow has received them."""
         return self._outbox.flush()
 
     def close(self, artifacts: int) -> Remaining:
         """End the thread of the outbox, and close the journal if nothing remains.
 
         Args:
-            artifacts: How many could not be uploaded.
+            artifacts: Number of artifacts that could not be uploaded.
         """
         points = self._outbox.close()
         remaining = Remaining(points, artifacts, entries=self.journal.position < self.journal.end)

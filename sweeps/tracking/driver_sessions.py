@@ -1,22 +1,22 @@
-"""Sessions of a sweep: the times from the start of a driver to its end. Pauses between them count in no duration."""
+"""Sessions of a sweep: the times from the start of a driver to its end. Durations exclude the pauses between them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 Session = tuple[float, float]
-"""Unix times of its start and end; of the present session, the time of the driver's last update is the end."""
+"""Unix times of a session's start and end; for the current session, the end is the time of the driver's last update."""
 
 MOST_SESSIONS = 150
-"""Maximum number of recorded sessions; MLflow takes 8,000 characters in a tag."""
+"""Maximum number of recorded sessions; MLflow allows 8,000 characters in a tag."""
 
 
 def with_session(earlier: Sequence[Session], began: float, ended: float) -> tuple[Session, ...]:
-    """Return the earlier sessions and the present one; the oldest are merged if there are too many to record.
+    """Return the earlier sessions and the current one; the oldest are merged if there are too many to record.
 
     Args:
         earlier: The earlier sessions, in order.
-        began: Unix time of the present one's start.
+        began: Unix time of the current one's start.
         ended: Unix time of its end.
     """
     sessions = [*earlier, (round(began, 3), round(max(began, ended), 3))]

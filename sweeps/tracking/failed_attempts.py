@@ -13,26 +13,26 @@ LONGEST_ERROR = 700
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAttempt:
-    """One attempt of a trial that failed, or that moved to other workers since its own were about to end."""
+    """One attempt of a trial that failed, or that moved to other workers because its own were about to end."""
 
     attempt: int
     """Number of the attempt, from 1."""
     ended: float
     """Unix time of its end."""
     error: str
-    """Reason of the failure, or of the move."""
+    """Reason for the failure or the move."""
     moved: bool = False
-    """Whether it moved, which counts as no failure."""
+    """Whether the attempt moved, which does not count as a failure."""
 
 
 def to_text(failures: Sequence[FailedAttempt]) -> str:
-    """Return the text of the latest of these attempts, as many as a tag can hold."""
+    """Return the text of the latest of these attempts, as many as fit into a tag."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
     return latest_as_json(texts)
 
 
 def from_text(text: str) -> tuple[FailedAttempt, ...]:
-    """Return the attempts in a text from ``to_text``; none if the tag has another content."""
+    """Return the attempts in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(FailedAttempt(**each) for each in json.loads(text))
     except (ValueError, TypeError):

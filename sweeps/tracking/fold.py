@@ -1,6 +1,6 @@
-"""The runs of a sweep as its journal tells them: what MLflow shows when it has taken all entries.
+"""The runs of a sweep according to its journal, as MLflow shows them once it has received all entries.
 
-A driver that resumes a sweep goes on from here, whether MLflow has taken them or not.
+A driver that resumes a sweep continues from here, whether MLflow has received them or not.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sweeps.tracking.store import RawRun
 
 
 class Fold:
-    """The runs of a sweep after the entries that it was given so far."""
+    """The runs of a sweep after the entries that were applied so far."""
 
     def __init__(self, parent: RawRun, trials: Mapping[str, RawRun]) -> None:
         """
         Args:
             parent: The sweep's own run, as MLflow has it.
-            trials: The runs of its trials there. What the journal says of them counts more; it may have lost entries.
+            trials: The runs of its trials there. The journal takes precedence, but it may have lost entries.
         """
         self.parent = replace(parent, tags=dict(parent.tags))
         """The sweep's own run."""
@@ -61,6 +61,6 @@ class Fold:
         return self.parent if key == PARENT else self.trials.get(key)
 
     def delete(self, trials: Iterable[str]) -> None:
-        """Forget trials whose runs a person has deleted in MLflow."""
+        """Forget trials whose runs a user has deleted in MLflow."""
         for trial in trials:
             self.trials.pop(trial, None)

@@ -12,7 +12,7 @@ LEVEL = 0.8
 
 
 INTERVALS = ("wall_s", "worker_hours", "gpu_hours", "cost")
-"""Numbers that are forecast."""
+"""Numbers with a forecast."""
 
 
 class Interval(NamedTuple):
@@ -29,25 +29,25 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Probable cost of the rest of a sweep."""
+    """Expected cost of the rest of a sweep."""
 
     at: float
-    """Unix time at which it was made."""
+    """Unix time at which the forecast was made."""
     wall_s: Interval | None = None
     """Seconds to the end; None while too little is known."""
     worker_hours: Interval | None = None
-    """Hours of workers that trials will still hold."""
+    """Worker-hours that trials will still use."""
     gpu_hours: Interval | None = None
-    """GPU hours that trials will still hold; None if they use none."""
+    """GPU-hours that trials will still use; None if they use none."""
     cost: Interval | None = None
-    """Cost of these, in the currency of the prices; None without prices."""
+    """Cost of these hours, in the currency of the prices; None without prices."""
     missing: tuple[str, ...] = ()
-    """Texts that say why a part is not known."""
+    """Explanations of the parts that are unknown."""
     stage: int | None = None
-    """Number of the stage that it forecasts; None: the search after its stages, to the end of the sweep."""
+    """Number of the stage that is forecast; None: the search after its stages, to the end of the sweep."""
 
     def after(self, seconds: float) -> Forecast:
-        """Return the forecast as of a later moment, with less time left.
+        """Return the forecast for a later moment, with less time left.
 
         Args:
             seconds: Seconds since it was made, in which the sweep ran.

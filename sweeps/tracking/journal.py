@@ -1,5 +1,5 @@
-"""The journal of a sweep's record: a file in the sweep's folder with everything that is written to MLflow. Entries that
-MLflow has not taken when it, the driver or the machine dies are delivered later.
+"""The journal of a sweep's record: a file in the sweep's folder with everything that is written to MLflow. If MLflow,
+the driver or the machine dies, the undelivered entries are delivered later.
 
 Each entry is one line with a checksum, appended and never changed. ``Outbox`` delivers the lines in order and saves its
 position. After a crash it repeats the last ones, which changes nothing in MLflow: a run is found by its tags, and a
@@ -33,7 +33,7 @@ PARENT = ""
 """Key of the parent run in entries; the key of a trial's run is the trial's id."""
 JOURNAL_FILE = "tracking.jsonl"
 POSITION_FILE = "tracking.position"
-"""File with the number of bytes of the journal that MLflow has taken, and its checksum."""
+"""File with the number of bytes of the journal that MLflow has received, and its checksum."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ class NewRun:
     """A run to create, with its parameters."""
 
     key: str
-    """The run: a trial's id, or ``PARENT``."""
+    """Key of the run: a trial's id, or ``PARENT``."""
     experiment_id: str
     name: str
     tags: dict[str, str]
     params: dict[str, str]
     started_ms: int
     identity: dict[str, str]
-    """Tags that no other run has, by which it is found if MLflow created it and the answer was lost."""
+    """Unique tags by which the run is found if MLflow created it and the answer was lost."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class Status:
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact to upload to a run; it replaces an earlier one of that name."""
+    """An artifact to upload to a run; it replaces an earlier one of the same name."""
 
     key: str
     name: str
-    """Path among the artifacts: of a file with the content ``text``, or of a copy of ``folder``."""
+    """Path among the artifacts, either of a file with the content ``text``, or of a copy of ``folder``."""
     text: str | None = None
     folder: str | None = None
 
@@ -110,14 +110,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Version:
-    """Format version of the lines after this one. Lines before the first are of version 1, which had no such lines.
+    """Format version of the following lines. Lines before the first such line are of version 1, which had none.
 
     Readers of entries do not get it.
     """
 
     version: int
     written_by: str
-    """The release of ray-sweeps that wrote it."""
+    """The release of ray-sweeps that wrote the lines."""
 
 
 Entry = NewRun | Points | GoneBack | Tags | Status | Artifact | Stored
@@ -196,10 +196,8 @@ class Journal:
     """An open journal. Any number of threads of one process may append to it, and one may read it."""
 
     def __init__(self, folder: Path, copy: Callable[[], bool] | None = None) -> None:
-        """
-        Args:
-            folder: The sweep's folder; created if there is none.
-            copy: Copies the folder to where a driver on another machine reads it, and returns whether that succeeded.
+        """Args: folder: The sweep's folder; created if missing. copy: Copies the folder to the place where a driver
+        on another machine reads it, and returns whether that succeeded.
 
         Raises:
             StorageFailed: It cannot be written.
@@ -209,12 +207,12 @@ class Journal:
         self._path, self._position_path = folder / JOURNAL_FILE, folder / POSITION_FILE
         self._lock, self._copy = threading.Lock(), copy
         self.lost_lines: tuple[int, ...] = ()
-        """Numbers of the lines that a damage of the disk has made unreadable."""
+        """Numbers of the lines that a damaged disk has made unreadable."""
         self._mend()
         self._versions = _versions(self._path)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         self.end = os.fstat(self._file).st_size
-        """Size in bytes, of complete lines."""
+        """Size of the complete lines in bytes."""
         self._on_disk = 0
         self._has_failed = False
         if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
@@ -223,7 +221,7 @@ class Journal:
             self._write(_line(Version(JOURNAL_VERSION, release())))
             self._versions.append((self.end, JOURNAL_VERSION))
         self.position = min(_position(folder), self.end)
-        """Number of bytes that MLflow has taken."""
+        """Number of bytes that MLflow has received."""
 
     @staticmethod
     def is_in(folder: Path) -> bool:
@@ -291,7 +289,7 @@ class Journal:
 
     def advance(self, position: int) -> None:
         """Save the position up to which MLflow has received the journal."""
-        # On a full disk the old position stays, and what follows it is sent once more, without harm.
+        # On a full disk the old position stays, and what follows it is sent again, without harm.
         with suppress(OSError), replacing(self._position_path) as unfinished:
             unfinished.write_text(_with_checksum(position), encoding="ascii")
         self.position = position
@@ -341,12 +339,12 @@ def _position(folder: Path) -> int:
 
 
 def _with_checksum(position: int) -> str:
-    """Text of the position's file; that of releases before 0.3 had the position alone."""
+    """Text of the position file; releases before 0.3 wrote only the position."""
     return f"{position} {zlib.crc32(b'%d' % position):08x}"
 
 
 def _entries(block: bytes, start: int, versions: _Versions) -> Iterator[Entry]:
-    """Yield the entries of complete lines that begin at a position of the file, in the present version."""
+    """Yield the entries of complete lines that begin at a position of the file, in the current version."""
     for text in block.split(b"\n"):  # `splitlines` would also end a line at a damaged character
         version = versions[bisect_right(versions, start, key=itemgetter(0)) - 1][1]
         start += len(text) + 1

@@ -1,4 +1,5 @@
-"""Names and histories of metrics of many runs, by one SQL query of an SQLite store, else by one call for each run."""
+"""Names and histories of metrics of many runs, by one SQL query of an SQLite store, otherwise by one call for each
+run."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ CALLS_AT_ONCE = 8
 RUNS_PER_QUERY = 500
 """Number of runs in one SQL statement; SQLite takes about a thousand variables in one."""
 LARGEST = 1e308
-"""Largest absolute value of a metric; MLflow stores infinite ones as still larger numbers."""
+"""Maximum absolute value of a metric; MLflow stores infinite ones as larger numbers."""
 
 
 class HistoryPoint(NamedTuple):
@@ -57,8 +58,8 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
 
 
 def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
-    """Return the names of all metrics that runs have reported, without the best values; names that are too long for
-    MLflow stay cut.
+    """Return the names of all metrics that runs have reported, except the best values; names that are too long for
+    MLflow stay truncated.
 
     Args:
         uri: Tracking URI.

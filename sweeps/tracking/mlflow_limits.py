@@ -1,4 +1,5 @@
-"""Converts names and values to what MLflow accepts: it refuses some characters and paths, and cuts long texts.
+"""Converts names and values to ones that MLflow accepts: it refuses some characters and paths, and truncates long
+texts.
 
 No two names become one. A name that MLflow takes stays as it is; in others each character that it refuses becomes
 ``_x0040_``, with the character's code, as XML does. A name that would be too long ends with a checksum; the journal and
@@ -18,7 +19,7 @@ LONGEST_PARAMETER = 6000
 LONGEST_TAG = 8000
 """Maximum numbers of characters in MLflow."""
 WHOLE_PARAMETERS = "sweeps.params."
-"""``sweeps.params.0``: first part of a JSON mapping with the whole texts, by path, of parameters that do not fit."""
+"""``sweeps.params.0``: first part of a JSON mapping with the full texts, by path, of parameters that do not fit."""
 _PART = 7500
 _REFUSED = re.compile(r"[^\w.\-: /]|_(?=x[0-9A-F]{4,6}_)")
 _ESCAPED = re.compile(r"_x([0-9A-F]{4,6})_")
@@ -48,7 +49,7 @@ def to_name(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def from_name(name: str) -> str:
-    """Return the name that was given to ``to_name``; an overlong one stays cut.
+    """Return the name that was given to ``to_name``; an overlong one stays truncated.
 
     >>> from_name("recall_x0040_5")
     'recall@5'

@@ -1,4 +1,5 @@
-"""Addresses of MLflow's pages, from the ``#`` on: to append to a server's address, or as links in a description."""
+"""Addresses of MLflow's pages, from the ``#`` on, to append to a server's address or to use in links of a
+description."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from sweeps.tracking.mlflow_limits import to_name
 from sweeps.tracking.record import MlflowIds
 
 MACHINE_LEARNING = {"workflowType": "machine_learning"}
-"""Part of an address with which MLflow shows its pages for training, and not those for language-model applications."""
+"""Query parameters with which MLflow shows its pages for training instead of those for language-model applications."""
 ANY_TIME = {"startTime": "ALL"}
-"""Part of the address of a table of runs with which the browser does not take its last filter."""
+"""Query parameters that override the time filter that the browser remembers for a table of runs."""
 CHARTS = {"compareRunsMode": "CHART"}
-"""Part of the address of a table of runs with which the page shows charts instead."""
+"""Query parameters with which a table of runs is shown as charts."""
 
 
 def trials_page(experiment_id: str, sweep: str, metric: str, mode: str, *, charts: bool = False) -> str:
-    """Return the page of a sweep's trials, the best one first.
+    """Return the page of a sweep's trials, best first.
 
     Args:
         experiment_id: MLflow's id of its experiment.

@@ -1,5 +1,5 @@
-"""Makes new SQLite stores by copying an empty one that MLflow made on this machine before, since its migrations take
-over a second."""
+"""Creates new SQLite stores by copying an empty one that MLflow has created on this machine before, since its
+migrations take over a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOREIGN = ("runs", "registered_models")
 @contextlib.contextmanager
 def made_from_copy(path: Path, version: str) -> Iterator[None]:
     """Create a missing store from the copy, if there is one; afterwards keep a copy of a store that MLflow created in
-    the block. Whatever goes wrong here leaves the work to MLflow.
+    the block. Any error here leaves the work to MLflow.
 
     Args:
         path: The store's file.
@@ -38,7 +38,8 @@ def made_from_copy(path: Path, version: str) -> Iterator[None]:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Keep a copy of a store that MLflow has just made, without its first experiment, whose artifacts are beside it."""
+    """Keep a copy of a store that MLflow has just created, without its first experiment, whose artifacts are beside
+    it."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         copy = Path(folder) / "mlflow.db"
@@ -52,7 +53,7 @@ def _keep(path: Path, kept: Path) -> None:
 
 
 def _place(content: bytes, path: Path) -> None:
-    """Write a file atomically, unless another process has created it meanwhile."""
+    """Write a file atomically, unless another process has created it in the meantime."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         whole = Path(folder) / path.name
         whole.write_bytes(content)

@@ -14,19 +14,19 @@ LONGEST = 700
 @dataclass(frozen=True, kw_only=True)
 class TimedNote:
     at: float
-    """Unix time at which it came."""
+    """Unix time at which the note arrived."""
     text: str
 
 
 def to_text(notes: Sequence[TimedNote]) -> str:
-    """Return the text of the latest notes, as many as a tag can hold."""
+    """Return the text of the latest notes, as many as fit into a tag."""
     return latest_as_json(
         [json.dumps(asdict(each) | {"text": each.text[:LONGEST]}, ensure_ascii=False) for each in notes]
     )
 
 
 def from_text(text: str) -> tuple[TimedNote, ...]:
-    """Return the notes in a text from ``to_text``; none if the tag has another content."""
+    """Return the notes in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(TimedNote(**each) for each in json.loads(text))
     except (ValueError, TypeError):

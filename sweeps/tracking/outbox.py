@@ -33,7 +33,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 1.0
-"""Seconds between two batches; each takes processor time from the training, whatever its size."""
+"""Seconds between two batches; each takes processor time from the training, regardless of its size."""
 WRITE_AT_POINTS = 5000
 """Number of waiting metric values at which a batch is delivered earlier."""
 BATCH_BYTES = 4 << 20
@@ -56,7 +56,7 @@ class _Batch:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is anything besides metric values."""
+        """Whether the batch has anything besides metric values."""
         return self.new is not None or bool(self.tags) or self.status is not None
 
 
@@ -77,7 +77,7 @@ class Outbox:
             client: A client of the tracking store.
             retrier: Repeats its calls.
             journal: The journal to deliver.
-            ids: The sweep's ids in this store; its journal may have been begun with another one.
+            ids: The sweep's ids in this store; its journal may have been started with another store.
             beat: Function that the thread calls regularly.
             beat_s: Seconds between two such calls.
         """
@@ -88,12 +88,12 @@ class Outbox:
         self._ids = ids
         self._run_ids: dict[str, str] = {PARENT: ids.run_id}
         self._refused: set[str] = set()
-        """Runs of which MLflow has refused a call, for one warning each."""
+        """Runs for which MLflow has refused a call, so that each gets only one warning."""
         self._condition = threading.Condition()
         self._waiting = sum(
             len(entry.metrics) for entry in journal.entries(journal.position) if isinstance(entry, Points)
         )
-        """Number of metric values that MLflow has not taken."""
+        """Number of metric values that MLflow has not received."""
         self._flushing = False
         self._closing = False
         threads = CALLS_AT_ONCE if client.tracking_uri.startswith("http") else 1
@@ -144,7 +144,7 @@ class Outbox:
             return self._run_ids.get(key)
 
     def flush(self) -> bool:
-        """Wait until the present journal is delivered or the retrier has given up; return whether it is delivered."""
+        """Wait until the current journal is delivered or the retrier has given up; return whether it is delivered."""
         end = self._journal.end
         with self._condition:
             self._flushing = True
@@ -263,8 +263,8 @@ class Outbox:
                 self._warn_refused(key, error)
 
     def _log(self, key: str, **kinds: Any) -> None:
-        """Write points, params and tags in one call; if that is refused, in smaller ones, so that as little as possible
-        is missing."""
+        """Write points, params and tags in one call; if it is refused, in smaller ones, so that as little as possible
+        is lost."""
         if not any(kinds.values()):
             return
         try:
@@ -289,7 +289,7 @@ class Outbox:
             self._refused.add(key)
             self._condition.notify_all()
         what = f"trial {key}" if key else "the sweep"
-        logger.warning("MLflow refuses what is written to the run of %s: %s", what, error)
+        logger.warning("MLflow refuses entries for the run of %s: %s", what, error)
 
 
 def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping[str, _Batch], int]:
@@ -321,8 +321,7 @@ def _by_run(entries: Iterable[Entry], known: Mapping[str, str]) -> tuple[Mapping
 
 
 def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Split the content of one call: into its kinds, or parameters and tags into halves; empty if it cannot
-    be split."""
+    """Split the content of a call by kind, or its parameters and tags into halves; empty if it cannot be split."""
     if len(kinds) > 1:
         return [{kind: items} for kind, items in kinds.items()]
     return [
@@ -334,5 +333,5 @@ def _parts(kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _chunks(items: list[T], size: int) -> list[list[T]]:
-    """Split items into lists of at most some size; at least one list, which may be empty."""
+    """Split items into lists of limited size; returns at least one list, which may be empty."""
     return [items[start : start + size] for start in range(0, len(items), size)] or [[]]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PARENT_FILE = "parent.json"
-"""File in the folder of a sweep in an object store with the facts of its parent run."""
+"""File with the data to create a sweep's parent run, in the sweep's folder in an object store."""
 OPEN_WITHIN_S = 30
 """Maximum seconds without an answer of MLflow while a recorder is opened."""
 EXPERIMENT_DESCRIPTION = (
@@ -40,50 +40,50 @@ EXPERIMENT_DESCRIPTION = (
 
 @dataclass(frozen=True, kw_only=True)
 class SweepInfo:
-    """The facts with which a sweep's parent run is created."""
+    """Data from which a sweep's parent run is created."""
 
     name: str
     conf: str
-    """The ``conf=`` that it was started with."""
+    """The ``conf=`` with which the sweep was started."""
     objectives: Objectives
     folder: Path
-    """Its own folder, absolute; of a sweep in an object store, this machine's copy of the driver's files."""
+    """Absolute folder of the sweep; for a sweep in an object store, of this machine's copy of the driver's files."""
     config_yaml: str
     """The composed config."""
     planned: int | None = None
-    """Number of trials that it can start; default: the config's ``search.num_trials``."""
+    """Number of trials that the sweep can start; default: the config's ``search.num_trials``."""
     points: int | None = None
     """Number of all points of a small space or grid."""
     command: str = ""
-    """The command line that started it."""
+    """The command line that started the sweep."""
     description: str = ""
-    """Its description on MLflow's page, in Markdown."""
+    """Description on MLflow's page, in Markdown."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Further tags."""
     uri: str | None = None
-    """URI of its folder, if it is in an object store."""
+    """URI of the sweep's folder, if it is in an object store."""
     copy: Callable[[], bool] | None = None
-    """Copies the driver's files there, and returns whether that has succeeded."""
+    """Copies the driver's files to the object store, and returns whether that succeeded."""
 
     @property
     def location(self) -> str:
-        """Path or URI of its folder."""
+        """Path or URI of the sweep's folder."""
         return self.uri or str(self.folder)
 
 
 def check_name(uri: str, name: str) -> None:
-    """Check that no recorded sweep has a name.
+    """Check that no recorded sweep has this name.
 
     Raises:
         UserError: One is.
         TrackingUnreachable: The store cannot be read.
     """
     if is_recorded(uri, name):
-        raise UserError(f"a sweep named {name!r} exists already in {redact_uri(uri)}; choose another --name")
+        raise UserError(f"a sweep named {name!r} already exists in {redact_uri(uri)}; choose another --name")
 
 
 def is_recorded(uri: str, name: str) -> bool:
-    """Whether MLflow has a sweep of a name.
+    """Whether MLflow has a sweep of this name.
 
     Raises:
         TrackingUnreachable: The store cannot be read.
@@ -136,7 +136,7 @@ def create_parent_run(
 
 
 def write_parent(folder: Path, experiment: str, name: str, tags: Mapping[str, str]) -> None:
-    """Write the facts that create a parent run to a file, so that it can be created again in another store."""
+    """Write a parent run's data to a file, so that the run can be created again in another store."""
     document = {"experiment": experiment, "name": name, "started_ms": now_ms(), "tags": tags}
     write_json(folder / PARENT_FILE, document, checksum=True)
 
@@ -153,7 +153,7 @@ def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:
 
 
 def heartbeat() -> str:
-    """Return the text of the heartbeat tag for the present moment."""
+    """Return the text of the heartbeat tag for the current time."""
     return f"{time.time():.3f}"
 
 

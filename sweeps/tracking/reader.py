@@ -30,7 +30,7 @@ ENDED = ("finished", "failed")
 
 
 def list_sweeps(uri: str) -> list[SweepSummary]:
-    """Return all sweeps in a store, the newest first.
+    """Return all sweeps in a store, newest first.
 
     Returns:
         A summary of each sweep.
@@ -88,7 +88,7 @@ def record_of(uri: str, parent: RawRun, runs: Iterable[RawRun]) -> SweepRecord:
 
     Args:
         uri: Tracking URI of its store.
-        parent: Its own run.
+        parent: Run of the sweep itself.
         runs: The runs of its trials.
     """
     tags, now = parent.tags, time.time()
@@ -132,8 +132,8 @@ def _best(parent: RawRun) -> list[str]:
 
 
 def _deleted(uri: str, parent: RawRun, trials: Collection[str]) -> list[RawRun]:
-    """Return those runs of a sweep's best trials that somebody has deleted in MLflow; the sweep's result keeps them. Of
-    one that MLflow has also removed, the sweep's own run knows the value and the parameters."""
+    """Return the runs of a sweep's best trials that a user has deleted in MLflow; the sweep's result keeps them. If
+    MLflow has also removed a run, value and parameters come from the sweep's own run."""
     sweep = {constants.TAG_SWEEP: parent.tags[constants.TAG_SWEEP], constants.TAG_KIND: "trial"}
     runs = fetch_runs(uri, sweep, parent.experiment, deleted=True)
     kept = [run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id]
@@ -252,7 +252,7 @@ def _trial(run: RawRun) -> TrialRecord:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return the names in a tag: one as it is, or several as a JSON list."""
+    """Return the names in a tag: a single name, or several as a JSON list."""
     with suppress(ValueError):
         names = json.loads(text)
         if isinstance(names, list) and all(isinstance(name, str) for name in names):

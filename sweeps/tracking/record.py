@@ -1,4 +1,4 @@
-"""Records of sweeps and trials, as they are read from MLflow."""
+"""Records of sweeps and trials, as read from MLflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweeps.tracking.values import finite, short
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""
 INTERRUPTED = "interrupted"
-"""State in which a trial is shown that had not ended when its sweep did; ``resume`` continues it. See ``settled``."""
+"""State shown for a trial that had not ended when its sweep did; ``resume`` continues it. See ``settled``."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -36,48 +36,48 @@ class TrialRecord:
     value: float | None
     """Best reported value of the sweep's metric; None if the trial has reported none."""
     values: tuple[float, ...] = ()
-    """Values of several objectives, in the report whose first value was the best; empty with one objective."""
+    """Values of all objectives in the report that was best by the first one; empty with a single objective."""
     best_step: int | None = None
-    """Number of optimizer steps done at the report with that value; None in the record of an older version."""
+    """Number of optimizer steps at the report with that value; None in the record of an older version."""
     violation: str | None = None
     """The limit on a metric that the trial exceeded, in words; such a trial cannot be the best."""
     params: dict[str, Any]
     """Sampled values by dotted path."""
     run_id: str
-    """MLflow's id of its run."""
+    """MLflow's id of the trial's run."""
     steps: int
     """Number of optimizer steps done."""
     attempts: int
-    """Number of times that it was started."""
+    """Number of times that the trial was started."""
     started: float | None = None
-    """Unix time of its start."""
+    """Unix time of the trial's start."""
     ended: float | None = None
-    """Unix time of its end; None while it runs."""
+    """Unix time of the trial's end; None while it runs."""
     checkpoint: str | None = None
-    """URI of its best checkpoint, or of its last if there is no best."""
+    """URI of the trial's best checkpoint, or of the last one if there is no best."""
     error: str | None = None
-    """Last line of the error that it failed with."""
+    """Last line of the error with which the trial failed."""
     pool: str | None = None
-    """Pool in which it ran last; None without pools."""
+    """Pool in which the trial last ran; None without pools."""
     spans: tuple[Span, ...] = ()
-    """Times at which it trained, and its workers."""
+    """Times at which the trial trained, with its workers."""
     account: TimeAccount | None = None
-    """Time of its workers by purpose, in the attempts that have ended; None if none has, or in the record of
-    an older version."""
+    """Time of the trial's workers by activity, in ended attempts; None if none has ended, or in the record of an older
+    version."""
     failures: tuple[FailedAttempt, ...] = ()
-    """Its attempts that failed, or moved to other workers."""
+    """Attempts that failed, or moved to other workers."""
     notes: tuple[TimedNote, ...] = ()
-    """Notes of its workers for the user."""
+    """Notes of the trial's workers for the user."""
     checkpoints: dict[str, str] = field(default_factory=dict)
-    """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
+    """URIs of the trial's ``best`` and ``last`` checkpoint, if they are kept."""
     weights: dict[str, Weights] = field(default_factory=dict)
-    """Step and values of the weights in each of them; of none in the record of an older version."""
+    """Step and values of the weights in each checkpoint; empty in the record of an older version."""
     repeat_of: str | None = None
-    """Id of the trial that it repeats with another seed, to confirm the winner."""
+    """Id of the trial that this one repeats with another seed to confirm the winner."""
     stage: int | None = None
-    """Number of the stage of the search that it is of; None: the search after its stages."""
+    """Number of the stage to which the trial belongs; None: the search after its stages."""
     stopped_for_good: bool = False
-    """Whether a person has stopped it, so that ``resume`` does not continue it."""
+    """Whether a person has stopped the trial, so that ``resume`` does not continue it."""
 
     def __repr__(self) -> str:
         """Short text for notebooks and lists, such as ``<trial 0007: finished, 0.31, train.lr=0.002>``."""
@@ -93,7 +93,7 @@ class TrialRecord:
 
     @property
     def other_weights(self) -> Weights | None:
-        """The weights in ``checkpoint``, if they are from another step than the trial's value."""
+        """The weights in ``checkpoint``, if they come from another step than the trial's value."""
         saved = self.saved
         if saved is None or self.best_step is None:
             return None
@@ -145,22 +145,22 @@ class SweepTime:
     """Durations of a sweep, in seconds, and its cost."""
 
     wall_s: float = 0.0
-    """Time that the sweep's drivers ran, without the pauses between them."""
+    """Time that the sweep's drivers ran, excluding the pauses between them."""
     train_s: float = 0.0
     """Time that trials trained, summed over all trials."""
     goodput: float = 0.0
-    """Share of the workers' time in which they computed steps that were kept; in the record of an older version, in
-    which trials trained."""
+    """Share of the workers' time in which they computed steps that were kept. In the record of an older version: share
+    in which trials trained."""
     account: TimeAccount | None = None
-    """Time of the workers by purpose; None in the record of an older version."""
+    """Time of the workers by activity; None in the record of an older version."""
     cpu_s: float = 0.0
-    """CPU seconds that trials held."""
+    """CPU-seconds that trials held."""
     gpu_s: float = 0.0
-    """GPU seconds that trials held."""
+    """GPU-seconds that trials held."""
     cost: float = 0.0
-    """Cost of these, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
+    """Cost of these resources, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
     sessions: tuple[Session, ...] = ()
-    """Sessions of the sweep's drivers, in order; none in a record of an older version."""
+    """Sessions of the sweep's drivers, in order; empty in a record of an older version."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the durations in the form of ``--json``."""
@@ -175,9 +175,9 @@ class SweepSummary:
     sweep: str
     """The sweep's name."""
     conf: str
-    """The ``conf=`` that it was started with."""
+    """The ``conf=`` with which the sweep was started."""
     experiment: str
-    """Name of its MLflow experiment."""
+    """Name of the sweep's MLflow experiment."""
     experiment_id: str
     """MLflow's id of the experiment."""
     status: str
@@ -191,17 +191,17 @@ class SweepSummary:
     counts: dict[str, int]
     """Trials by state."""
     started: float
-    """Unix time of its start."""
+    """Unix time of the sweep's start."""
     wall_s: float
-    """Seconds that its drivers ran, without the pauses between them."""
+    """Seconds that the sweep's drivers ran, excluding the pauses between them."""
     run_id: str
-    """MLflow's id of its parent run."""
+    """MLflow's id of the sweep's parent run."""
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
     heartbeat: float = 0.0
-    """Unix time of its driver's last sign of life."""
+    """Unix time of the driver's last sign of life."""
     account: TimeAccount | None = None
-    """Account of its workers' time; None in the record of an older version, and before its first trial."""
+    """Account of the workers' time; None in the record of an older version, and before the first trial."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line in the form of ``list --json``."""
@@ -235,25 +235,26 @@ class SweepRecord:
     counts: dict[str, int]
     """Trials by state."""
     front: list[TrialRecord]
-    """The best trial, or of several objectives the Pareto front; empty if no trial has a value."""
+    """The best trial, or with several objectives the Pareto front; empty if no trial has a value."""
     mlflow: MlflowIds
-    """Its ids in MLflow."""
+    """Ids of the sweep in MLflow."""
     trials: list[TrialRecord]
     """All trials of the search, in the order of their ids."""
     time: SweepTime
-    """Its durations and cost."""
+    """Durations and cost of the sweep."""
     conf: str
-    """The ``conf=`` that it was started with."""
+    """The ``conf=`` with which the sweep was started."""
     started: float
-    """Unix time of its start."""
+    """Unix time of the sweep's start."""
     experiment: str = ""
-    """Name of its MLflow experiment."""
+    """Name of the sweep's MLflow experiment."""
     command: str = ""
-    """The command line that started it."""
+    """The command line that started the sweep."""
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
     points: int | None = None
-    """Number of all points of a small space or grid; None of any other space, and in the record of an older version."""
+    """Number of all points of a small space or grid; None for any other space, and in the record of an older
+    version."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
     repeats: list[TrialRecord] = field(default_factory=list)
@@ -263,9 +264,9 @@ class SweepRecord:
     staged: list[TrialRecord] = field(default_factory=list)
     """Trials of the stages of the search, in the order of their ids."""
     stages: tuple[StageResult, ...] = ()
-    """Result of each stage that has begun, and of its comparison with what followed."""
+    """Result of each stage that has begun, with its comparison to the following trainings."""
     forecast: Forecast | None = None
-    """Forecast of a sweep that has not ended; None of one that has, and before its first trial has ended."""
+    """Forecast of a sweep that has not ended; None otherwise, and before its first trial has ended."""
 
     @property
     def all_trials(self) -> list[TrialRecord]:
@@ -293,8 +294,8 @@ class SweepRecord:
         return trial.state == "running" or (trial.state == "stopped" and ended_with_it)
 
     def settled(self) -> SweepRecord:
-        """Return the record as it is shown to people: when the sweep is not running, a trial that ``resume`` would
-        continue counts as interrupted."""
+        """Return the record as shown to users: when the sweep is not running, a trial that ``resume`` would continue
+        counts as interrupted."""
         if self.status == "running" or not any(map(self._is_interrupted, self.all_trials)):
             return self
 
@@ -315,7 +316,7 @@ class SweepRecord:
         )
 
     def elapsed(self, moment: float) -> float:
-        """Return the seconds that the sweep had run until a moment, without the pauses between its drivers.
+        """Return the seconds that the sweep had run until a moment, excluding the pauses between its drivers.
 
         All durations and time axes of a sweep are measured so; at its end this is ``SweepTime.wall_s``.
 
@@ -328,7 +329,7 @@ class SweepRecord:
         return elapsed(sessions, moment)
 
     def took(self, trial: TrialRecord) -> float | None:
-        """Return a trial's duration in seconds, until now while it runs, without the pauses between drivers.
+        """Return a trial's duration in seconds, until now while it runs, excluding the pauses between drivers.
 
         Returns:
             The duration, or None if the trial's start is not recorded.
@@ -380,5 +381,5 @@ def _weights_as_json(weights: Weights) -> dict[str, Any]:
 
 
 def one_or_all(names: tuple[str, ...]) -> str | list[str]:
-    """Return metrics or modes in the form of ``--json``: the name itself with one objective, else a list."""
+    """Return metrics or modes in the form of ``--json``: a single name with one objective, otherwise a list."""
     return names[0] if len(names) == 1 else list(names)

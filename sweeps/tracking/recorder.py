@@ -56,7 +56,7 @@ RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "interrupted": "KILLE
 
 
 class Recorder:
-    """The record of one running sweep. ``open`` and ``close`` wait for MLflow, nothing else does.
+    """The record of one running sweep. Only ``open`` and ``close`` wait for MLflow.
 
     Every method but those two raises ``StorageFailed`` if the sweep's folder cannot be written.
     """
@@ -73,13 +73,13 @@ class Recorder:
         self._client, self._delivery, self._sweep = client, delivery, sweep
         self._status = StatusWriter(sweep.objectives, delivery.put)
         self.lost_entries = bool(delivery.journal.lost_lines)
-        """Whether a damage has made entries of its journal unreadable."""
+        """Whether damage has made entries of the journal unreadable."""
         self.ids = ids
         """The sweep's ids in MLflow."""
         self.earlier: SweepRecord | None = None
         """The record of earlier drivers."""
         self.earlier_metrics: Mapping[str, Mapping[str, float]] = {}
-        """The latest value of each metric that they recorded, by trial and name."""
+        """The latest value of each metric that earlier drivers recorded, by trial and name."""
         self.trials = trials
         """Records the sweep's trials."""
 
@@ -93,8 +93,8 @@ class Recorder:
         checkpoints: Literal["copy", "reference", "none"] = "copy",
         resume: bool = False,
     ) -> Recorder:
-        """Create the sweep's parent run; with ``resume``, continue with the existing runs in the state that the journal
-        tells, and deliver what earlier drivers left there.
+        """Create the sweep's parent run; with ``resume``, continue with the existing runs in the state of the journal,
+        and deliver the entries that earlier drivers left there.
 
         Args:
             uri: Tracking URI.
@@ -105,7 +105,7 @@ class Recorder:
 
         Raises:
             TrackingUnreachable: MLflow does not answer.
-            UserError: A sweep of that name exists already, or with ``resume`` does not.
+            UserError: A sweep of that name already exists, or with ``resume`` does not.
             StorageFailed: The sweep's folder cannot be written.
         """
         if resume and not Journal.is_in(sweep.folder):
@@ -170,11 +170,11 @@ class Recorder:
 
         Args:
             status: Status of the sweep: finished, stopped, failed or interrupted.
-            patience_s: Give up after so many seconds in which MLflow has taken nothing.
-            total_s: Give up after so many seconds in any case.
+            patience_s: Give up after this many seconds in which MLflow has received nothing.
+            total_s: Give up after this many seconds in total.
 
         Returns:
-            What MLflow has not taken.
+            The part that MLflow has not received.
         """
         self._delivery.give_up_after(patience_s, total_s)
         with suppress(StorageFailed):  # at the end of a sweep on a full disk, which was reported before
@@ -223,8 +223,8 @@ class Recorder:
         self._delivery.put(Status(PARENT, "RUNNING"))
 
     def _replay(self, parent: RawRun, stored: Sequence[RawRun]) -> tuple[Fold, list[Artifact]]:
-        """Fold the journal, and find the steps that are recorded already; return also the artifacts that were not
-        uploaded."""
+        """Apply the journal's entries, and find the steps that are already recorded; also return the artifacts that
+        were not uploaded."""
         journal = self._delivery.journal
         in_store = one_each(stored)
         self._delivery.adopt({trial: run.run_id for trial, run in in_store.items()})
@@ -252,7 +252,8 @@ class Recorder:
                 del waiting[key, name]
 
     def _write_summary(self, status: str) -> None:
-        """Write the table of trials and the description. The record is complete without: a failure is only logged."""
+        """Write the table of trials and the description. Since the record is complete without them, a failure is only
+        logged."""
         run_id, delivery = self.ids.run_id, self._delivery
         try:
             record = load_sweep(self.ids.tracking_uri, self._sweep.name)

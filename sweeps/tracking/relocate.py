@@ -20,7 +20,7 @@ class Relocation:
         return self.before != self.after
 
     def path(self, path: str) -> str:
-        """Return the new path of a file or folder; the same, if it is not in the folder."""
+        """Return the new path of a file or folder; unchanged if it is not in the folder."""
         return _moved(path, self.before, self.after)
 
     def changed_tags(self, run: RawRun) -> dict[str, str | None]:

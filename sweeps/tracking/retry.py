@@ -38,21 +38,17 @@ class GaveUp(Exception):
 
 
 class Superseded(Exception):
-    """A call is no longer needed, which does not tell whether MLflow answers."""
+    """A call is no longer needed; it is unknown whether MLflow answers."""
 
 
 class Retrier:
-    """Repeats the calls of one kind until they succeed. Calls of another kind need another one, since they may succeed
-    while these fail, as on a full disk."""
+    """Repeats the calls of one kind until they succeed. Calls of another kind need another instance, since they may
+    succeed while these fail, as on a full disk."""
 
     def __init__(self, uri: str, doing: str, probe: Callable[[], object] | None = None) -> None:
-        """
-        Args:
-            uri: Tracking URI, for messages.
-            doing: Purpose of the calls, for messages: ``writing to MLflow``.
-            probe: A cheap call. If it succeeds while another call has failed for minutes, that one counts as refused;
-                without a probe it is repeated without end.
-        """
+        """Args: uri: Tracking URI, for messages. doing: Purpose of the calls, for messages: ``writing to MLflow``.
+        probe: A cheap call. If it succeeds while another call has failed for minutes, the other call counts as
+        refused; without a probe, calls are repeated forever."""
         self._uri = redact_uri(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
@@ -63,7 +59,7 @@ class Retrier:
         self._last_success = time.monotonic()
 
     def give_up_after(self, silence_s: float, total_s: float = float("inf")) -> None:
-        """Set the time limits from now on, also for a call in progress; calls beyond them raise ``GaveUp``.
+        """Set the time limits from now on, including for a call in progress; calls beyond them raise ``GaveUp``.
 
         Args:
             silence_s: Seconds without a successful call.
@@ -111,7 +107,7 @@ class Retrier:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def create_once(self, find: Callable[[], T | None], create: Callable[[], T], *, may_exist: bool = False) -> T:
-        """Create something exactly once, even if the server's answer is lost.
+        """Create an object exactly once, even if the server's answer is lost.
 
         Args:
             find: Returns it if it exists.

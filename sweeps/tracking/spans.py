@@ -1,4 +1,4 @@
-"""Periods in which a trial held workers, and which ones, as recorded in a tag."""
+"""Periods in which a trial held workers, with these workers, as recorded in a tag."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Span:
     """The time from the assignment of workers to a trial until they have finished it. All times are Unix times."""
 
     held: float
-    """Time at which the trial was assigned its workers, some of which may first have to be started."""
+    """Time at which workers were assigned to the trial; some may have to start first."""
     trained: float
-    """Time at which they began to train it."""
+    """Time at which the workers began to train the trial."""
     ended: float | None = None
-    """Time at which they finished; None while they train, or if nobody was left to report it."""
+    """Time at which the workers finished; None while they train, or if none was left to report it."""
     workers: tuple[str, ...] = ()
     """Host of each worker, by rank; with GPUs ``host/0``."""
 
 
 def to_text(spans: Sequence[Span]) -> str:
-    """Return the text of the latest spans, as many as a tag can hold."""
+    """Return the text of the latest spans, as many as fit into a tag."""
     texts = [json.dumps(asdict(span), separators=(",", ":")) for span in spans]
     return latest_as_json(texts)
 
 
 def from_text(text: str) -> tuple[Span, ...]:
-    """Return the spans in a text from ``to_text``; none if the tag has another content."""
+    """Return the spans in a text from ``to_text``; empty if the tag has other content."""
     try:
         return tuple(Span(**{**each, "workers": tuple(each["workers"])}) for each in json.loads(text))
     except (ValueError, TypeError, KeyError):

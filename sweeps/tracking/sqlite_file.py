@@ -14,7 +14,7 @@ from sweeps.tracking.uris import sqlite_path
 
 USE_ANOTHER = "name another store with --tracking-uri, tracking.uri or MLFLOW_TRACKING_URI"
 MLFLOW_TABLES = {"alembic_version", "experiments", "runs"}
-"""Tables that MLflow creates at once in a new store, before the others."""
+"""Tables that MLflow creates first in a new store."""
 OPTUNA_TABLE = "studies"
 SHOWN_TABLES = 3
 
@@ -51,7 +51,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open an existing store for queries, and close it at the end of the block.
 
     Raises:
-        TrackingUnreachable: The file is no database, is damaged or locked, or has other tables than MLflow's.
+        TrackingUnreachable: The file is not a database, is damaged or locked, or has other tables than MLflow's.
     """
     try:
         with closing(_open(path)) as database:
@@ -64,7 +64,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 def check_sqlite_file(path: Path) -> None:
     """Check a file before MLflow opens it, which would retry for a minute, or write its tables into another program's
-    database. A file that does not exist is accepted, and a locked one, for which MLflow waits.
+    database. A missing file is accepted, as is a locked one, for which MLflow waits.
 
     Raises:
         TrackingUnreachable: See ``reading``.
@@ -95,7 +95,7 @@ def _check_tables(path: Path, database: sqlite3.Connection) -> None:
     if not tables or (tables & MLFLOW_TABLES and OPTUNA_TABLE not in tables):
         return
     shown = ", ".join(sorted(tables)[:SHOWN_TABLES]) + (", ..." if len(tables) > SHOWN_TABLES else "")
-    raise TrackingUnreachable(f"sqlite:///{path}: is no MLflow store: its tables are {shown}; {USE_ANOTHER}")
+    raise TrackingUnreachable(f"sqlite:///{path}: is not an MLflow store: its tables are {shown}; {USE_ANOTHER}")
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:
@@ -105,14 +105,14 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 def _explained(path: Path, error: sqlite3.DatabaseError) -> str:
     text = str(error)
     if path.is_dir():
-        return f"is a folder, and no database file; {USE_ANOTHER}"
+        return f"is a folder, not a database file; {USE_ANOTHER}"
     if "locked" in text:
         return f"another process has locked it ({text}); try again when that has ended"
     if "no such column" in text or "no such table" in text:
         return (
-            f"is no MLflow store, or of an old version ({text}); "
+            f"is not an MLflow store, or is of an old version ({text}); "
             f"`mlflow db upgrade sqlite:///{path}` brings an old one up to date, or {USE_ANOTHER}"
         )
     if "unable to open" in text or "readonly" in text:
         return f"cannot be opened ({text}); check that the folder exists, and that you may read and write in it"
-    return f"is no SQLite database, or a damaged one ({text}); restore it from a backup, or {USE_ANOTHER}"
+    return f"is not an SQLite database, or is damaged ({text}); restore it from a backup, or {USE_ANOTHER}"

@@ -18,17 +18,17 @@ class Agreement:
     points: int
     """Number of points that were trained to the end in both."""
     tau: float | None
-    """Kendall's rank correlation: 1 if both order the points equally, 0 if the orders have nothing to do with each
-    other, -1 if they are opposite. None with fewer than two points."""
+    """Kendall's rank correlation: 1 if both order the points equally, 0 if the orders are unrelated, -1 if they are
+    opposite. None with fewer than two points."""
     low: float = -1.0
-    """Lower end of its confidence interval."""
+    """Lower end of the correlation's confidence interval."""
     high: float = 1.0
-    """Upper end of its confidence interval."""
+    """Upper end of the correlation's confidence interval."""
     confidence: float = 0.95
     """Probability of the interval."""
 
     def describe(self) -> str:
-        """Return the correlation in words: ``Kendall's tau 0.6 (95 % interval -0.5 to 0.97, 5 points)``."""
+        """Describe the correlation: ``Kendall's tau 0.6 (95 % interval -0.5 to 0.97, 5 points)``."""
         if self.tau is None:
             points = f"{self.points or 'no'} point{'s'[: self.points != 1]}"
             return f"not measured, with {points} trained to the end in both"
@@ -43,20 +43,20 @@ class StageResult:
     stage: int
     """Number of the stage, from 1."""
     overrides: tuple[str, ...]
-    """Its overrides."""
+    """Overrides of the stage."""
     num_trials: int
-    """Number of trials that were planned."""
+    """Planned number of trials."""
     ended: int
     """Number of trials that have ended."""
     best: str | None = None
-    """Id of its best trial; None if none has a value."""
+    """Id of the stage's best trial; None if none has a value."""
     value: float | None = None
     """Value of that trial."""
     kept: int = 0
-    """Number of its best points that are trained first in what follows."""
+    """Number of the stage's best points that are trained first in the next stage or the sweep."""
     agreement: Agreement | None = None
-    """Agreement of its order with that of the next stage, or of the search after the last one; None if that has not
-    begun."""
+    """Agreement of the stage's order with that of the next stage, or of the search after the last one; None if that has
+    not begun."""
 
     def describe(self, last: int) -> str:
         """Return the result in a sentence.
@@ -92,5 +92,5 @@ def describe_stages(results: tuple[StageResult, ...]) -> list[str]:
 
 
 def from_text(text: str | None) -> tuple[StageResult, ...]:
-    """Return the results in a tag; none if there is none."""
+    """Return the results in a tag; empty if there is no tag."""
     return tuple(map(StageResult.from_json, json.loads(text))) if text else ()

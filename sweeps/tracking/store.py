@@ -1,5 +1,5 @@
-"""Runs in the form in which a tracking store returns them. An SQLite store is queried in SQL, which takes milliseconds
-since it needs no ``import mlflow``; other stores are read through MLflow's client. Both return the same."""
+"""Runs as a tracking store returns them. An SQLite store is queried in SQL, which takes milliseconds because it needs
+no ``import mlflow``; other stores are read through MLflow's client. Both return the same runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RawRun:
 def fetch_runs(
     uri: str, tags: Mapping[str, str], experiment: str | None = None, *, deleted: bool = False
 ) -> list[RawRun]:
-    """Return the runs that have all of some tags, in the order of their start.
+    """Return the runs that have all of the given tags, in the order of their start.
 
     Args:
         uri: Tracking URI.
@@ -57,7 +57,7 @@ def fetch_runs(
 
 
 def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Return the latest value of every metric, by run and name, of the runs that have all of some tags.
+    """Return the latest value of every metric, by run and name, of the runs that have all of the given tags.
 
     Raises:
         TrackingUnreachable: The server does not answer.
@@ -74,7 +74,7 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
 
 
 def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
-    """Return the tags of one run; none if an SQLite store has no such run.
+    """Return the tags of one run; empty if an SQLite store has no such run.
 
     Raises:
         TrackingUnreachable: The server does not answer.
@@ -89,7 +89,7 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
 
 
 def tag_filter(tags: Mapping[str, str]) -> str:
-    """Return the filter of ``search_runs`` for runs that have all of some tags."""
+    """Return the filter of ``search_runs`` for runs that have all of the given tags."""
     quoted = {key: f'"{value}"' if "'" in value else f"'{value}'" for key, value in tags.items()}
     return " AND ".join(f'tags."{key}" = {value}' for key, value in quoted.items())
 

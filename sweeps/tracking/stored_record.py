@@ -1,4 +1,4 @@
-"""The record of sweeps in an object store, rebuilt from their journals on a machine that has nothing else.
+"""The record of sweeps in an object store, rebuilt from their journals on a machine without any other data.
 
 ``--tracking-uri s3://bucket/sweeps`` names the store. Its sweeps are recorded in an MLflow store in this machine's
 cache, which is brought up to date whenever it is asked for.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs")
 SOURCE_FILE = "source"
-"""File beside the MLflow store with the URI that it is made from."""
+"""File beside the MLflow store with the URI from which the store is made."""
 VERSION_FILE = "version"
 READS_AT_ONCE = 8
 
 
 def local_store(uri: str) -> str:
-    """Return the MLflow store for a tracking URI; for an object store the local one, brought up to date.
+    """Return the MLflow store for a tracking URI; for an object store, the updated local one.
 
     Raises:
         UserError: The object store does not answer.
@@ -79,7 +79,7 @@ def recorded_here(uri: str) -> str:
 
 
 def _bring(store: ObjectStore, folder: Path) -> bytes | None:
-    """Download a sweep's journal if it has changed; return the facts of its parent run in that case."""
+    """Download a sweep's journal if it has changed, and return the data of its parent run in that case."""
     folder.mkdir(exist_ok=True)
     version_file = folder / VERSION_FILE
     known = version_file.read_text(encoding="utf-8") if version_file.is_file() else ""

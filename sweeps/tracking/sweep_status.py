@@ -21,14 +21,14 @@ from sweeps.tracking.values import now_ms, to_text, written
 WRITE_EVERY_S = 1.0
 """Minimum seconds between two entries."""
 WRITE_TIME_EVERY_S = 10.0
-"""Minimum seconds between two entries when nothing but the sweep's time has changed."""
+"""Minimum seconds between two entries when only the sweep's time has changed."""
 
 Front = Sequence[tuple[str, Values, Mapping[str, Any]]]
-"""Id, values and parameters of the best trial; of several objectives, those of the Pareto front."""
+"""Id, values and parameters of the best trial; with several objectives, of the trials of the Pareto front."""
 
 
 class StatusWriter:
-    """Writes to the journal those parts of a sweep's status that have changed."""
+    """Writes the changed parts of a sweep's status to the journal."""
 
     def __init__(self, objectives: Objectives, put: Callable[[Points | Tags], None]) -> None:
         self._objectives, self._put = objectives, put
@@ -40,7 +40,7 @@ class StatusWriter:
         self._written_at = 0.0
         self._front: set[str] = set()
         self.write_latest: Callable[[], None] = lambda: None
-        """Write the status of the last ``update`` with the sweep's duration."""
+        """Writes the status of the last ``update`` with the sweep's duration."""
 
     def restore(self, sweep: SweepRecord) -> None:
         """Continue from the recorded status."""
@@ -98,7 +98,7 @@ class StatusWriter:
         self._written, self._written_at = now, monotonic()
 
     def _best_metrics(self, front: Sequence[Values]) -> dict[str, float]:
-        """Best value of each objective. It has a name of its own, since MLflow lists the parent run beside its trials'
+        """Best value of each objective, under a separate name, since MLflow lists the parent run among its trials'
         runs."""
         columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
         return {

@@ -1,4 +1,4 @@
-"""Account of paid worker time: how much of it trained, and where the rest went."""
+"""Account of paid worker time: the part that trained, and the uses of the rest."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass
 class TimeAccount:
-    """Worker-seconds by what they were spent on. They add up to the time that workers were paid for."""
+    """Worker-seconds by activity. They add up to the time for which workers were paid."""
 
     training: float = 0.0
-    """Computation of optimizer steps that were kept: the share of it is the goodput."""
+    """Computation of optimizer steps that were kept; its share is the goodput."""
     start: float = 0.0
     """Starting workers, importing libraries, loading model, data and checkpoint."""
     data_wait: float = 0.0
     """Waiting for batches."""
     communication: float = 0.0
-    """Exchange between workers and waiting for slower ones, as far as ``train.communication_every`` measures it."""
+    """Exchange between workers and waiting for slower ones, if ``train.communication_every`` measures it."""
     checkpoint: float = 0.0
-    """Training was blocked by saving checkpoints."""
+    """Waiting of the training for checkpoints to be saved."""
     evaluation: float = 0.0
     """Evaluations."""
     lost: float = 0.0
@@ -27,9 +27,9 @@ class TimeAccount:
     other: float = 0.0
     """Reports, decisions about them, and the end of an attempt."""
     waiting: float = 0.0
-    """Places without a trial, while more trials were to start, and trials that waited for resources."""
+    """Places without a trial while further trials were to start, and trials that waited for resources."""
     idle_tail: float = 0.0
-    """Places without a trial at the end of the sweep, when no more trials were to start."""
+    """Places without a trial at the end of the sweep, when no further trials were to start."""
 
     def add(self, other: TimeAccount) -> None:
         """Add another account to this one."""
@@ -41,7 +41,7 @@ class TimeAccount:
         return TimeAccount(**{name: factor * seconds for name, seconds in asdict(self).items()})
 
     def move(self, seconds: float, source: str, target: str) -> float:
-        """Move seconds from one part to another, at most all that it has; return how many were moved."""
+        """Move seconds from one part to another, at most all of it; return how many were moved."""
         moved: float = max(0.0, min(seconds, getattr(self, source)))
         setattr(self, source, getattr(self, source) - moved)
         setattr(self, target, getattr(self, target) + moved)
@@ -54,12 +54,12 @@ class TimeAccount:
 
     @property
     def goodput(self) -> float:
-        """The share that moved models forward, from 0 to 1; 0 of an empty account."""
+        """The share that moved models forward, from 0 to 1; 0 for an empty account."""
         total = self.total
         return self.training / total if total else 0.0
 
     def shares(self) -> dict[str, float]:
-        """Each part's share, from 0 to 1; together 1. Of an empty account all are 0."""
+        """Each part's share, from 0 to 1, which add up to 1. For an empty account all are 0."""
         total = self.total or 1.0
         return {name: seconds / total for name, seconds in asdict(self).items()}
 
@@ -70,7 +70,7 @@ class TimeAccount:
         }
 
     def as_json(self) -> dict[str, float]:
-        """The account as it is written to a tag: seconds to the millisecond."""
+        """The account in the form of a tag: seconds, to the millisecond."""
         return {name: round(seconds, 3) for name, seconds in asdict(self).items()}
 
     @classmethod
@@ -87,11 +87,11 @@ WORDS = {
     "waiting": "places without a trial",
     "idle_tail": "idle at the end",
 }
-"""Parts whose names are not yet words."""
+"""Descriptions of parts whose names are not words."""
 
 
 def describe_rest(account: TimeAccount, least: float = 0.01) -> str:
-    """Shares of the time that was not goodput, the largest first, as ``start 24%, evaluation 9%``.
+    """Describe the shares of time that were not goodput, largest first: ``start 24%, evaluation 9%``.
 
     Args:
         account: The account.

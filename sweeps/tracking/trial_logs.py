@@ -1,4 +1,4 @@
-"""Reads the logs of a trial's workers from the sweep's folder, or else from the artifacts of the trial's run."""
+"""Reads the logs of a trial's workers from the sweep's folder, otherwise from the artifacts of the trial's run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 AT_MOST = 2**20
 """Maximum bytes in one part of a log."""
 END_BYTES = 2**17
-"""Number of bytes at the end of a log among which its last lines are."""
+"""Number of bytes at the end of a log in which its last lines are searched."""
 LARGEST = 2**26
-"""Maximum bytes that are read of a file; our logs are smaller."""
+"""Maximum bytes that are read from a file; our logs are smaller."""
 _NAME = re.compile(r"worker-(\d{1,6})\.log")
 _TRACEBACK = re.compile(r"attempt-(\d{1,6})\.traceback\.txt")
 _OTHER_STACKS = re.compile(
@@ -33,7 +33,7 @@ _OTHER_STACKS = re.compile(
     r"|^Extension modules: [^\n]*(?:\n|\Z)",
     re.MULTILINE,
 )
-"""Stacks of threads other than the one that trains, which are left out."""
+"""Pattern of the stacks of threads other than the training one, which are left out."""
 
 
 @dataclass(frozen=True, config=ConfigDict(use_attribute_docstrings=True))
@@ -43,9 +43,9 @@ class LogPart:
     text: str
     """The text."""
     position: int
-    """Position of the next part in everything that the worker has printed, in bytes."""
+    """Position in bytes of the next part in everything that the worker has printed."""
     more: bool
-    """Whether the next part can be read already."""
+    """Whether the next part can already be read."""
 
 
 class TrialLogs:
@@ -110,7 +110,7 @@ class TrialLogs:
         return sorted({*self._stored_names(), *list_names(self._record.mlflow.tracking_uri, self._trial.run_id, LOGS)})
 
     def _stored_names(self) -> Sequence[str]:
-        """Names of the logs in the object store that the sweep is in; none if it does not answer."""
+        """Names of the logs in the sweep's object store; empty if it does not answer."""
         try:
             return [] if self._store is None else [*self._store.names()]
         except OSError:
@@ -121,7 +121,8 @@ class TrialLogs:
         if data is None:
             known = ", ".join(map(str, self.workers())) or "none"
             raise UnknownName(
-                f"trial {self._trial.trial} of {self._record.sweep} has no log of worker {worker}; there is {known}"
+                f"trial {self._trial.trial} of {self._record.sweep} has no log of worker {worker}; workers with "
+                f"a log: {known}"
             )
         return data
 
@@ -135,7 +136,7 @@ class TrialLogs:
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
-    """Return the bytes of a log after a position in the output, of which the log may leave out a part.
+    """Return the bytes of a log after a position in the output; the log may omit a part of the output.
 
     If the position is in the part that is left out, the notice about it comes first.
 

@@ -1,4 +1,5 @@
-"""Description of a trial's run on MLflow's page, in Markdown: what was searched, how it went, and what to type next."""
+"""Description of a trial's run on MLflow's page, in Markdown: its search values, its course, and commands to type
+next."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
 
     Args:
         sweep: Name of its sweep.
-        trial_id: Its id.
-        trial: Its parameters and progress.
+        trial_id: Id of the trial.
+        trial: Parameters and progress of the trial.
         objectives: The sweep's objectives.
     """
     parts = [
@@ -36,7 +37,7 @@ def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Obje
 
 
 def _how(trial: TrialProgress) -> str:
-    """End of the sentence on a trial: how far it got, and why it ended."""
+    """End of the sentence about a trial: how far it got, and why it ended."""
     attempts = f" in {trial.attempts} attempts" if trial.attempts > 1 else ""
     done = f"{counted(trial.steps, 'step')}{attempts}"
     match trial.state:
@@ -99,6 +100,6 @@ def _commands(sweep: str, trial_id: str, trial: TrialProgress) -> str:
 
 
 def _one_line(text: str, longest: int) -> str:
-    """Return a text in one line and of limited length, which a Markdown table or code span can hold."""
+    """Return a text on one line of limited length that fits into a Markdown table or code span."""
     line = " ".join(text.split()).replace("|", "\\|").replace("`", "'")
     return line if len(line) <= longest else line[: longest - 3] + "..."

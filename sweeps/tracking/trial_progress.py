@@ -17,46 +17,46 @@ CLOSED = ("finished", "pruned")
 
 @dataclass
 class TrialProgress:
-    """Recorded state of a trial: decides what is still to be recorded, and supplies its description."""
+    """Recorded state of a trial: decides what still has to be recorded, and supplies its description."""
 
     params: Mapping[str, Any]
     """Sampled values by dotted path."""
     state: str = "running"
     stopped_for_good: bool = False
-    """Whether a person has stopped it, so that ``resume`` does not continue it."""
+    """Whether a person has stopped the trial, so that ``resume`` does not continue it."""
     values: Values | None = None
-    """Values of the objectives in its best report."""
+    """Values of the objectives in the trial's best report."""
     best_step: int | None = None
     """Step of that report."""
     steps: int = 0
     attempts: int = 1
     saved_step: int | None = None
-    """Step of its newest checkpoint; None if it has saved none."""
+    """Step of the trial's newest checkpoint; None if it has saved none."""
     error: str | None = None
-    """Error that the trial failed with; None as long as it has not."""
+    """Error with which the trial failed; None while it has not."""
     violation: str | None = None
-    """The limit on a metric that it exceeded, in words."""
+    """Description of the limit on a metric that the trial exceeded."""
     checkpoints: dict[str, str] = field(default_factory=dict)
-    """URI or path among its artifacts of the ``best`` and the ``last`` checkpoint."""
+    """URI or artifact path of the ``best`` and the ``last`` checkpoint."""
     weights: dict[str, Weights] = field(default_factory=dict)
-    """Step and values of the weights in each of them."""
+    """Step and values of the weights in each checkpoint."""
     steps_tag_at: float = 0.0
-    """Monotonic time at which the tag of its steps was last written."""
+    """Monotonic time at which the tag with the trial's steps was last written."""
     logged: LoggedSteps = field(default_factory=LoggedSteps)
     measured: dict[int, Values] = field(default_factory=dict)
-    """Values of the objectives at each step, as they were measured first."""
+    """Values of the objectives at each step when first measured."""
     exploits: int = 0
-    """Number of times that it has continued from another trial's state."""
+    """Number of times that the trial has continued from another trial's state."""
     continued_at: int = -1
-    """Step of the state of another trial from which it has continued last; -1 if it has begun by itself."""
+    """Step of the other trial's state from which the trial last continued; -1 if there was none."""
 
     @classmethod
     def of(cls, trial: TrialRecord, replayed: TrialProgress | None) -> TrialProgress:
         """Return the progress of a recorded trial.
 
         Args:
-            trial: Its record.
-            replayed: What its metrics in the journal tell.
+            trial: Record of the trial.
+            replayed: Progress from its metrics in the journal.
         """
         replayed = replayed or cls({})
         return cls(
@@ -88,10 +88,10 @@ class TrialProgress:
         self.measured = {each: values for each, values in self.measured.items() if each <= step}
 
     def notice_beginning(self, step: int) -> None:
-        """Note a step at which the trial measures something; call this before recording it.
+        """Record a step at which the trial measures something; must be called before the step is recorded.
 
-        At a step that another trial's state had passed already, the trial has lost that state and begun anew: what it
-        recorded at such steps earlier, with other weights, does not stand for what it measures there now.
+        At a step that another trial's state had passed already, the trial has lost that state and started again: values
+        that it recorded at such steps earlier, with other weights, do not replace a measurement there now.
         """
         if step <= self.continued_at:
             self.logged.begin_anew(self.continued_at)
@@ -101,7 +101,7 @@ class TrialProgress:
 
     @property
     def kept(self) -> str:
-        """Text on how much of the trial's work is left when it has stopped."""
+        """Describe how much of the trial's work is kept when it has stopped."""
         if self.saved_step is None:
             return "It has saved no state"
         if self.saved_step < self.steps:

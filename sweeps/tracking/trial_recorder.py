@@ -36,14 +36,14 @@ from sweeps.tracking.values import now_ms, to_text, written
 STEPS_TAG_EVERY_S = 1.0
 """Minimum seconds between two updates of a trial's step tag, whose last value is written when the trial ends."""
 RUN_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-"""MLflow's status of a run by the state of its trial: being pruned is no failure."""
+"""MLflow's status of a run by the state of its trial: a pruned trial has not failed."""
 LONGEST_ERROR = 1000
 OF_ACCOUNT = TimeAccount().metrics().keys()
-"""Metrics that nobody measures at their step."""
+"""Metrics that are computed instead of being measured at their step."""
 
 
 class TrialRecorder:
-    """Records the trials of one sweep. No method waits for MLflow; each raises ``StorageFailed``."""
+    """Records the trials of one sweep. No method waits for MLflow; each may raise ``StorageFailed``."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TrialRecorder:
     ) -> None:
         """
         Args:
-            delivery: Takes what is recorded.
+            delivery: Receives the entries.
             ids: The sweep's ids in MLflow.
             sweep: The sweep.
             commit: Tags that name the git commit.
@@ -67,7 +67,7 @@ class TrialRecorder:
         self._lock = threading.Lock()
 
     def replay(self, entry: Points | GoneBack) -> None:
-        """Mark a journal entry of an earlier session as recorded; ``restore`` is to follow."""
+        """Mark a journal entry of an earlier session as recorded; ``restore`` must follow."""
         trial = self._trials.setdefault(entry.key, TrialProgress({}))
         if isinstance(entry, Points):
             if any(
@@ -80,7 +80,7 @@ class TrialRecorder:
             trial.go_back(entry.step)
 
     def restore(self, trials: Sequence[TrialRecord]) -> None:
-        """Continue with the trials that are recorded, whose entries were replayed."""
+        """Continue with the recorded trials, whose entries were replayed."""
         replayed = self._trials
         self._trials = {each.trial: TrialProgress.of(each, replayed.get(each.trial)) for each in trials}
 
@@ -97,9 +97,9 @@ class TrialRecorder:
         """Record that a trial has started. If it had started before, its run continues.
 
         Args:
-            trial_id: Its id, unique within the sweep.
-            params: Its sampled values by dotted path.
-            config_yaml: Its own config.
+            trial_id: Id of the trial, unique within the sweep.
+            params: Sampled values by dotted path.
+            config_yaml: Config of the trial.
             attempt: Number of the attempt, from 1.
             pool: Pool in which it runs, if the sweep has pools.
             repeat_of: Trial that it repeats with another seed, which is among its values.
@@ -147,7 +147,7 @@ class TrialRecorder:
         """Record that another attempt at a started trial begins.
 
         Args:
-            trial_id: Its id.
+            trial_id: Id of the trial.
             attempt: Number of the attempt, from 1.
         """
         with self._lock:
@@ -163,7 +163,7 @@ class TrialRecorder:
         *,
         competes: bool = True,
     ) -> Values | None:
-        """Record metrics of a trial at a step. A metric that was logged at this step already is left out.
+        """Record metrics of a trial at a step, except those that were already logged at this step.
 
         Args:
             trial_id: A started trial.
@@ -209,7 +209,7 @@ class TrialRecorder:
             trial_id: A started trial.
             number: Number of this exploit among those of the trial, from 1.
             step: The step at which it continues; later steps may be logged again.
-            changed: Its new values by dotted path.
+            changed: New values of the trial by dotted path.
 
         Returns:
             Whether this exploit was not recorded before.
@@ -241,8 +241,8 @@ class TrialRecorder:
 
         Args:
             trial_id: A started trial.
-            spans: Its spans.
-            account: What its workers have spent their time on, once an attempt has ended.
+            spans: Spans of the trial.
+            account: Time of its workers by activity, once an attempt has ended.
         """
         tags: dict[str, str | None] = {constants.TAG_SPANS: spans_to_text(spans)}
         if account is not None:
@@ -268,7 +268,7 @@ class TrialRecorder:
         Args:
             trial_id: A started trial.
             path: Folder of the checkpoint.
-            kinds: Its kinds; it replaces earlier checkpoints of these.
+            kinds: Kinds of the checkpoint, which replaces earlier ones of these kinds.
             held: A folder with the same files that exists until they are uploaded, and is then removed.
             weights: Step and values of its weights.
         """
@@ -295,7 +295,7 @@ class TrialRecorder:
         self._trials[trial_id].saved_step = step
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
-        """Record all attempts of a trial so far that have failed or moved."""
+        """Record all failed or moved attempts of a trial so far."""
         self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: failures_to_text(failures)}))
 
     def record_notes(self, trial_id: str, notes: Sequence[TimedNote]) -> None:
@@ -308,7 +308,7 @@ class TrialRecorder:
         Args:
             trial_id: A started trial.
             name: Path of the artifact; it replaces an earlier one.
-            text: Its content.
+            text: Content of the artifact.
         """
         self._delivery.upload(Artifact(trial_id, name, text=text))
 
@@ -355,6 +355,7 @@ class TrialRecorder:
                 trial.measured.clear()
 
     def _description(self, trial_id: str) -> dict[str, str]:
-        """Tag with the description of a trial's run. It is written only along with other tags, so it costs no call."""
+        """Tag with the description of a trial's run. It is written only together with other tags, so that it costs no
+        call."""
         text = trial_note(self._sweep.name, trial_id, self._trials[trial_id], self._sweep.objectives)
         return {constants.TAG_DESCRIPTION: text}

@@ -30,7 +30,7 @@ def sqlite_uri(path: Path) -> str:
     text = str(path.absolute())
     if not decodes_paths() and "?" in text:
         raise UserError(
-            f"{text}: SQLAlchemy {version('sqlalchemy')} opens no file with ? in its path; rename the folder"
+            f"{text}: SQLAlchemy {version('sqlalchemy')} cannot open a file with ? in its path; rename the folder"
         )
     if decodes_paths():
         text = re.sub(r"%(?=[0-9A-Fa-f]{2})", "%25", text).replace("?", "%3F")
@@ -39,7 +39,7 @@ def sqlite_uri(path: Path) -> str:
 
 @cache
 def decodes_paths() -> bool:
-    """Whether ``%20`` in the path of a URI is a blank to SQLAlchemy, as from 2.1 on."""
+    """Whether SQLAlchemy decodes ``%20`` in the path of a URI as a space, as it does from 2.1 on."""
     major, minor, *_ = version("sqlalchemy").split(".")
     return (int(major), int(minor)) >= (2, 1)
 

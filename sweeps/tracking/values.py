@@ -1,4 +1,4 @@
-"""Conversion between values and the strings in MLflow's parameters and tags."""
+"""Converts between values and the strings in MLflow's parameters and tags."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def to_text(value: Any) -> str:
 
 
 def from_text(text: str) -> Any:
-    """Return the value of a text that ``to_text`` returned; a text that is no JSON is itself the value."""
+    """Return the value of a text from ``to_text``; a text that is not JSON is returned unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -41,7 +41,7 @@ def number(text: str | None) -> float | None:
 
 
 def numbers(text: str | None) -> tuple[float, ...]:
-    """Return the number in a tag, or those in its JSON list; none if there is no such tag."""
+    """Return the number in a tag, or those in its JSON list; empty if there is no such tag."""
     if text is not None and text.startswith("["):
         return tuple(float(each) for each in json.loads(text))
     one = number(text)
@@ -62,12 +62,12 @@ def latest_as_json(texts: Sequence[str]) -> str:
 
 
 def finite(value: float | None) -> float | None:
-    """Return a value for JSON, which has neither NaN nor infinity: these become None."""
+    """Return a value for JSON, which has neither NaN nor infinity; both become None."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def short(value: Any) -> str:
-    """Return a value's text for people, with three significant digits."""
+    """Return a short text of a value for people, with three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else value_text(value)
 
 

@@ -1,4 +1,4 @@
-"""Check of the arguments for functions and classes that a config names by ``_target_``, fixed and searched ones."""
+"""Checks the arguments of functions and classes that a config names by ``_target_``, both fixed and searched ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Signature = Callable[[str], inspect.Signature | None]
 MISSPELT = 0.8
 """Minimum similarity of an unused argument to one that is read, for it to be reported as misspelt."""
 GIVEN_SIZES = ("num_numbers", "category_sizes", "num_outputs")
-"""Arguments that a user's own model for tables gets, if it has them."""
+"""Arguments that a user's own model for tables receives, if its signature has them."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -53,7 +53,7 @@ def configs_of_trials(
     sections: Collection[str] = ("model", "data", "task", "search"),
 ) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
     """Yield points with their configs: one for each combination of options of searched groups, the sweep's own first,
-    and one for each value at the ends of a range. Arguments that only the space names have one of their values.
+    and one for each value at the ends of a range. Arguments that only the space sets have one of their values.
 
     Args:
         composition: The sweep.
@@ -75,7 +75,7 @@ def configs_of_trials(
 def _with_arguments(
     composition: Composition, space: Space, lookup: Lookup, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a point that gives every argument a value that trials with these options can have."""
+    """Return a point that gives every argument a value that is possible with these options."""
     point, values = dict(options), composition.container(options)
     for path, distribution in space.distributions.items():
         is_missing = find(values, path) is MISSING and ".arguments." in path

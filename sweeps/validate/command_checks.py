@@ -1,4 +1,4 @@
-"""Check of ``task=command`` before anything starts: placeholders, program, config files and metrics."""
+"""Checks ``task=command`` before anything starts: placeholders, program, config files and metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sweeps_train.config import CommandTask
 from sweeps_train.config.command import LinePattern
 
 MAY_BE_NULL = ("task.options", "task.environment", "task.files")
-"""Keys in which ``{checkpoint}`` may stand: it is null at a first start."""
+"""Keys in which ``{checkpoint}`` may occur: it is null at a first start."""
 OF_PROCESSES = ("task.command", "task.options", "task.environment", "task.working_folder")
 """Keys that are filled in for each process."""
 OWN_SECTIONS = ("name", "output_dir", "search", "space", "tracking", "cluster", "preflight", "checkpoint", "task")
@@ -44,7 +44,7 @@ PLANNED: dict[str, Any] = {
     **dict.fromkeys(("trial.id", "trial.name", "trial.folder", "start_folder", "master_address"), "0001"),
     CHECKPOINT: None,
 }
-"""Values for a check of what a trial will be given."""
+"""Example values of the placeholders that a trial will receive."""
 
 
 def check_command(composition: Composition, space: Space, lookup: Lookup) -> None:
@@ -107,7 +107,7 @@ def _patterns(task: CommandTask) -> Iterator[str]:
                 if not re.compile(source.pattern).groupindex:
                     yield rf"{key}: has no named group, so no metric; write (?P<loss>\S+) around a number"
             except re.error as error:
-                yield f"{key}: is no regular expression: {error}"
+                yield f"{key}: is not a regular expression: {error}"
 
 
 def _unknown_names(task: CommandTask, unknown: list[str], document: Mapping[str, Any]) -> Iterator[str]:
@@ -259,7 +259,7 @@ def _path_mistakes(
     except UnknownPath as error:
         if error.above is not None:
             where = f"a value at {error.above} that" if error.above else "content that"
-            yield f"{key}.values.{path}: {source} has {where} is no section; set that as a whole"
+            yield f"{key}.values.{path}: {source} has {where} is not a section; set it as a whole"
             return
         known = list(document.paths())
         close = closest_names(path.removeprefix(NEW), known)
@@ -284,7 +284,7 @@ def _without_effect(composition: Composition, space: Space, tasks: list[CommandT
 
 
 def command_notes(composition: Composition) -> Iterator[str]:
-    """Note fixed arguments that no placeholder uses."""
+    """Yield notes on fixed arguments that no placeholder uses."""
     task = composition.config.task
     if not isinstance(task, CommandTask):
         return
@@ -295,7 +295,7 @@ def command_notes(composition: Composition) -> Iterator[str]:
 
 
 def _is_used(composition: Composition, tasks: list[CommandTask], path: str) -> bool:
-    """Whether a value is used: by a placeholder, or by another value of the YAML."""
+    """Whether a placeholder or another value of the YAML uses a value."""
     used = {name for task in tasks for _, text in templates(task) for name in Template(text).names}
     used |= {f"task.arguments.{name}" for name in used}
     if "arguments" in used:

@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 Approve = Callable[[Composition], None]
-"""Check of somebody else's sweep by the one who runs it for them, who raises a ``ConfigError`` to refuse it."""
+"""Check of a sweep by whoever runs it for another user; raises a ``ConfigError`` to refuse it."""
 
 
 def check_sweep(composition: Composition, approve: Approve | None = None) -> Space:
@@ -71,7 +71,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
 
 
 def _rescaling(composition: Composition, space: Space) -> Iterator[str]:
-    """Yield the mistakes in rescaling values between stages, one a line."""
+    """Yield the mistakes in rescaling values between stages, one per line."""
     search = composition.config.search
     if any(stage.rescale for stage in search.stages):
         yield from rescaling_mistakes(search, space, phases_of(composition))
@@ -100,7 +100,7 @@ def _check_stages(composition: Composition) -> None:
 
 
 def check_training(config: SweepConfig) -> None:
-    """Check a config for training: a sweep's, and that of every trial.
+    """Check a config for training: a sweep's own, and that of every trial.
 
     Raises:
         ConfigError: Some values exclude each other.
@@ -216,7 +216,8 @@ def _check_conditions(
 
 
 def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: str, value: Any) -> str | None:
-    """Return why a path cannot have a value under any options of the searched groups; None if it can, or is absent."""
+    """Return the reason why a path cannot have a value under any options of the searched groups; None if it can, or is
+    absent."""
     refusal = None
     for key, values in variants.items():
         if find(values, path) is MISSING:

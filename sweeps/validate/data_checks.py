@@ -1,4 +1,4 @@
-"""Check of the data files that a config names: they must exist and have the columns."""
+"""Checks the data files that a config names: they must exist and have the columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeps_train.tables.encoding import Goal
 
 
 def check_data(config: SweepConfig) -> None:
-    """Check data files on this machine. Object stores and the hub are not checked, as only workers may have access.
+    """Check data files on this machine. Object stores and the hub are not checked, since only workers may have access.
 
     Raises:
         ConfigError: With every mistake, one a line.

@@ -1,4 +1,4 @@
-"""Check of ``task.datasets`` against the names that a Ray Train function asks for, from its source."""
+"""Checks ``task.datasets`` against the names that a Ray Train function requests, from its source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def dataset_mistakes(task: FunctionTask) -> Iterator[str]:
 
 
 def names_read(target: str) -> set[str] | None:
-    """Return the names of the datasets that a function's module and the user's modules that it imports ask for.
+    """Return the names of the datasets that a function's module requests, including the user's modules that it imports.
 
     Args:
         target: Import path of the function.
@@ -73,7 +73,7 @@ def names_read(target: str) -> set[str] | None:
 
 
 def _asked_by(target: str) -> set[str]:
-    """Names of datasets that a function asks for in every call: outside of conditions, loops and other functions."""
+    """Names of datasets that a function requests in every call: outside of conditions, loops and other functions."""
     found = find_definition(target)
     if found is None or not isinstance(found.node, Function):
         return set()
@@ -99,7 +99,7 @@ def _is_call(node: ast.AST) -> bool:
 
 
 def _name(call: ast.AST) -> str | None:
-    """Name of the dataset that a call asks for; None if it is not a fixed text."""
+    """Name of the dataset that a call requests; None if it is not a constant."""
     match call:
         case ast.Call(args=[ast.Constant(value=str(name))]):
             return name

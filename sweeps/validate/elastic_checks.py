@@ -1,4 +1,4 @@
-"""Check of elastic trials: a range of numbers of workers that fits the task, the strategy and the space."""
+"""Checks elastic trials: a range of numbers of workers that fits the task, the strategy and the space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_elastic(config: SweepConfig) -> None:
     given = f"scaling.num_workers={{min: {workers.min}, max: {workers.max}}}"
     if isinstance(config.task, CommandTask | EstimatorTask):
         raise ConfigError(
-            f"{given}: only built-in tasks and functions can change their workers while they train, and not "
+            f"{given}: the number of workers can change only with built-in tasks and functions, not with "
             f"task.kind={config.task.kind}; give one number"
         )
     searched = [path for path in config.space if path.split(".")[0] == "scaling"]
@@ -47,7 +47,8 @@ def check_elastic(config: SweepConfig) -> None:
 
 
 def _check_group(config: SweepConfig, given: str) -> None:
-    """Check that a change of workers keeps the group that holds one model, and the work of each step, the same."""
+    """Check that a change of the number of workers changes neither the group that holds one model nor the work of each
+    step."""
     strategy = config.strategy
     if isinstance(strategy, DDP):
         if strategy.compression == "powersgd":

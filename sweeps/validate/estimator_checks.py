@@ -1,4 +1,4 @@
-"""Check of an estimator's class and arguments. Classes of installed libraries are imported; a user's own are not, since
+"""Checks an estimator's class and arguments. Classes of installed libraries are imported; a user's own are not, since
 that would run the user's code."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def known_goal(task: EstimatorTask) -> Goal | None:
     """Return whether an estimator predicts classes or numbers; None if only running user code could tell.
 
     Raises:
-        ConfigError: It is no estimator of either.
+        ConfigError: It is an estimator of neither.
     """
     if task.goal != "auto":
         return task.goal
@@ -51,7 +51,7 @@ def known_goal(task: EstimatorTask) -> Goal | None:
 
 
 def known_metrics(task: EstimatorTask) -> list[str]:
-    """Return the metrics that an estimator reports; none if they are not known."""
+    """Return the metrics that an estimator reports; empty if they are unknown."""
     try:
         goal = known_goal(task)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Check that this user may read the models and data sets of the Hugging Face hub, before a trial starts."""
+"""Checks that this user may read the models and data sets of the Hugging Face hub, before a trial starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweeps.errors import ConfigError
 from sweeps_train.config import CausalLM, TextData
 
 ANSWER_WITHIN_S = 5.0
-"""Maximum seconds to wait for the hub's answers; without one the sweep starts."""
+"""Maximum seconds to wait for the hub's answers; without an answer the sweep starts."""
 _GIVE_TOKEN = "set HF_TOKEN (and name it in cluster.env for a running cluster), or run `hf auth login`"  # noqa: S105
 _NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 _SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
@@ -24,7 +24,7 @@ _SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 
 @dataclass(frozen=True)
 class HubName:
-    """A name on the hub, and the config key that has it."""
+    """A name on the hub, and the config key that contains it."""
 
     key: str
     name: str

@@ -1,4 +1,4 @@
-"""Check that the trials of a sweep can share their workers, if ``scaling.trials_per_group`` asks for it."""
+"""Checks that the trials of a sweep can share their workers, if ``scaling.trials_per_group`` is set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIXES = {
     "train.corruption_check_every": "remove it",
     "train.max_communication_share": "remove it",
 }
-"""Fixes, by the key that keeps even a single training from sharing its workers."""
+"""Fixes, by the key whose value forbids even a single training to share its workers."""
 
 
 def check_lanes(config: SweepConfig) -> None:
@@ -48,7 +48,7 @@ def check_lanes(config: SweepConfig) -> None:
 
 
 def why_alone(config: SweepConfig) -> str | None:
-    """Return why trials of this config cannot share their workers, and what helps; None if they can."""
+    """Return the reason why trials of this config cannot share their workers, with a fix; None if they can."""
     scheduler = f"search.scheduler.kind={config.search.scheduler.kind}"
     excluded = {
         "workers outlive trials; use scaling.isolation=warm": not config.warm,
@@ -69,7 +69,7 @@ def why_alone(config: SweepConfig) -> str | None:
 
 
 def lane_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield what keeps the trials of a space from sharing their workers, if they should; one line each."""
+    """Yield one line for each reason why the trials of a space cannot share their workers, if they should."""
     number = composition.config.scaling.trials_per_group
     if number != 1:
         for reason in differences(composition, space, lookup):

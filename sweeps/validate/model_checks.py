@@ -1,4 +1,4 @@
-"""Check that the model fits the data, for models whose config is on this machine."""
+"""Checks that the model fits the data, for models whose config is on this machine."""
 
 from __future__ import annotations
 

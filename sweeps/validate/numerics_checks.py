@@ -1,4 +1,4 @@
-"""Check of the switches for TF32, deterministic algorithms and the allocator, against each other and the workers."""
+"""Checks the switches for TF32, deterministic algorithms and the allocator, against each other and the workers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def rescaling_mistakes(search: Search, space: Space, phases: list[Values]) -> It
 
     Args:
         search: Section ``search`` of the sweep.
-        space: Its space.
+        space: Space of the sweep.
         phases: Config of each stage, and of the sweep itself.
     """
     for index, stage in enumerate(search.stages):
@@ -58,7 +58,7 @@ def _size_mistakes(key: str, rule: Mapping[str, float], space: Space, before: Va
     for size, power in rule.items():
         what, values = f"{key}.{size}={power:g}:", (find(before, size), find(after, size))
         if size in space:
-            yield f"{what} {size} is searched, and so has no value of the whole stage; name one that the stage changes"
+            yield f"{what} {size} is searched, and so has no single value in the stage; name one that the stage changes"
         elif values == (MISSING, MISSING):
             known = [path for each in (before, after) for path in leaves(each) if _is_size(find(each, path))]
             section = [path for path in known if path.partition(".")[0] == size.partition(".")[0]]

@@ -1,4 +1,4 @@
-"""Check that a data set that ships with Sweeps has enough samples for a batch: their sizes are known without reading
+"""Checks that a data set that ships with Sweeps has enough samples for a batch; their sizes are known without reading
 them."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sweeps_train.config import DigitsData, TableData
 DIGITS = (1797, 10)
 """Samples and classes of scikit-learn's digits."""
 TABLES = {"builtin:breast_cancer": (569, 2), "builtin:diabetes": (442, 1), "builtin:wine": (178, 3)}
-"""Rows and classes of scikit-learn's tables; a table of numbers has one class, of all rows."""
+"""Rows and classes of scikit-learn's tables; a table with a numeric target counts as one class of all rows."""
 
 
 def check_samples(config: SweepConfig) -> None:

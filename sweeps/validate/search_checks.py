@@ -1,5 +1,5 @@
 """Checks of the section ``search``: sampler, scheduler, stop rules and objectives must fit each other, the space, the
-task and the cluster. Imports none of the libraries that search."""
+task and the cluster. Imports none of the search libraries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from sweeps_train.config import CausalLM, ClassificationTask, CommandTask, Estim
 from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "curves", "predicted", "gp", "cmaes", "nsga2", "nsga3")
-"""Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
+"""Samplers that learn from whole trials, and are incompatible with schedulers that change a trial's values while it
+trains."""
 HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
 """Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
 paper, Dettmers et al., 2023, https://arxiv.org/abs/2305.14314), and of all weights."""
@@ -48,9 +49,9 @@ BEST = {
 }
 """Modes of search for metrics that the built-in tasks compute."""
 OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
-"""Tasks that compute their metrics, while those of a user's code mean what the user says."""
+"""Tasks that compute their own metrics; the meaning of metrics in a user's code is up to the user."""
 OF_RUNGS = AshaScheduler | AutomaticScheduler | FreezeThawScheduler
-"""Schedulers that stop or pause no trial before ``grace``."""
+"""Schedulers that neither stop nor pause a trial before ``grace``."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = (
     "system/cpu_percent",
@@ -92,12 +93,12 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
 
 
 def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Yield notes for the dry run on settings that are allowed, but may not be intended."""
+    """Yield notes for the dry run on settings that are valid but may be unintended."""
     config, search = composition.config, composition.config.search
     scheduler = search.scheduler
     yield from _sampler_notes(search)
     if isinstance(scheduler, MedianScheduler):
-        yield "search.scheduler.kind=median: asha with eta=2 is used in its place, which finds better values"
+        yield "search.scheduler.kind=median: asha with eta=2 is used instead, which finds better values"
     if isinstance(scheduler, OF_RUNGS):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
@@ -107,7 +108,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             )
     if scheduler.kind not in ("none", "auto", "freeze_thaw") and len(search.metrics) > 1:
         yield (
-            f"the scheduler {scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
+            f"the scheduler {scheduler.kind} judges trials only by {search.metrics[0]}, and ends some that "
             f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none or freeze_thaw for the whole "
             "Pareto front"
         )
@@ -138,7 +139,7 @@ def _sampler_notes(search: Search) -> Iterator[str]:
     if sampler.kind == "bohb" and search.scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from rungs; with search.scheduler.kind=none it acts as tpe"
     if isinstance(sampler, PredictedSampler):
-        yield "search.sampler.kind=predicted: curves is used in its place, which finds better values; write curves"
+        yield "search.sampler.kind=predicted: curves is used instead, which finds better values; write curves"
 
 
 def _new_processes(config: SweepConfig) -> Iterator[str]:
@@ -150,7 +151,7 @@ def _new_processes(config: SweepConfig) -> Iterator[str]:
 
 
 def _single_value(path: str, distribution: FloatDistribution | IntDistribution) -> Iterator[str]:
-    """Note a range of which only the first value can occur, since the next step is beyond its end."""
+    """Note about a range in which only the first value can occur, since the next step is beyond its end."""
     values = boundary_values(distribution)
     if len(values) == 1:
         low, high = distribution.low, distribution.high
@@ -168,7 +169,7 @@ def _ignores_seed(config: SweepConfig) -> bool:
 
 
 def _wrong_direction(config: SweepConfig) -> Iterator[str]:
-    """Note a built-in metric that is searched in the wrong direction, such as the lowest accuracy."""
+    """Note about a built-in metric that is searched in the wrong direction, such as the lowest accuracy."""
     for metric, mode in zip(config.search.metrics, config.search.modes, strict=True):
         best = BEST.get(metric)
         if config.task.kind in OWN_METRICS and best is not None and best != mode:
@@ -177,7 +178,8 @@ def _wrong_direction(config: SweepConfig) -> Iterator[str]:
 
 
 def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
-    """Note a space that suits the small model that ships with Sweeps, for a model of the hub, which would diverge."""
+    """Note about a learning rate space that suits the small model that ships with Sweeps, but would make a model of the
+    hub diverge."""
     model, distribution = config.model, config.space.get("train.lr")
     if config.train is None or not isinstance(model, CausalLM) or model.path.startswith("builtin:"):
         return
@@ -292,7 +294,7 @@ def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: S
 
 
 def _why_fixed(kind: str, path: str, space: Space) -> str | None:
-    """Return why a parameter cannot change during training; None if it can."""
+    """Return the reason why a parameter cannot change during training; None if it can."""
     if path not in space.distributions:
         return f"the space has no such path{did_you_mean(path, space)}"
     distribution, of_numbers = space[path], isinstance(space[path], FloatDistribution | IntDistribution)

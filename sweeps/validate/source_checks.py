@@ -39,7 +39,7 @@ def find_module(module: str) -> ModuleSpec | None:
 
 
 def find_definition(target: str) -> Definition | None:
-    """Find the source of ``package.module.name``, following imports; None if only running the code could show it."""
+    """Find the source of ``package.module.name``, following imports; None if only running the code could reveal it."""
     for _ in range(MAX_IMPORTS):
         module, _, name = target.rpartition(".")
         spec = find_module(module) if module else None
@@ -91,7 +91,8 @@ def keys_read(target: str) -> set[str] | None:
 
 
 def _keys(found: Definition, parameter: str, seen: set[str]) -> set[str] | None:
-    """Return the keys read from a parameter of a function, and in functions of the same module that it is passed to."""
+    """Return the keys that a function reads from a parameter, including in functions of the same module to which it
+    passes the parameter."""
     assert not isinstance(found.node, ast.ClassDef)
     parents, keys = parents_of(found.node), set[str]()
     for node in ast.walk(found.node):

@@ -1,4 +1,4 @@
-"""Checks of ``search.stages``: what a stage requires of the search, and the numbers of trials."""
+"""Checks of ``search.stages``: requirements of a stage on the search, and the numbers of trials."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stage_mistakes(search: Search) -> Iterator[str]:
 
 
 def stage_notes(search: Search) -> Iterator[str]:
-    """Yield notes for the dry run on settings that are allowed, but may not be intended."""
+    """Yield notes for the dry run on settings that are valid but may be unintended."""
     if search.stages and search.sampler.kind not in LEARNING_SAMPLERS:
         yield (
             f"search.sampler.kind={search.sampler.kind} does not learn from search.stages; only their best points are "

@@ -20,7 +20,7 @@ def storage_mistakes(config: SweepConfig) -> Iterator[str]:
 
 
 def storage_notes(config: SweepConfig) -> Iterator[str]:
-    """Yield notes on settings that are allowed, but may not be intended."""
+    """Yield notes on settings that are valid but may be unintended."""
     if is_remote(config.output_dir) and config.cluster.address != "local" and not config.cluster.env:
         yield (
             f"output_dir={config.output_dir}: the nodes reach it with their own credentials; "

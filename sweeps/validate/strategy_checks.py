@@ -1,4 +1,4 @@
-"""Check that the strategy fits the workers, the batch and the model."""
+"""Checks that the strategy fits the workers, the batch and the model."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _check_context(config: SweepConfig, size: int) -> None:
         )
     if model.attention == "eager":
         raise ConfigError(
-            "strategy.kind=context_parallel: model.attention=eager is not for long sequences; use sdpa, "
+            "strategy.kind=context_parallel: model.attention=eager is unsuitable for long sequences; use sdpa, "
             "flash_attention_2 or flex_attention"
         )
     other = sorted(set(model_facts(model).get("layer_types") or ()) - _ATTENTIONS)
@@ -147,7 +147,7 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
 
 
 def _num_parts(config: SweepConfig) -> int | None:
-    """Number of model parts that can be pipeline stages; None if only a worker can tell."""
+    """Number of model parts that can be pipeline stages; None if only a worker can determine it."""
     model = config.model
     if isinstance(model, ConvNet):
         return 2 * model.blocks + 1  # a convolution and a normalisation each, and the classifier

@@ -1,4 +1,4 @@
-"""Check of the table that a config names: its files, its columns, and whether its target suits the task."""
+"""Checks the table that a config names: its files, its columns, and whether its target suits the task."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from sweeps_train.tables.encoding import Goal, TableEncoding
 
 MAX_BYTES = 64 * 2**20
-"""Maximum size of the files that are read here; of larger ones only the names of columns."""
+"""Maximum size of the files that are read here; of larger ones, only the column names are read."""
 
 
 def table_mistakes(data: TableData, goal: Goal | None, positive_class: bool | int | str | None = None) -> Iterator[str]:
-    """Yield one line for each mistake. Object stores are not read, as only workers may have access.
+    """Yield one line for each mistake. Object stores are not read, since only workers may have access.
 
     Args:
         data: Files and columns.
@@ -47,8 +47,8 @@ def _mistakes_of_columns(data: TableData, key: str, path: str) -> Iterator[str]:
 
 
 def _is_small(data: TableData, path: str) -> bool:
-    """Whether a table can be read in a moment; scikit-learn's own tables do not count, since its import
-    takes longer."""
+    """Whether a table can be read in a moment. scikit-learn's own tables do not count, since its import takes
+    longer."""
     return not path.startswith("builtin:") and sum(file.size for file in table_files(data, "", path)) <= MAX_BYTES
 
 

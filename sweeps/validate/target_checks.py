@@ -1,4 +1,4 @@
-"""Check of import paths and local files that a config names."""
+"""Checks import paths and local files that a config names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sweeps.validate.source_checks import find_module
 from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
 SEARCHED = ("_target_", "model.path")
-"""Ends of the searched paths whose values name code or files."""
+"""Endings of the searched paths whose values name code or files."""
 
 
 def check_all_targets(composition: Composition, space: Space, lookup: Lookup) -> None:
     """Check the import paths and local files of all trials: under each option of the searched groups, with each choice
-    of the space, and at each point that a person gave.
+    of the space, and at each of the user's points.
 
     Raises:
         ConfigError: With every one that does not exist, one a line.
@@ -73,7 +73,9 @@ def check_target(key: str, target: str) -> None:
         raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
     spec = find_module(module_name)
     if spec is None:
-        raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
+        raise ConfigError(
+            f"{key}={target}: there is no module {module_name!r}; install it, or start in the folder that has it"
+        )
     if spec.origin is None or not spec.origin.endswith(".py"):
         return  # a compiled module shows its names only when it is imported
     try:
@@ -86,7 +88,7 @@ def check_target(key: str, target: str) -> None:
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Names that a module defines or imports, and those that it assigns."""
+    """Names that a module defines, imports or assigns."""
     defined, assigned = set[str](), set[str]()
     for node in ast.walk(tree):
         match node:

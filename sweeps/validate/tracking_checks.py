@@ -28,7 +28,7 @@ def tracking_mistakes(composition: Composition) -> Iterator[str]:
 
 
 def tracking_notes(config: SweepConfig) -> Iterator[str]:
-    """Yield notes on settings that are allowed, but may not be intended."""
+    """Yield notes on settings that are valid but may be unintended."""
     if config.tracking.checkpoints == "reference" and not is_remote(config.output_dir):
         yield (
             f"tracking.checkpoints=reference: MLflow will refer to folders in output_dir={config.output_dir}; only "

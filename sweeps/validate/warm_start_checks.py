@@ -57,7 +57,7 @@ def _is_local(source: WarmStart, tracking_uri: str) -> bool:
 
 
 def check_sources(config: SweepConfig, space: Space, lookup: Lookup) -> None:
-    """Read the sources that are local, and look for the experiments of those in an SQLite store.
+    """Read the local sources, and check that the experiments of those in an SQLite store exist.
 
     Raises:
         UserError: One does not exist, cannot be read, or has no trial in the space.

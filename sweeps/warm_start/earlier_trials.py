@@ -1,4 +1,4 @@
-"""Trials that a search learns from: of earlier sweeps, and of other programs."""
+"""Trials from which a search learns: of earlier sweeps, and of other programs."""
 
 from __future__ import annotations
 

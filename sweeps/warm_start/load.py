@@ -1,4 +1,4 @@
-"""Trials of other programs, loaded as ``search.warm_start`` names them."""
+"""Loads trials of other programs, as named by ``search.warm_start``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def load_other_trials(
 
     Args:
         key: Config key of the source, for messages.
-        source: Where the trials are.
+        source: Source of the trials.
         tracking_uri: Tracking URI of this sweep.
         space: This sweep's space.
         lookup: Returns this sweep's own value at a path.

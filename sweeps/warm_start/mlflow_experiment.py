@@ -27,7 +27,7 @@ def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metri
 
     Args:
         key: Config key of the source, for messages.
-        source: Where the runs are.
+        source: Source of the runs.
         tracking_uri: Tracking URI of this sweep, if the source has none.
         metric: Metric of this search, if the source has none.
 
@@ -53,7 +53,7 @@ def check_experiment(key: str, source: MLflowExperiment, tracking_uri: str) -> N
 
     Args:
         key: Config key of the source, for messages.
-        source: Where the runs are.
+        source: Source of the runs.
         tracking_uri: Tracking URI of this sweep, if the source has none.
 
     Raises:

@@ -27,7 +27,7 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
 
     Args:
         key: Config key of the source, for messages.
-        source: Where the study is.
+        source: Source of the study.
 
     Raises:
         UserError: The storage, the study or the objective does not exist, or the storage cannot be read.
@@ -36,8 +36,8 @@ def read_study(key: str, source: OptunaStudy) -> OtherSearch:
     known = sorted(optuna.get_all_study_names(storage))
     if not known:  # Optuna takes a file of anything for an empty journal
         raise UserError(
-            f"{key}.storage={redact_uri(source.storage)}: holds no Optuna study; give an SQLite or journal file that "
-            "Optuna has written, or the URL of a database"
+            f"{key}.storage={redact_uri(source.storage)}: contains no Optuna study; give an SQLite or journal file "
+            "that Optuna has written, or the URL of a database"
         )
     if source.study is None and len(known) != 1:
         raise UserError(f"{key}.study: the storage has {len(known)} studies ({', '.join(known[:12])}); name one")
@@ -55,7 +55,7 @@ def _objective(key: str, source: OptunaStudy, study: optuna.Study) -> int:
     """Number of the objective.
 
     Raises:
-        UserError: The study has several and none was chosen, or has not so many.
+        UserError: The study has several and none was chosen, or has fewer.
     """
     count = len(study.directions)
     names = f" ({', '.join(study.metric_names)})" if study.metric_names else ""
@@ -88,7 +88,7 @@ def _open(key: str, text: str) -> BaseStorage:
         return JournalStorage(JournalFileBackend(str(path)))
     except Exception as error:
         raise UserError(
-            f"{key}={redact_uri(text)}: is no storage of Optuna {optuna.__version__} that can be read "
+            f"{key}={redact_uri(text)}: is not a storage of Optuna {optuna.__version__} that can be read "
             f"({type(error).__name__}: {first_cause(error)}); give an SQLite or journal file, or the URL of a database "
             "(`optuna storage upgrade` converts one of an older version)"
         ) from error

@@ -16,14 +16,14 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
 @dataclass(frozen=True)
 class OtherTrial:
-    """One trial, as its program recorded it."""
+    """One trial, as recorded by its program."""
 
     params: Mapping[str, Any]
-    """Values by that program's parameter names. Values may be texts."""
+    """Values by that program's parameter names; may be texts."""
     value: float | None
     """Value of the objective."""
     unusable: str | None = None
-    """Reason to leave it out, such as ``state FAIL``; None: it is used if it has a value."""
+    """Reason to leave the trial out, such as ``state FAIL``; None: it is used if it has a value."""
 
 
 @dataclass(frozen=True)

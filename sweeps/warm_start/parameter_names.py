@@ -22,7 +22,7 @@ class MatchedNames:
     paths: Mapping[str, str]
     """Path by the source's name."""
     ignored: Sequence[str]
-    """Names of the source that belong to no path."""
+    """Names in the source that match no path."""
 
     def describe(self) -> str:
         """Text such as ``lr is train.lr; ignored: seed``; names that are paths are not mentioned."""

@@ -21,9 +21,9 @@ from sweeps.warm_start.other_trial import OtherSearch
 from sweeps.warm_start.parameter_names import MatchedNames, match_names
 
 MAX_TRIALS = 10_000
-"""Maximum number of trials that are kept, evenly by rank: a model is fitted to all of them."""
+"""Maximum number of trials that are kept, evenly by rank, since a model is fitted to all of them."""
 READING_ERROR = 1e-12
-"""Relative difference of a number that was written to a file and read again."""
+"""Relative difference by which a number may change when it is written to a file and read again."""
 MAX_REASONS = 4
 """Maximum number of reasons in a message."""
 
@@ -104,7 +104,7 @@ def _point(
 
 
 def typed(distribution: Distribution | None, value: Any) -> Any:
-    """A value in the type of a distribution, where nothing is lost: texts of numbers and of choices, whole floats.
+    """Convert a value to the type of a distribution if nothing is lost: texts of numbers and of choices, whole floats.
 
     Args:
         distribution: The distribution; None: the parameter is not searched.
@@ -126,7 +126,7 @@ def typed(distribution: Distribution | None, value: Any) -> Any:
 
 
 def _reads_as(choice: Any, value: Any) -> bool:
-    """Whether a value of another type is written like a choice: ``"16"`` and ``16.0`` are 16, ``"true"`` is True."""
+    """Whether a value of another type equals a choice in writing: ``"16"`` and ``16.0`` are 16, ``"true"`` is True."""
     if isinstance(choice, bool) or choice is None:
         words = {"none", "null"} if choice is None else {str(choice).lower()}
         return isinstance(value, str) and value.lower() in words
@@ -147,7 +147,7 @@ def _is_choice(distribution: Distribution) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """The number that a text is; any other value unchanged."""
+    """Convert a text that is a number; any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -165,7 +165,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _counted(reasons: Counter[str]) -> str:
-    """``3: no value of loss; 2: no train.lr``, the most frequent reason first."""
+    """Count reasons: ``3: no value of loss; 2: no train.lr``, most frequent first."""
     listed = [f"{count}: {reason}" for reason, count in reasons.most_common(MAX_REASONS)]
     others = sum(reasons.values()) - sum(count for _, count in reasons.most_common(MAX_REASONS))
     return "; ".join([*listed, *([f"{others}: other reasons"] if others else [])]) or "it has none"

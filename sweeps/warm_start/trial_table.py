@@ -27,7 +27,7 @@ def read_table(key: str, source: TrialTable, metric: str) -> OtherSearch:
 
     Args:
         key: Config key of the source, for messages.
-        source: Where the table is.
+        source: Source of the table.
         metric: Metric of this search, if the source has none.
 
     Raises:
@@ -83,7 +83,8 @@ def _read(key: str, path: Path) -> pd.DataFrame:
 
 
 def _value_column(key: str, metric: str, columns: list[str]) -> str:
-    """The column of the metric: of this name, or the only one with its last part (``metrics.loss`` for ``loss``).
+    """The column of the metric: the one with this name, or the only one that ends in it (``metrics.loss`` for
+    ``loss``).
 
     Raises:
         UserError: There is none.
@@ -104,7 +105,7 @@ def _trial(row: Mapping[str, Any], parameters: list[str], value_column: str, sta
 
 
 def _plain(value: Any) -> Any:
-    """A value of a column without NumPy's type; None where it is missing."""
+    """Convert a value of a column from NumPy's type; None if it is missing."""
     value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
     value = value.tolist() if hasattr(value, "tolist") else value
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -294,7 +294,10 @@ RESCALED = "search.stages.0.rescale.train.lr"
         ("search.metric={a: 1}", "search.metric={'a': 1}: must be a valid string"),
         ("search.mode=[min, mix]", "search.mode.1='mix': must be 'min' or 'max'"),
         ("scaling.use_gpu=3", "scaling.use_gpu=3: must be a valid boolean or 'auto'"),
-        ("search/sampler=nosuch", "search/sampler=nosuch: there is no such option; there is bohb, brute_force, cmaes"),
+        (
+            "search/sampler=nosuch",
+            "search/sampler=nosuch: there is no such option; use one of bohb, brute_force, cmaes",
+        ),
     ],
 )
 def test_a_value_of_no_form_that_its_key_may_have_is_told_in_one_line(token: str, message: str) -> None:

@@ -322,7 +322,7 @@ def test_no_file_is_overwritten() -> None:
     status, message = run_command(["convert", "source.yaml", "--output=conf"])
     assert status == 2
     assert message is not None
-    assert "conf/first_try.yaml exists already" in message
+    assert "conf/first_try.yaml already exists" in message
     assert Path("conf/first_try.yaml").read_text() == before
 
 
@@ -331,7 +331,7 @@ def test_no_file_is_overwritten() -> None:
     [
         ("method: random\nparameters:\n  a: {values: [1, 2]\n", ["source.yaml, line"]),
         ("- a\n", ["source.yaml", "key: value"]),
-        ("a: 1\n", ["no W&B sweep", "no config of Hydra"]),
+        ("a: 1\n", ["neither a W&B sweep", "nor a config of Hydra"]),
         ("method: bayesian\nparameters:\n  a: {values: [1, 2]}\n", ["line 1", "method=bayesian", "did you mean bayes"]),
         ("method: random\nparameters:\n  a:\n    min: 1\n", ["line 3", "parameters.a", "min and max"]),
         ("method: random\nparameters:\n  a: {min: 2, max: 1}\n", ["line 3", "min=2 is above max=1"]),
@@ -373,7 +373,7 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
         (["nowhere:space"], ["nowhere:space", "cannot be imported"]),
         (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
         (["stand_in:train"], ["is a function", "mapping"]),
-        (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "goes with"]),
+        (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "is only for"]),
     ],
 )
 def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], words: list[str]) -> None:

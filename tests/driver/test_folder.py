@@ -68,7 +68,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Popen[str]) -> None:
-    with pytest.raises(UserError, match="mine is run by another process already"), only_driver(tmp_path, "mine"):
+    with pytest.raises(UserError, match="mine is already run by another process"), only_driver(tmp_path, "mine"):
         pass
 
 
@@ -76,7 +76,7 @@ def test_a_second_driver_on_another_machine_is_refused_by_signs_of_life(
     tmp_path: Path, other: subprocess.Popen[str]
 ) -> None:
     blind(tmp_path)
-    with pytest.raises(UserError, match="already, on far;"), only_driver(tmp_path, "mine"):
+    with pytest.raises(UserError, match="process, on far;"), only_driver(tmp_path, "mine"):
         pass
 
 
@@ -133,7 +133,7 @@ def test_a_driver_whose_file_is_damaged_keeps_others_out_while_it_runs(
     with only_driver(tmp_path, "mine", machine="far/1"):
         blind(tmp_path)
         (tmp_path / DRIVER_FILE).write_text(content)
-        with pytest.raises(UserError, match="already, on"), only_driver(tmp_path, "mine"):
+        with pytest.raises(UserError, match="process, on"), only_driver(tmp_path, "mine"):
             pass
     (tmp_path / DRIVER_FILE).write_text(content)  # as a power cut leaves it
     began = time.monotonic()
@@ -172,7 +172,7 @@ def test_a_sweep_in_an_object_store_has_one_driver_among_machines_that_share_not
     monkeypatch.setattr(driver, "SILENCE_S", 1.0)
     with only_driver(tmp_path / "here", "mine", machine="near/1", store=store):
         with (
-            pytest.raises(UserError, match="already, on near;"),
+            pytest.raises(UserError, match="process, on near;"),
             only_driver(tmp_path / "there", "mine", machine="far/1", store=store),
         ):
             pass

@@ -33,7 +33,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Done:
     assert document["status"] == "running"
     assert document["trials"][0]["state"] == "stopped"
     status, err, _ = verb(folder, "stop", "long", "--trial=0")
-    assert (status, "trial 0000 of long does not run: it is stopped" in err) == (2, True), err
+    assert (status, "trial 0000 of long is not running: it is stopped" in err) == (2, True), err
     status, err, _ = verb(folder, "stop", "long", "--trial=7")
     assert (status, "long has no trial 0007" in err) == (2, True), err
     wait_for(folder, "long", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
@@ -61,7 +61,7 @@ def test_a_stopped_sweep_and_its_trials_say_so(stopped: Done) -> None:
 def test_what_does_not_run_cannot_be_stopped(stopped: Done) -> None:
     status, err, _ = verb(stopped.folder, "stop", "long")
     assert status == 2
-    assert "long does not run: it is stopped; `python -m sweeps resume long` continues it" in err
+    assert "long is not running: it is stopped; `python -m sweeps resume long` continues it" in err
 
 
 @pytest.mark.slow

@@ -243,7 +243,7 @@ def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
     process = start(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere")
     _, err = outputs(process, 60)
     assert process.returncode == 2
-    assert "a sweep named 'first' exists already" in err
+    assert "a sweep named 'first' already exists" in err
     assert "Ray" not in err  # has not been started
     assert not (digits.folder / "elsewhere" / "first").exists()
 

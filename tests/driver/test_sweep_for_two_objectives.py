@@ -22,4 +22,4 @@ def test_a_sweep_for_two_objectives_finishes_trials_of_a_front_and_is_replayed_a
     assert set(states) == {"finished", "pruned"}, done.err
     said, _ = outputs(start(tmp_path, "replay", "two"), 100)
     assert "11 suggestions" in said  # and the first one, of the config's own values
-    assert "made again: all are the same" in said
+    assert "repeated: all are the same" in said

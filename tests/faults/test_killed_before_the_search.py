@@ -54,7 +54,7 @@ def test_the_name_of_a_sweep_that_was_never_recorded_is_free(left: Path) -> None
 
 
 def test_the_name_is_not_free_while_a_driver_holds_the_folder(left: Path) -> None:
-    with only_driver(left, "early"), pytest.raises(UserError, match="exists already"):
+    with only_driver(left, "early"), pytest.raises(UserError, match="already exists"):
         make_plan(["conf=digits"], [], "early", "run")
 
 
@@ -64,12 +64,12 @@ def test_the_name_is_not_free_if_mlflow_has_the_sweep_or_the_search_has_begun(le
     client = MlflowClient(uri)
     run_id = client.create_run("0", tags={"sweeps.sweep": "early", "sweeps.kind": "sweep"}).info.run_id
     plan = make_plan(["conf=digits"], [], "early", "run")
-    with pytest.raises(UserError, match="a sweep named 'early' exists already"):
+    with pytest.raises(UserError, match="a sweep named 'early' already exists"):
         make_folder(plan)
     assert Journal.is_in(left)
     client.delete_run(run_id)
     (left / "optuna.log").touch()
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         make_plan(["conf=digits"], [], "early", "run")
 
 

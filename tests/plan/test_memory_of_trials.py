@@ -146,7 +146,7 @@ def test_the_values_that_do_not_fit_are_named_and_no_combination_with_them() -> 
 
 def test_a_room_that_is_not_known_is_said_and_nothing_is_refused() -> None:
     found = report(None, ({}, 500, 400))
-    assert found.summary.endswith("how much a worker has is not known (set cluster.gpu_memory_gib)")
+    assert found.summary.endswith("the memory of a worker is unknown (set cluster.gpu_memory_gib)")
     assert found.notes == []
 
 

@@ -117,7 +117,7 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
     assert "long continues: up to 2 trials" in err
     status, err, _ = verb(tmp_path, "resume", "long")
     assert status == 2
-    assert "long is run by another process already" in err
+    assert "long is already run by another process" in err
     out, err = outputs(process, 200)
     assert process.returncode == 0, err
     document = json.loads(out)
@@ -204,7 +204,7 @@ def test_a_sweep_whose_files_were_torn_and_moved_goes_on_from_what_is_whole(tmp_
     status, err, document = verb(second, "resume", "torn", store, f"--folder={folder}", "--json")
     assert status == 0, err
     assert document is not None
-    assert f"its checkpoint {checkpoints[-1].name} is damaged, and set aside" in err
+    assert f"its checkpoint {checkpoints[-1].name} is damaged and was renamed" in err
     assert "optuna.log could be read up to byte" in err
     assert document["counts"]["finished"] == 3
     assert [trial["attempts"] for trial in document["trials"]] == [1, 2, 1]

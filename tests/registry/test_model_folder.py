@@ -230,7 +230,7 @@ def test_what_cannot_be_merged_or_registered_says_why(users: Path) -> None:
         write_model(users / "adapters", scratch(users, "two"), merged=True)
     own = scratch(users, "own")
     (own / "weights.pt").write_text("")
-    with pytest.raises(UserError, match="its checkpoint: only the training itself knows how to load it"):
+    with pytest.raises(UserError, match="its checkpoint: only your training can load it"):
         flavour_of(own, scratch(users, "three"), merged=False)
 
 

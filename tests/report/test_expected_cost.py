@@ -110,7 +110,9 @@ def test_a_dry_run_without_an_earlier_sweep_says_what_is_missing(tmp_path: Path)
     plan = make_plan(["conf=digits", "cluster.num_cpus=4", f"tracking.uri={uri}"], [], None, "")
     expected, words = cost_by_earlier_sweeps(plan)
     assert expected is None
-    assert words.startswith(f"not known: no sweep of conf=digits has ended in {uri}; with search.num_trials=1")
+    assert words.startswith(
+        f"unknown: no sweep of conf=digits has ended in {uri}; measure one trial with search.num_trials=1"
+    )
     assert not (tmp_path / "mlflow.db").exists()  # to look starts nothing
 
 

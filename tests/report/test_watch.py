@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_the_watch_and_not_the_sweep(
     assert run_command(["show", "s", "--watch"]) == (0, None)
     assert "s stopped" in capsys.readouterr().out
     status, error = run_command(["show", "s", "--watch", "--json"])
-    assert (status, "--watch has no JSON" in str(error)) == (2, True)
+    assert (status, "--watch does not print JSON" in str(error)) == (2, True)
 
 
 def test_the_tables_of_show_and_list_name_what_was_searched(

@@ -213,7 +213,7 @@ def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest
         ("old", "0001"),
         ("old", "0003"),
     }
-    assert "say what to remove" in call(status=2)[1]
+    assert "name what to remove" in call(status=2)[1]
     assert "--older-than=soon" in call("--older-than=soon", status=2)[1]
     assert "did you mean old" in call("olt", status=2)[1]
 

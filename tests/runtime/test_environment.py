@@ -72,9 +72,9 @@ def test_ray_is_asked_to_set_the_variables_in_every_process_of_a_running_cluster
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("['*']", "'\\*' is no name of an environment variable; give names, or beginnings"),
-        ("['A*B']", "'A\\*B' is no name"),
-        ("['HF_TOKEN=hf_x']", "'HF_TOKEN' is given a value; give names"),
+        ("['*']", "'\\*' is not the name of an environment variable; give names, or prefixes"),
+        ("['A*B']", "'A\\*B' is not the name"),
+        ("['HF_TOKEN=hf_x']", "'HF_TOKEN' has a value; give only names"),
         ("[CUDA_VISIBLE_DEVICES]", "CUDA_VISIBLE_DEVICES is different for each worker"),
     ],
 )

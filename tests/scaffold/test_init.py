@@ -60,7 +60,7 @@ def test_no_file_is_overwritten_and_then_none_is_written(
     status, message = run_command(["init", "--kind=function"])
     assert (status, message) == (
         2,
-        "train.py exists already, and no file is overwritten; remove it, or choose another folder",
+        "train.py already exists, and no file is overwritten; remove it, or choose another folder",
     )
     assert [path.name for path in working_folder.iterdir()] == ["train.py"]
     assert (working_folder / "train.py").read_text() == "mine"

@@ -377,7 +377,7 @@ def test_a_hydra_application_is_searched(working_folder: Path) -> None:
     ("source", "words"),
     [
         ("import torch", ["train.py", "shows no options", "--kind=script"]),
-        ("def broken(:", ["train.py, line 1", "is no Python"]),
+        ("def broken(:", ["train.py, line 1", "is not valid Python"]),
         (
             "import hydra\n@hydra.main(config_path='nowhere')\ndef main(cfg): ...",
             ["nowhere/config.yaml", "cannot be read"],

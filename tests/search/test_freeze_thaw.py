@@ -176,7 +176,7 @@ def test_the_most_promising_trial_goes_on_while_most_steps_were_made_before_firs
     assert scheduler._worth_going_on() == ["0000"]
     told = scheduler.explain("0000", arrival(worth=0.3, new=0.4, pauses=False))
     assert told is not None
-    assert "less than two thirds of all steps had been spent on training trials on" in told
+    assert "less than two thirds of all steps had been spent on continuing trials" in told
     assert not after(*arrivals, {"event": "done", "rung": 27.0, "value": -0.9})._is_behind()
 
 

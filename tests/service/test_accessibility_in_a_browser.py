@@ -182,7 +182,7 @@ def test_axe_finds_nothing_where_a_person_signs_in(
         page.goto("/queue")
         page.get_by_label("Token").fill("sweeps_" + "x" * 43)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_contain_text("not good")
+        expect(page.get_by_role("alert")).to_contain_text("not valid")
         assert problems_of(page) == []
         context.close()
     finally:

@@ -75,8 +75,8 @@ def test_a_mistake_is_answered_in_the_terminals_words(api: Api, uri: str) -> Non
     assert post(client, "/sweeps", 404, conf="digitz")["detail"].startswith("conf=digitz: there is no such conf; did")
     unknown = get(client, "/sweeps/digits-9", 404)["detail"]
     assert unknown == "there is no sweep 'digits-9'; did you mean digits-1?"
-    assert "does not run: it is finished" in post(client, "/sweeps/digits-1/stop", 422)["detail"]
-    assert "say what to remove" in post(client, "/clean", 422)["detail"]
+    assert "is not running: it is finished" in post(client, "/sweeps/digits-1/stop", 422)["detail"]
+    assert "name what to remove" in post(client, "/clean", 422)["detail"]
     assert post(client, "/sweeps", 422, conf="digits", overrides=["--debug"])["detail"].startswith("body.overrides.0: ")
 
 
@@ -130,8 +130,8 @@ def test_each_caller_reaches_their_own_sweeps_and_those_of_their_projects(api: A
     assert [each["sweep"] for each in get(both, "/sweeps")["sweeps"]] == ["bob-1"]
     assert [each["sweep"] for each in get(ada, "/jobs")["jobs"]] == ["ada-1"]
     for path in ("", "/trials", "/curves", "/record", "/jobs", "/best", "/best.yaml", "/config", "/report"):
-        assert get(ada, f"/sweeps/bob-1{path}", 404)["detail"] == "there is no sweep 'bob-1'; there is ada-1"
-    assert get(ada, "/sweeps/nobodys", 404)["detail"] == "there is no sweep 'nobodys'; there is ada-1"
+        assert get(ada, f"/sweeps/bob-1{path}", 404)["detail"] == "there is no sweep 'bob-1'; use ada-1"
+    assert get(ada, "/sweeps/nobodys", 404)["detail"] == "there is no sweep 'nobodys'; use ada-1"
     assert get(ada, "/jobs/2", 404)["detail"] == get(ada, "/jobs/99", 404)["detail"].replace("99", "2")
     for verb, body in (("stop", {}), ("resume", {}), ("extend", {"changes": ["search.num_trials=9"]}), ("retrain", {})):
         assert post(ada, f"/sweeps/bob-1/{verb}", 404, **body)

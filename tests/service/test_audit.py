@@ -117,4 +117,4 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path, caplog: pytest.LogC
     (tmp_path / "audit.jsonl").symlink_to(target)
     Audit(tmp_path, WallClock()).note(ADA, "submitted", job=1)
     assert target.read_text() == ""
-    assert "not noted" in caplog.text
+    assert "not recorded" in caplog.text

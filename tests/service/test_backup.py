@@ -146,16 +146,16 @@ def test_mistakes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "there is no such file; run this where the service runs" in refusal("backup", "x.tar.gz")
     with tarfile.open("bad.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("anything"), io.BytesIO())
-    assert "is no backup of a service" in refusal("restore", "bad.tar.gz")
+    assert "is not a backup of a service" in refusal("restore", "bad.tar.gz")
     Path("text.tar.gz").write_text("text")
     assert "cannot be restored" in refusal("restore", "text.tar.gz")
     open_database(f"sqlite:///{tmp_path}/outputs/service.db").dispose()
     assert run_command(["backup", "good.tar.gz"])[0] == 0
-    assert "outputs/service.db: exists already" in refusal("restore", "good.tar.gz")
+    assert "outputs/service.db: already exists" in refusal("restore", "good.tar.gz")
     monkeypatch.setenv("SWEEPS_DATABASE", postgres.database(EMPTY))
     assert "is postgresql, and the backup is of sqlite" in refusal("restore", "good.tar.gz")
     assert run_command(["backup", "pg.tar.gz"])[0] == 0
-    assert "has tables already" in refusal("restore", "pg.tar.gz")
+    assert "already has tables" in refusal("restore", "pg.tar.gz")
 
 
 @pytest.mark.slow

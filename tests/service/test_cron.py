@@ -116,7 +116,7 @@ def test_days_are_joined_as_cron_joins_them() -> None:
         ("0 0 30 2 *", "day-of-month"),
         ("0 0 * *", "has 4 fields and must have five"),
         ("0 0 * * * *", "has 6 fields and must have five"),
-        ("@reboot", "there is no such shorthand; there is @yearly"),
+        ("@reboot", "there is no such shorthand; use one of @yearly"),
         ("", "has 0 fields"),
         ("0 0 * * 8", "day-of-week must be 0-7"),
         ("a * * * *", "minute must be 0-59"),

@@ -235,7 +235,7 @@ def test_stop_asks_first_and_then_tells_what_became_of_it(page: Page, alive: Rec
         assert told == []
         stop.click()
         dialog.get_by_role("button", name="Stop").click()
-        expect(page.get_by_text("The trial was told to stop.")).to_be_visible()
+        expect(page.get_by_text("The trial was asked to stop.")).to_be_visible()
         wait_until(lambda: told == [("stop", "0000")], 30)  # the driver looks for requests again and again
 
 

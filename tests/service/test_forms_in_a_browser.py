@@ -129,7 +129,9 @@ def test_a_schedule_is_made_with_a_preview_and_changed_by_two_at_once(page: Page
         page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert")).to_contain_text("was changed by local")
     expect(page.get_by_label("Description")).to_have_value("Mine")
-    expect(page.get_by_role("region", name="Your form against what is saved now")).to_contain_text("Asia/Tokyo")
+    expect(page.get_by_role("region", name="Differences between this form and the saved schedule")).to_contain_text(
+        "Asia/Tokyo"
+    )
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("It is saved.")).to_be_visible(timeout=WITHIN_MS)
     page.get_by_role("button", name="Pause").click()

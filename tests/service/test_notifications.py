@@ -243,7 +243,7 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
         change(connection, night.with_(verdict="regression", reason="It is worse by 3 than usual.", best=0.2))
     run_and_notify.step()
     assert len(box.received) == 1
-    assert box.received[0]["text"].startswith("*digits-1 is worse than the nights before*\nBest: eval/loss 0.2")
+    assert box.received[0]["text"].startswith("*digits-1 is worse than earlier nights*\nBest: eval/loss 0.2")
     assert "It is worse by 3 than usual." in box.received[0]["text"]
 
 

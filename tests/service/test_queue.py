@@ -178,7 +178,7 @@ def test_a_name_that_is_taken_gets_a_number_unless_it_was_asked_for(engine: Engi
     assert submit(engine, "digits-1").sweep == "digits-1"
     again = submit(engine, "digits-1")
     assert again.sweep == again.request["name"] == "digits-1-2"
-    with pytest.raises(UserError, match="there is a sweep digits-1 already; choose another --name"):
+    with pytest.raises(UserError, match="a sweep digits-1 already exists; choose another --name"):
         submit(engine, "digits-1", request=Run(conf="digits", name="digits-1"))
 
 

@@ -209,5 +209,5 @@ def test_what_has_no_single_best_or_cannot_be_registered_has_no_champion() -> No
     with pytest.raises(ConfigError, match=r"nights.champion.model=digits: task.kind=function"):
         check_nights(settings, function)
     several = [*tokens, "search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]"]
-    with pytest.raises(ConfigError, match="of several objectives"):
+    with pytest.raises(ConfigError, match="with several objectives"):
         check_nights(settings, make_plan(several, [], None, ""))

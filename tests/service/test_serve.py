@@ -132,5 +132,5 @@ def test_a_port_in_use_is_one_message_with_status_2() -> None:
         command = [sys.executable, "-m", "sweeps", "serve", f"port={port}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"sweeps: host=127.0.0.1 port={port}: cannot be listened on")
+    assert done.stderr.startswith(f"sweeps: host=127.0.0.1 port={port}: cannot listen")
     assert "Traceback" not in done.stderr

@@ -59,7 +59,7 @@ def test_a_mistake_in_a_file_is_named_with_the_file(tmp_path: Path, text: str, m
 def test_a_port_in_use_is_one_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(UserError, match=f"port={port}: cannot be listened on .*Choose another port="):
+        with pytest.raises(UserError, match=f"port={port}: cannot listen .*choose another port="):
             listen(compose_service([f"port={port}"], []))
 
 

@@ -150,7 +150,7 @@ def test_a_job_whose_name_was_taken_while_it_waited_says_so(running: Running, ur
     if not ended:
         taken.close("finished")
     assert (job.state, job.attempts) == ("failed", 0)
-    assert "there is a sweep mine already, which this job has not started; submit it again" in str(job.error)
+    assert "a sweep mine already exists, which this job has not started; submit it again" in str(job.error)
 
 
 def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:

@@ -97,7 +97,7 @@ def test_nobody_submits_into_a_project_that_is_not_theirs() -> None:
     assert project_of(ada, "ada") == "ada"
     assert project_of(Principal("bob", "run"), None) == "bob"
     assert project_of(Principal("eve", "admin"), "vision") == "vision"
-    with pytest.raises(UnknownName, match="there is vision, speech, ada"):
+    with pytest.raises(UnknownName, match="use one of vision, speech, ada"):
         project_of(ada, "robotics")
 
 

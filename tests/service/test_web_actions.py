@@ -108,9 +108,9 @@ def test_one_trial_is_told_to_stop_and_a_trial_that_does_not_run_cannot_be(
         wait_until(lambda: bool(told))
     assert answer.headers["location"] == "/sweeps/alive?done=stop-trial"
     assert told == [("stop", "0000")]
-    assert "The trial was told to stop." in client.get(answer.headers["location"]).text
+    assert "The trial was asked to stop." in client.get(answer.headers["location"]).text
     answer = client.post("/sweeps/alive/trials/stop", data={"trial": "1"})
-    assert (answer.status_code, "does not run" in answer.text) == (422, True)
+    assert (answer.status_code, "is not running" in answer.text) == (422, True)
     assert client.post("/sweeps/alive/trials/stop", data={"trial": " "}).status_code == 422
     recorder.close("finished")
 

@@ -145,7 +145,7 @@ def test_stop_asks_first_and_escape_leaves_it(page: Page, server: WebServer) -> 
     assert asked() is None
     stop.first.click()
     dialog.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("It was told to stop.")).to_be_visible()
+    expect(page.get_by_text("It was asked to stop.")).to_be_visible()
     assert asked() is not None
 
 
@@ -179,7 +179,7 @@ def test_a_sweep_is_submitted_and_taken_out_of_the_queue_again(page: Page) -> No
     expect(page.locator("section[aria-labelledby=Waiting] td .name").first).to_have_text("digits-mine")
     row.get_by_role("button", name="Cancel").first.click()
     page.get_by_role("dialog").filter(visible=True).get_by_role("button", name="Cancel").click()
-    expect(page.get_by_text("It is out of the queue.")).to_be_visible()
+    expect(page.get_by_text("It was removed from the queue.")).to_be_visible()
     expect(row).to_have_count(0)
 
 
@@ -318,7 +318,7 @@ def test_where_tokens_are_demanded_a_person_signs_in(
         page.goto("/queue")
         page.get_by_label("Token").fill("sweeps_" + "x" * 43)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_contain_text("not good")
+        expect(page.get_by_role("alert")).to_contain_text("not valid")
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("heading", name="Queue", exact=True)).to_be_visible()

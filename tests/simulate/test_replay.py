@@ -141,7 +141,7 @@ def test_a_repeat_has_no_decisions() -> None:
 
 def test_a_sweep_without_its_study_is_refused() -> None:
     plan = make_plan(["conf=digits"], [], "absent", "")
-    with pytest.raises(UserError, match="its decisions are recorded in it alone"):
+    with pytest.raises(UserError, match="only this file records the decisions of the search"):
         replay(plan)
 
 

@@ -248,7 +248,7 @@ def test_a_table_without_a_value_at_the_end_is_refused(table: Path, tmp_path: Pa
             "search.stages: has 1, whose trainings differ .* search.stages=\\[\\]",
         ),
         ({}, ["space.train.lr.low=1", "space.train.lr.high=2"], "none of its 100 configurations lies in the space"),
-        ({"text": True}, [], "is no Parquet file that can be read"),
+        ({"text": True}, [], "cannot be read as a Parquet file"),
         ({"missing": True}, [], "there is no such file"),
     ],
 )
@@ -281,7 +281,7 @@ def test_the_command_prints_regret_or_the_document_of_a_sweep(
     assert "+-" in text
     assert typed(monkeypatch, *command, "--lane-rates=2=160", "--json") == 2
     assert (
-        "--lane-rates=2=160: rates are above 0, and one of them is that of 1 trial; give --lane-rates"
+        "--lane-rates=2=160: rates must be above 0, and one must be for 1 trial; give --lane-rates"
         in capsys.readouterr().err
     )
     assert typed(monkeypatch, *command, "--lane-rates=1 trains 100; 2 train 160 tokens a second", "--json") == 0
@@ -453,12 +453,12 @@ def test_without_measured_speeds_each_trial_has_its_own_workers(
     result = sharing(tmp_path, *four, rates=None)
     assert result.sweeps[0].record.time.wall_s == pytest.approx(40)
     print_simulation(result, Console(width=200))
-    assert "trials do not share their workers, since it is not known how fast they are then" in capsys.readouterr().out
+    assert "trials do not share their workers, since their speeds are then unknown" in capsys.readouterr().out
     with pytest.raises(UserError, match="trials_per_group=4: --lane-rates has no rate above 2; give --lane-rates"):
         sharing(tmp_path, *four, rates="1=100,2=160")
 
 
 @pytest.mark.parametrize("rates", ["2=160", "1=0", "1=100,x", "0=5,1=100", "", "1=nan"])
 def test_rates_without_that_of_one_trial_are_refused(rates: str) -> None:
-    with pytest.raises(ValueError, match="rates are"):
+    with pytest.raises(ValueError, match="rates must"):
         LaneRates.parsed(rates)

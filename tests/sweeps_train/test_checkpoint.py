@@ -52,7 +52,7 @@ def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     [
         ("training_state.pt", lambda content: content[: len(content) // 2], "bytes of"),
         ("training_state.safetensors", lambda content: content[: len(content) // 2], "bytes of"),
-        ("model.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "not what was written"),
+        ("model.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "does not match its checksum"),
         ("metrics.json", None, "metrics.json is missing"),
         ("files.json", lambda content: content[:20], "cannot be read"),
     ],
@@ -73,7 +73,7 @@ def test_a_training_resumes_from_the_newest_intact_checkpoint(
     assert resumed.reports[0][0] == int(before.removeprefix("step-")) < int(newest.name.removeprefix("step-"))
     assert resumed.final["eval/loss"] == unbroken.final["eval/loss"]
     (note,) = resumed.notes
-    assert f"its checkpoint {newest.name} is damaged, and set aside" in note
+    assert f"its checkpoint {newest.name} is damaged and was renamed" in note
     assert wrong in note
     assert (tmp_path / f"{newest.name}.damaged").is_dir()
 
@@ -296,7 +296,7 @@ def test_load_model_gives_the_image_model_that_was_trained(tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no checkpoint of a built-in task, without training\.json"):
+    with pytest.raises(ValueError, match=r"is not a checkpoint of a built-in task \(no training\.json\)"):
         sweeps_train.load_model(tmp_path)
 
 
@@ -345,7 +345,7 @@ def test_weights_and_state_are_not_read_again_to_be_sealed(
         content = bytearray((checkpoint / name).read_bytes())
         content[len(content) // 2] ^= 1
         (checkpoint / name).write_bytes(content)
-        assert find_damage(checkpoint) == f"{name} is not what was written"
+        assert find_damage(checkpoint) == f"{name} does not match its checksum"
         content[len(content) // 2] ^= 1
         (checkpoint / name).write_bytes(content)
 
@@ -360,5 +360,5 @@ def test_a_checkpoint_whose_list_of_files_is_missing_or_damaged_is_damaged(tmp_p
     newest, damages = newest_intact(tmp_path)
     assert newest is None
     assert len(damages) == 1
-    assert "its checkpoint step-00000001 is damaged, and set aside" in damages[0]
+    assert "its checkpoint step-00000001 is damaged and was renamed" in damages[0]
     assert (tmp_path / "step-00000001.damaged/model.safetensors").exists()

@@ -62,7 +62,7 @@ def test_all_arguments_can_be_given_as_options_at_once() -> None:
 
 @pytest.mark.parametrize("text", ["{", "a } b", '{"a": 1}', "{}", "{lr!r}", "{a b}", "{lr:{r}}"])
 def test_braces_that_hold_no_name_are_named_with_the_way_to_write_them(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write \{\{ and \}\} for braces"):
+    with pytest.raises(ValueError, match=r"write \{\{ and \}\} for literal braces"):
         Template(text)
 
 

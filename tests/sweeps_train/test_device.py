@@ -61,7 +61,7 @@ def test_the_accelerator_of_torch_is_used_and_said_once_to_be_untried(
     with caplog.at_level(logging.WARNING, "sweeps_train.devices.worker_device"):
         assert [worker_device(), worker_device()] == [device, device]
     assert [record.getMessage() for record in caplog.records] == [
-        f"Sweeps has not been tried on {device.type} devices yet; `make test-gpu` tells what works"
+        f"Sweeps has not been tested on {device.type} devices yet; `make test-gpu` shows what works"
     ]
     synchronize(device)
     empty_cache(device)

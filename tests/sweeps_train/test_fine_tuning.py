@@ -281,7 +281,7 @@ def test_sharded_models_train_the_same_with_further_adapters_and_optimizers(work
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"quantization": "nf4", "lora": None}}, "quantization=nf4: .*give the model adapters"),
+        ({"model": {"quantization": "nf4", "lora": None}}, "quantization=nf4: .*add adapters"),
         ({"model": {"quantization": "int8", "lora": {"use_dora": True}}}, "quantization=int8: .*lora.use_dora=false"),
         ({"model": {"quantization": "nf4"}, "strategy": {"kind": "fsdp"}}, "model.quantization=nf4: .*strategy=ddp"),
         ({"model": {"lora": {"use_dora": True}}, "strategy": {"kind": "tensor_parallel"}}, "use_dora=true: .*fsdp"),

@@ -72,7 +72,7 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     utils, recorder = worker(tmp_path)
     for _ in range(2):
         utils.report({"loss": 1, "note": "x", "matrix": torch.ones(2, 2)})
-    what = "what it reports beside its metrics is not recorded, since it is not a number"
+    what = "reported values that are not numbers are not recorded"
     assert recorder.notes == [f"{what}: note (str), matrix (Tensor of 4 elements)"]
 
 

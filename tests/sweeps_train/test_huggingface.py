@@ -184,7 +184,7 @@ def takes_none() -> None: ...
 def test_an_object_that_is_no_trainer_is_refused() -> None:
     task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.no_trainer")
     with pytest.raises(
-        ValueError, match=r"returned a \w+Path; task.framework=huggingface wants a transformers.Trainer"
+        ValueError, match=r"returned a \w+Path; task.framework=huggingface needs an untrained transformers.Trainer"
     ):
         bind_function(task)()
     task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.takes_none")

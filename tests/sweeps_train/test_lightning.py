@@ -309,7 +309,7 @@ def no_training(config: dict[str, Any]) -> tuple[Path, Path]:
 
 def test_an_object_that_is_no_training_is_refused() -> None:
     task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.no_training")
-    with pytest.raises(ValueError, match=r"Path; task.framework=lightning wants a tuple of a lightning.pytorch Traine"):
+    with pytest.raises(ValueError, match=r"Path; task.framework=lightning needs a tuple of a lightning.pytorch Traine"):
         bind_function(task)()
 
 

@@ -235,7 +235,7 @@ def unreachable() -> tuple[list[str], list[str]]:
 def test_checkpoints_are_written_at_once_if_a_node_does_not_reach_the_first_one(tmp_path: Path) -> None:
     (notes, reported), _ = on_two_workers(unreachable, tmp_path)
     assert notes == [
-        "checkpoints are saved without a snapshot in memory: some workers do not reach the first one's machine"
+        "checkpoints are saved without a snapshot in memory: some workers cannot reach the machine of the first one"
     ]
     assert reported == ["step-00000001", "step-00000002", "step-00000003"]
 

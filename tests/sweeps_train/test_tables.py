@@ -143,13 +143,13 @@ def test_a_table_of_another_separator_or_encoding_names_the_key(
     [
         (["1,5", "2,25", "-", "k. A.", "3,5", "4,75", "7"], {}, "'data.decimal=\",\"'"),
         (["1,5", "2,25", "-", "k. A.", "3,5", "4,75", "7"], {"decimal": ","}, '"-", "k. A."]'),
-        (["1.300", "2.500", "10.000", "1.250.000,5"], {"decimal": ","}, "marks between their thousands (1.300)"),
-        (["1,300,000", "2,500,000"], {}, "marks between their thousands (1,300,000)"),
-        (["1 300", "2 500", "12 000"], {}, "marks between their thousands (1 300); write them without, or name"),
+        (["1.300", "2.500", "10.000", "1.250.000,5"], {"decimal": ","}, "thousands separators (1.300)"),
+        (["1,300,000", "2,500,000"], {}, "thousands separators (1,300,000)"),
+        (["1 300", "2 500", "12 000"], {}, "thousands separators (1 300); write them without, or name"),
         (
             ["1,250", "12,500", "7"],
             {},
-            "thousands (1,250); write them without, or set 'data.decimal=\",\"' if these are",
+            "thousands separators (1,250); write them without, or set 'data.decimal=\",\"' if these are",
         ),
         (["1,250", "12,5", "7"], {}, "numbers with a decimal comma (1,250); set 'data.decimal="),
     ],

@@ -63,7 +63,7 @@ def test_a_tokenizer_that_reads_no_text_is_refused(tmp_path: Path) -> None:
         tokenizer_object=Tokenizer(models.BPE(vocab={"<end>": 0}, merges=[])), eos_token="<end>"
     )
     path = write(tmp_path / "a.jsonl", {"text": "abc"})
-    with pytest.raises(ValueError, match=r"makes no tokens of a letter.*model\.tokenizer"):
+    with pytest.raises(ValueError, match=r"returns no tokens for a letter.*model\.tokenizer"):
         samples_of(path, deaf)
 
 
@@ -205,13 +205,13 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"path": "empty.jsonl", "eval_path": "a.jsonl"}, "data.path=empty.jsonl: no documents to train on"),
         ({"path": "broken.jsonl"}, "data.path: .*/broken.jsonl is not JSON, document 2"),
         ({"path": "notes.md"}, r"data.path=notes.md: the name must end in the type of the file: .jsonl, .json"),
-        ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the first one"),
+        ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the header"),
         ({"path": "latin.txt"}, r"latin.txt is not UTF-8 .*iconv -f ISO-8859-1 -t UTF-8 latin.txt -o utf8-latin.txt"),
         ({"path": "semicolons.csv"}, r"its first line is 'text;n', whose cells are separated by ';'; write it with"),
         ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
         ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),
-        ({"text_field": None, "messages_field": "text", "packing": False}, "give model.tokenizer one of a chat model"),
+        ({"text_field": None, "messages_field": "text", "packing": False}, "set model.tokenizer to one of a chat"),
     ],
 )  # fmt: skip
 def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str, working_folder: Path) -> None:

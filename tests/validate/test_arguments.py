@@ -200,7 +200,7 @@ def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str]
         (
             ("conf=torchrun_script", "task._target_=own_script.py"),
             [
-                "space.task.arguments.hidden: .*own_script.py has no option --hidden; there is batch-size, lr",
+                "space.task.arguments.hidden: .*own_script.py has no option --hidden; use one of batch-size, lr",
                 "task.arguments.epochs=6: task._target_=own_script.py has no option --epochs",
             ],
         ),

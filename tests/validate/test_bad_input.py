@@ -83,7 +83,7 @@ def test_a_mistake_in_an_option_of_a_group_names_that_file(capsys: pytest.Captur
 
 
 def test_a_config_in_place_of_a_group_is_told_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "lightning_module: is no group, but a config to run" in refused(capsys, "conf", "lightning_module")
+    assert "lightning_module: is a config to run, not a group" in refused(capsys, "conf", "lightning_module")
 
 
 def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(

@@ -36,7 +36,7 @@ def files(working_folder: Path) -> None:
             ["task._target_=sklearn.cluster.KMeans", *OTHER],
             "is a clusterer, whose result no target column can judge; use a Ray Train function",
         ),
-        (["task._target_=sklearn.datasets.load_wine", *OTHER], "is no estimator: task=estimator wants a class"),
+        (["task._target_=sklearn.datasets.load_wine", *OTHER], "is not an estimator: task=estimator needs a class"),
         (["task._target_=sklearn.svm.SVC", *OTHER, "+task.arguments.c=2"], "takes no argument 'c'; it takes C, kernel"),
         (["task.arguments.early_stopping_rounds=5"], "cannot be set in a trial: .* task.patience ends one"),
         (["data.path=rows.csv", "data.target=labl"], "data.target=labl: .* did you mean label"),

@@ -39,7 +39,7 @@ RMSPROP = "train.optimizer={_target_: torch.optim.RMSprop, arguments: {%s}}"
         ([RMSPROP % "momentun: 0.5"], r"no argument 'momentun'; did you mean momentum\?"),
         (["train.optimizer={_target_: torch.optim.RMSpro}"], "has no 'RMSpro'; did you mean RMSprop"),
         (["train.optimizer={_target_: torch.optim.SGD, momentum: 1}"], "^train.optimizer.momentum=1: there is no such"),
-        (["train.precision=fp8"], r"train.precision=fp8: .* also of frozen ones, .* use train.precision=bf16"),
+        (["train.precision=fp8"], r"train.precision=fp8: .* even frozen ones, .* use train.precision=bf16"),
         (["train.precision=fp8", "model.lora=null", "strategy=tensor_parallel"], "fp8: layers that strategy.kind=tens"),
         (["train.precision=fp8", "model.lora=null", "scaling.use_gpu=false"], "fp8: needs a GPU, and scaling.use_gpu"),
     ],

@@ -32,12 +32,12 @@ from sweeps.validate.config_checks import check_sweep
         (
             ["train.on_divergence=skip", "train.max_grad_norm=null"],
             {},
-            "on_divergence=skip needs the gradients' norm; set max_grad_norm",
+            "on_divergence=skip needs the norm of the gradients; set max_grad_norm",
         ),
         (
             ["train.deterministic=choice(true, false)"],
             {"CUBLAS_WORKSPACE_CONFIG": ":0:0"},
-            "train.deterministic=true: cuBLAS is not with the environment variable CUBLAS_WORKSPACE_CONFIG=:0:0; unset",
+            "train.deterministic=true: cuBLAS is not deterministic with the variable CUBLAS_WORKSPACE_CONFIG=:0:0",
         ),
         (
             ["train.expandable_segments=true"],

@@ -178,11 +178,11 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
     [
         (("search/sampler=nsga2",), ["population=50", "num_trials=16"]),
         (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
-        (("search/sampler=predicted",), ["kind=predicted: curves is used in its place"]),
-        (("search/scheduler=median",), ["kind=median: asha with eta=2 is used in its place"]),
+        (("search/sampler=predicted",), ["kind=predicted: curves is used instead"]),
+        (("search/scheduler=median",), ["kind=median: asha with eta=2 is used instead"]),
         (
             ("search/scheduler=asha", "search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),
-            ["the scheduler asha judges trials by eval/accuracy alone", "good in eval/loss", "search/scheduler=none"],
+            ["the scheduler asha judges trials only by eval/accuracy", "good in eval/loss", "search/scheduler=none"],
         ),
         (("space.model.dropout.step=5",), ["space.model.dropout.step=5", "range from 0 to 0.3", "only 0 can occur"]),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),

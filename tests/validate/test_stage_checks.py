@@ -99,7 +99,7 @@ def test_a_stage_that_keeps_more_than_the_next_one_trains_is_refused() -> None:
         (
             "model.channels=8",
             "train.lr: {model.width: -1}",
-            ["model.width=-1: the config has no model.width; there is model.blocks, model.channels", "a factor"],
+            ["model.width=-1: the config has no model.width; use one of model.blocks, model.channels", "a factor"],
         ),
         ("model.channels=8", "train.lr: {model.channel: -1}", ["has no model.channel; did you mean model.channels"]),
         ("model=vision_transformer", "train.lr: {model.width: -1}", ["model.width is 32 in", "missing after it"]),

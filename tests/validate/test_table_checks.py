@@ -45,7 +45,7 @@ def files(working_folder: Path) -> None:
         (["data.eval_path=eval.csv", "data.drop=[id]"], r"data.drop=id: eval.csv has no such column"),
         (["data.eval_path=none.csv"], "data.eval_path=none.csv: there are no such files"),
         (["data.drop=[id,size,price]"], "data.path=rows.csv: has no column to predict data.target=label from"),
-        (["data.path=gaps.csv"], r"column 'size' has numbers, and texts among them \('\?'\); .*add those"),
+        (["data.path=gaps.csv"], r"column 'size' has numbers mixed with texts \('\?'\); .*add those"),
         (
             ["data.target=price"],
             "data.target=price: has numbers with decimals, .*task=regression search.metric=eval/rmse.*regressor",

@@ -172,10 +172,14 @@ WRONG: list[tuple[type[OtherTrials], dict[str, Any], list[str]]] = [
     (OptunaStudy, {"storage": "study.db"}, ["has 2 studies", "several, theirs"]),
     (OptunaStudy, {"storage": "study.db", "study": "several"}, [".objective", "2 objectives"]),
     (OptunaStudy, {"storage": "study.db", "study": "several", "objective": 2}, ["objective=2", "numbered from 0"]),
-    (OptunaStudy, {"storage": "trials.csv"}, ["is no storage of Optuna"]),
-    (OptunaStudy, {"storage": "empty.log"}, ["storage=empty.log", "holds no Optuna study", "SQLite or journal file"]),
-    (OptunaStudy, {"storage": "text.log"}, ["storage=text.log", "holds no Optuna study", "SQLite or journal file"]),
-    (OptunaStudy, {"storage": "mlflow.db"}, ["is no storage of Optuna", "version_info"]),
+    (OptunaStudy, {"storage": "trials.csv"}, ["is not a storage of Optuna"]),
+    (
+        OptunaStudy,
+        {"storage": "empty.log"},
+        ["storage=empty.log", "contains no Optuna study", "SQLite or journal file"],
+    ),
+    (OptunaStudy, {"storage": "text.log"}, ["storage=text.log", "contains no Optuna study", "SQLite or journal file"]),
+    (OptunaStudy, {"storage": "mlflow.db"}, ["is not a storage of Optuna", "version_info"]),
     (TrialTable, {"path": "study.db"}, ["must be one of .csv"]),
     (TrialTable, {"path": "trials.csv", "metric": "los"}, ["metric=los", "did you mean loss?"]),
     (TrialTable, {"path": "trials.csv", "state": "stat"}, ["state=stat", "did you mean state?"]),
@@ -276,7 +280,7 @@ def test_a_misspelt_parameter_is_reported_before_ray_starts(
     ("sources", "words"),
     [
         ("nosuchsweep", ["search.warm_start.0=nosuchsweep", "there is no sweep 'nosuchsweep'"]),
-        ("{kind: optuna, storage: text.log}", ["search.warm_start.0.storage=text.log", "holds no Optuna study"]),
+        ("{kind: optuna, storage: text.log}", ["search.warm_start.0.storage=text.log", "contains no Optuna study"]),
         ("{kind: table, path: text.csv}", ["search.warm_start.0.metric=eval/accuracy", "no such column"]),
         ("{kind: mlflow, experiment: their, uri: 'sqlite:///mlflow.db'}", ["warm_start.0.experiment=their", "theirs?"]),
         (

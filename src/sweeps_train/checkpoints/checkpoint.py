@@ -51,9 +51,8 @@ def save_checkpoint(
     Args:
         root: Folder of the training's checkpoints.
         config: The training.
-        strategy: Its model, tokenizer and gradient scaler are saved, and the random state of each of its random
-            streams.
-        optimizer: Its moments are saved.
+        strategy: Provides the model, tokenizer, gradient scaler and the state of each random stream to save.
+        optimizer: Provides the moments to save.
         progress: Position of the training.
         metrics: Metrics that are reported at this step, if any.
 
@@ -97,7 +96,7 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Stra
 
 
 def load_model(folder: str | Path, *, merge: bool = False) -> Any:
-    """Load the trained model of a checkpoint, on the CPU and in evaluation mode.
+    """Load the trained model in a checkpoint, on the CPU and in evaluation mode.
 
     Args:
         folder: A checkpoint: ``outputs/SWEEP/trials/TRIAL/step-00000020``, or one downloaded from MLflow.
@@ -109,7 +108,7 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
         height, width) to logits of shape (batch, classes).
 
     Raises:
-        ValueError: The folder is no checkpoint, or its base model cannot be loaded.
+        ValueError: The folder is not a checkpoint, or its base model cannot be loaded.
 
     Example:
         >>> model = load_model("outputs/digits-20261120-021500/trials/0003/step-00000200")  # doctest: +SKIP
@@ -140,7 +139,7 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
 
 
 def read_training_config(folder: Path) -> TrainingConfig:
-    """Read the config of the training that has written a checkpoint.
+    """Read the config with which a checkpoint was trained.
 
     Args:
         folder: Folder of the checkpoint.
@@ -149,17 +148,17 @@ def read_training_config(folder: Path) -> TrainingConfig:
         The config.
 
     Raises:
-        ValueError: The folder is no checkpoint.
+        ValueError: The folder is not a checkpoint.
 
     Example:
         >>> read_training_config(Path("step-00000020"))
         Traceback (most recent call last):
-        ValueError: step-00000020: no checkpoint of a built-in task, without training.json; load it with your own code
+        ValueError: step-00000020: is not a checkpoint of a built-in task (no training.json); load it with your own code
     """
     file = folder / TRAINING_FILE
     if not file.is_file():
         raise ValueError(
-            f"{folder}: no checkpoint of a built-in task, without {TRAINING_FILE}; load it with your own code"
+            f"{folder}: is not a checkpoint of a built-in task (no {TRAINING_FILE}); load it with your own code"
         )
     return TRAINING_CONFIG.validate_json(file.read_bytes())
 
@@ -183,7 +182,7 @@ def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
         damage = find_damage(path)
         if damage is None:
             return path, damages
-        damages.append(f"its checkpoint {path.name} is damaged, and set aside: {damage}")
+        damages.append(f"its checkpoint {path.name} is damaged, and was renamed: {damage}")
         quarantine(path)
     return None, damages
 

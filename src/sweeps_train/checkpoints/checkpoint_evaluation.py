@@ -29,7 +29,7 @@ def evaluate_checkpoint(folder: Path) -> dict[str, float]:
         differ in their last digits, and more if it cannot multiply the 8-bit numbers of ``train.precision=fp8``.
 
     Raises:
-        ValueError: The folder is no checkpoint of a built-in task, or its data or model cannot be loaded.
+        ValueError: The folder is not a checkpoint of a built-in task, or its data or model cannot be loaded.
     """
     config = read_training_config(folder)
     with numerics(config.train):

@@ -17,8 +17,8 @@ EVALUATION_FILE = "evaluation.json"
 CHECKSUM = "crc32"
 """Key of that file with the CRC-32 of the metrics."""
 OF_ANOTHER_TRAINING = b"{}\n"
-"""Content of ``METRICS_FILE`` where another training has reported them, from whose state this one continues: it neither
-repeats that report nor is its best checkpoint that one."""
+"""Content of ``METRICS_FILE`` in a checkpoint that was copied from another training. This training continues from it,
+but does not repeat the other's report, nor can that checkpoint be its best one."""
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:
@@ -42,10 +42,10 @@ def write_evaluation(path: Path, metrics: dict[str, float]) -> None:
 def _read_evaluation(file: Path) -> dict[str, float]:
     """
     Raises:
-        ValueError: It is not what was written.
+        ValueError: The file is damaged.
     """
     metrics: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
     checksum = metrics.pop(CHECKSUM, None)  # none in those of earlier releases
     if checksum not in (None, zlib.crc32(json.dumps(metrics).encode())):
-        raise ValueError(f"{file} is not what was written")
+        raise ValueError(f"{file} does not match its checksum")
     return metrics

@@ -35,7 +35,7 @@ class ChecksummedFile:
         self._opened = path.open("wb")
 
     def write(self, content: bytes | memoryview) -> int:
-        """Write bytes at the end."""
+        """Append bytes."""
         size, checksum = self.sum
         self.sum = [size + memoryview(content).nbytes, zlib.crc32(content, checksum)]
         return self._opened.write(content)
@@ -78,7 +78,7 @@ def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None
 
     Args:
         folder: Checkpoint under its temporary name.
-        path: Its name.
+        path: Final name of the checkpoint.
         sums: Sizes and checksums of files that need not be read for it.
     """
     seal(folder, sums)
@@ -105,7 +105,7 @@ def find_damage(folder: Path) -> str | None:
             if (folder / name).stat().st_size != size:
                 return f"{name} has {(folder / name).stat().st_size} bytes of {size}"
             if _size_and_checksum(folder / name)[1] != checksum:
-                return f"{name} is not what was written"
+                return f"{name} does not match its checksum"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except (AttributeError, OSError, TypeError, ValueError) as error:  # flipped bits may leave other valid JSON
@@ -125,18 +125,19 @@ def read_sealed(folder: Path, name: str) -> bytes:
     except FileNotFoundError:
         return content
     if not isinstance(sums, dict) or sums.get(name) != [len(content), zlib.crc32(content)]:
-        raise ValueError(f"{folder / name} is not what was written")
+        raise ValueError(f"{folder / name} does not match its checksum")
     return content
 
 
 def with_checksum_of(seal: bytes, name: str, content: bytes) -> bytes:
-    """The content of the seal file after one file of the folder was replaced."""
+    """Return the content of the seal file after one file of the folder was replaced."""
     sums = json.loads(seal) | {name: [len(content), zlib.crc32(content)]}
     return json.dumps(sums, indent=1).encode() + b"\n"
 
 
 def replace_sealed(folder: Path, name: str, content: bytes) -> None:
-    """Replace a file of a sealed folder. Its files may be hard links to those of another folder, which stay.
+    """Replace a file of a sealed folder. Its files may be hard links to those of another folder, which keep their
+    content.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())

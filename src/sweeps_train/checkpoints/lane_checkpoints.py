@@ -38,8 +38,8 @@ class LaneCheckpoints:
             request: The training.
             workers: All workers.
             reporter: Told of checkpoints that are complete after the report of their step.
-            strategy: Its model is saved.
-            optimizer: Its state is saved.
+            strategy: Provides the model to save.
+            optimizer: Provides the state to save.
             connection: Connection to a holder that an earlier attempt has left on rank 0's node.
             trained_bytes: Size of the trained weights.
             step: Step from which the training continues.
@@ -67,7 +67,7 @@ class LaneCheckpoints:
         """Whether a checkpoint is due before the training ends.
 
         Args:
-            now: The present position.
+            now: The current position.
             epochs_before: Epochs before the last step.
         """
         return self._schedule.is_due(now, epochs_before)
@@ -120,7 +120,7 @@ class LaneCheckpoints:
             remove_superseded(self._root, keep, request.metric, request.mode, finished=finished)
 
     def reported(self) -> None:
-        """Note that the last saved step, if any, has been reported."""
+        """Record that the last saved step, if any, has been reported."""
         if self._saver is not None:
             self._saver.reported()
 

@@ -1,4 +1,4 @@
-"""Checkpoint from which a training continues, on the storage and in shared memory."""
+"""The checkpoint from which a training continues, on the storage or in shared memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class Resumption:
     checkpoint: Path | None = None
     """Newest complete checkpoint that rank 0 sees; None if there is none."""
     state: Path | None = None
-    """Folder from which this worker reads it: itself, or its copy in shared memory, which has the same content."""
+    """Folder from which this worker reads the checkpoint: the checkpoint itself, or its copy in shared memory with the
+    same content."""
     holder: HolderConnection | None = None
     """Rank 0's connection to the holder of a snapshot."""
 
 
 def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], None], *, resume: bool) -> Resumption:
-    """Find what a training continues from; all workers call it.
+    """Find the checkpoint from which a training continues; all workers must call this.
 
     Args:
         root: Folder of the training's checkpoints; None if it has none.
@@ -51,7 +52,7 @@ def find_resumption(root: Path | None, workers: Workers, note: Callable[[str], N
     if not resume:
         raise ValueError(
             f"checkpoint_folder={root} holds checkpoints of an earlier training; "
-            "go on from them with resume=True, or give an empty folder"
+            "continue from them with resume=True, or give an empty folder"
         )
     path = root / name  # whose path may differ between nodes
     is_here = memory is not None and read_identity(memory[0]) == memory[1]

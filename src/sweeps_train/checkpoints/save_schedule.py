@@ -10,13 +10,13 @@ from sweeps_train.reports.progress import Progress
 
 
 class SaveSchedule:
-    """Decides after each step whether a checkpoint is due. All workers come to the same decision: it depends only on
+    """Decides after each step whether a checkpoint is due. All workers decide alike, since the decision depends only on
     the progress and on times on which they have agreed."""
 
     def __init__(self, config: Checkpoint, eval_every: int, failures: int, step: int):
         """
         Args:
-            config: How often, and which checkpoints are kept.
+            config: Frequency and retention of checkpoints.
             eval_every: Steps between evaluations.
             failures: Failures of this training so far.
             step: Step from which it continues.
@@ -31,7 +31,7 @@ class SaveSchedule:
         self._prior_s = 3600 * config.failure_hours
         self._saved_at = step
         self._interval: int | None = None
-        """Steps between two checkpoints, if it follows from times; None as long as these are not known."""
+        """Steps between two checkpoints if the interval follows from measured times; None until these are known."""
 
     def observe(self, trained_s: float, step_s: float, blocked_s: float, write_s: float) -> None:
         """Update the durations of steps and saves, which are equal on all workers.
@@ -54,7 +54,7 @@ class SaveSchedule:
         """Whether a checkpoint is due.
 
         Args:
-            now: The present position.
+            now: The current position.
             epochs_before: Epochs before the last step.
         """
         return (self._at_evaluations and now.step % self._eval_every == 0) or self._is_interval_over(now, epochs_before)
@@ -70,7 +70,7 @@ class SaveSchedule:
         return not self._at_evaluations and now.step % self._every.steps == 0
 
     def saved(self, step: int) -> None:
-        """Note the step of a checkpoint."""
+        """Record the step of a checkpoint."""
         self._saved_at = step
 
 

@@ -29,16 +29,16 @@ SMALL = 2**20
 """Bytes of trained weights up to which a checkpoint is first tried without a snapshot. A process that holds the
 snapshot, and the agreement on its files, would take longer than the writing."""
 HOLDER_S = 0.3
-"""Seconds that small checkpoints may stop a training, all together, before a holder is started: about what its start
-costs."""
+"""Maximum seconds for which small checkpoints may block training in total before a holder process is started; about the
+cost of its start."""
 HAND_OVER_WITHIN_S = 60.0
-"""Seconds for which a training that has failed waits for the parts of its last snapshot. Those of a worker that has
-ended are not waited for."""
+"""Maximum seconds for which a failed training waits for the parts of its last snapshot. It does not wait for workers
+that have ended."""
 
 
 class CheckpointSaver:
-    """Saves checkpoints of one training. All workers call the same methods in the same order. In the background each
-    hands its part over, and rank 0 has the checkpoint written."""
+    """Saves checkpoints of one training. All workers call the same methods in the same order. In the background, each
+    worker hands its part to rank 0, which has the checkpoint written."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class CheckpointSaver:
         Args:
             root: Folder of the training's checkpoints.
             config: The training.
-            strategy: Its model is saved.
-            optimizer: Its state is saved.
+            strategy: Provides the model to save.
+            optimizer: Provides the state to save.
             supersede: Called after each save, with whether the training has reached its end; removes checkpoints that
                 are not kept.
             note: Tells the user something.
@@ -72,18 +72,18 @@ class CheckpointSaver:
         background = config.checkpoint.background
         self._is_background = background is not False and SHARED_MEMORY.is_dir()
         self._is_direct = self._is_background and background == "auto" and is_small
-        """Whether checkpoints are written without a snapshot, as long as that has cost less than a holder would."""
+        """Whether checkpoints are written without a snapshot, while that has cost less than a holder process would."""
         self._direct_s = 0.0
-        """Seconds for which such checkpoints have stopped the training."""
+        """Seconds for which checkpoints without a snapshot have blocked training."""
         self._background = _Background()
         self._starting: Future[None] | None = None
         self._writing: Future[None] | None = None
         self._handed_over = threading.Event()
-        """Set when the present write does not need this process any more, or has failed."""
+        """Set when the current write no longer needs this process, or has failed."""
         self._reported = threading.Event()
-        """Set when the step of the present write has been reported."""
+        """Set when the step of the current write has been reported."""
         self.blocked_s = self.write_s = 0.0
-        """Seconds for which the last save has stopped the training, and until its checkpoint was written."""
+        """Seconds for which the last save blocked training, and seconds until its checkpoint was written."""
         if not self._is_direct:
             self._hold()
 
@@ -96,7 +96,7 @@ class CheckpointSaver:
         waits: bool,
         announce: Callable[[str], None] | None,
     ) -> str | None:
-        """Save a checkpoint. If the one before is still being written, this waits for its end.
+        """Save a checkpoint, after waiting for the previous one to be written.
 
         Args:
             progress: Position of the training.
@@ -140,16 +140,16 @@ class CheckpointSaver:
 
     @property
     def votes(self) -> list[float]:
-        """Votes of this worker for ``decide``. The first one is for snapshots instead of writing while the training
-        waits: rank 0 votes for them if writing has cost more than a holder, or if an earlier attempt took a snapshot.
-        The second one is for laying out the snapshot's files again."""
+        """Votes of this worker for ``decide``. The first is for snapshots instead of blocking writes: rank 0 casts it
+        if writing has cost more than a holder process, or if an earlier attempt took a snapshot. The second is for a
+        new layout of the snapshot's files."""
         prefers_snapshot = self._is_main and (self._connection is not None or self._direct_s > HOLDER_S)
         is_outdated = self._snapshot is not None and self._snapshot.is_outdated
         return [float(prefers_snapshot), float(is_outdated)]
 
     def decide(self, prefers_snapshot: float, is_outdated: float) -> None:
-        """Apply the sums of all workers' ``votes`` after the present step. All call it before they save, which then
-        needs no agreement."""
+        """Apply the sums of all workers' ``votes`` after the current step. All workers call it before they save, so
+        that saving needs no further agreement."""
         if prefers_snapshot and self._is_direct:
             self._is_direct = False
             self._hold()
@@ -157,7 +157,7 @@ class CheckpointSaver:
             self._snapshot.forget_layout()
 
     def reported(self) -> None:
-        """Note that the last saved step, if any, has been reported."""
+        """Record that the last saved step, if any, has been reported."""
         self._reported.set()
 
     def wait(self) -> None:
@@ -219,7 +219,7 @@ class CheckpointSaver:
             self._note(f"checkpoints are saved without a snapshot in memory: {error}")
 
     def _write(self, path: Path, finished: bool, announce: Callable[[str], None] | None) -> None:
-        """Let a checkpoint be written once all parts of the snapshot are there; on rank 0."""
+        """Have a checkpoint written once all parts of the snapshot have arrived; on rank 0."""
         assert self._snapshot is not None
         assert self._connection is not None
         try:
@@ -258,8 +258,8 @@ class CheckpointSaver:
 
 
 class _Background:
-    """A daemon thread that runs one task after another. It is kept, since the start of a thread holds up the one that
-    starts it until the new one first waits for something."""
+    """A daemon thread that runs one task after another. It is kept because starting a thread blocks the caller until
+    the new thread first waits."""
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = queue.SimpleQueue()

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from sweeps_train.strategies import Strategy
 
 STATE_FILE = "training_state.pt"
-"""Progress, gradient scaler, the random states of all workers, and what the optimizer's state has beside tensors."""
+"""Progress, gradient scaler, the random states of all workers, and the optimizer state except its tensors."""
 TENSORS_FILE = "training_state.safetensors"
-"""The optimizer's tensors as ``KEY:PARAMETER``, and weights in the type in which they are trained where the model's
-files have a smaller one."""
+"""The optimizer's tensors as ``KEY:PARAMETER``, and trained weights that the model's files store in a smaller type."""
 STATE_FILES = (STATE_FILE, TENSORS_FILE)
 _TRAINED_WEIGHT = "trained weight"
 
@@ -32,16 +31,16 @@ class WorkerState:
     """Small parts of the state that differ between workers."""
 
     stream: int
-    """Number of its stream of random numbers."""
+    """Id of its stream of random numbers."""
     random: dict[str, Any]
     plain: OptimizerState
-    """Values of the optimizer's state that are no tensors, by parameter and key."""
+    """Values of the optimizer's state other than tensors, by parameter and key."""
 
 
 def own_tensors(
     strategy: Strategy, optimizer: torch.optim.Optimizer, weights: dict[str, torch.Tensor]
 ) -> tuple[dict[str, torch.Tensor], WorkerState]:
-    """This worker's state: its tensors, or its shards of them, by their names in ``TENSORS_FILE``; and the rest.
+    """This worker's state: its tensors or shards by their names in ``TENSORS_FILE``, and everything else.
 
     Args:
         strategy: The strategy.
@@ -88,7 +87,7 @@ def write_state(
 def load_state(folder: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
     """Restore trained weights, optimizer, scaler and random state, and return the progress.
 
-    A worker for which the checkpoint has no random state, since it had fewer workers, keeps its present one.
+    A worker for which the checkpoint has no random state, since it had fewer workers, keeps its current one.
     """
     state, tensors = _read(folder), _tensors(folder)
     moments: OptimizerState = state["optimizer"]

@@ -14,7 +14,7 @@ from sweeps_train.config.command import ProgramCheckpoints
 Signature = tuple[tuple[str, int, int], ...]
 """Name, size and time of each file; changes when something is written."""
 LOOKS = 10
-"""Number of attempts to list the checkpoints of a program that removes old ones at the same time."""
+"""Maximum attempts to list the checkpoints while the program removes old ones."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ProgramCheckpoint:
 
     path: Path
     step: int | None
-    """The last number in its name."""
+    """Last number in the checkpoint's name."""
     written: float
     """Unix time at which its last file was written."""
 
@@ -40,7 +40,7 @@ class CheckpointWatch:
         self._settings, self._folder = settings, folder
         self._taken: dict[Path, Signature] = {path: _signature(path) for path in self._candidates()}
         self._seen: dict[Path, tuple[Signature, float]] = {}
-        """State of each candidate at the last look, and since when it is so."""
+        """State of each candidate when it was last checked, and the time since when it has that state."""
 
     def find(self, *, ended_well: bool | None = None) -> list[ProgramCheckpoint]:
         """Return the checkpoints that have become complete since the last call, in the order of writing.
@@ -81,7 +81,7 @@ class CheckpointWatch:
 
 
 def put_back(checkpoint: Path, folder: Path) -> None:
-    """Copy a checkpoint to where the program looks for it, replacing one of the same name.
+    """Copy a checkpoint to the place where the program looks for it, replacing one of the same name.
 
     Args:
         checkpoint: A file or a folder.
@@ -97,8 +97,8 @@ def put_back(checkpoint: Path, folder: Path) -> None:
 
 
 def _signature(path: Path) -> Signature:
-    """State of a file, or of all files of a folder, for comparison; empty if there are none, or if some vanish
-    meanwhile."""
+    """State of a file, or of all files of a folder, for comparison; empty if there are none or if some vanish while
+    they are read."""
     try:
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         states = [(str(file.relative_to(path)), file.stat()) for file in files if file.is_file()]

@@ -21,12 +21,12 @@ def words(task: CommandTask) -> list[str]:
     except ValueError as error:
         raise ValueError(f"{error} in {task.command!r}; close it, or give a list of words") from None
     if not found or not found[0]:
-        raise ValueError(f"{task.command!r} names no program")
+        raise ValueError(f"{task.command!r} contains no program")
     return found
 
 
 def command_line(task: CommandTask, lookup: Lookup) -> list[str]:
-    """Return the command with its options, as it is started.
+    """Return the command to start, with its options.
 
     >>> task = CommandTask(kind="command", command="train --lr {lr}", options={"--resume": "{from}", "--fast": True})
     >>> command_line(task, {"lr": 0.1, "from": None}.__getitem__)

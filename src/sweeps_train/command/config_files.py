@@ -21,7 +21,7 @@ from sweeps_train.files.atomic_write import atomic_write
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 NEW = "+"
-"""Beginning of a path that the source does not have, and that is added."""
+"""Prefix of a path that the source does not have and that is to be added."""
 
 
 class UnknownPath(KeyError):
@@ -31,8 +31,8 @@ class UnknownPath(KeyError):
         """
         Args:
             path: The path.
-            above: Its beginning at which the file has a value that is no section, so that nothing can be added below;
-                empty if the whole file is none. None if the path was not to be added.
+            above: Beginning of the path at which the file has a value instead of a section, so that nothing can be
+                added below; empty if the whole file is such a value. None if the path was not to be added.
         """
         super().__init__(path, above)
         self.path, self.above = path, above
@@ -163,7 +163,7 @@ def read_document(text: str, file_format: str) -> Document:
     """Parse a config file.
 
     Args:
-        text: Its content; may be empty.
+        text: Content of the file; may be empty.
         file_format: ``yaml``, ``json`` or ``toml``.
 
     Raises:
@@ -174,11 +174,11 @@ def read_document(text: str, file_format: str) -> Document:
         return formats[file_format](text)
     except (yaml.YAMLError, json.JSONDecodeError, tomllib.TOMLDecodeError, tomlkit.exceptions.TOMLKitError) as error:
         place = re.sub(r"\s+", " ", str(error))
-        raise ValueError(f"is no {file_format.upper()} ({place})") from error
+        raise ValueError(f"is not valid {file_format.upper()} ({place})") from error
 
 
 def file_format(file: ConfigFile) -> str | None:
-    """Return the format of a config file; None if its name does not tell it."""
+    """Return the format of a config file; None if it cannot be told from the name."""
     return file.format or SUFFIXES.get(Path(file.source or "").suffix.lower())
 
 
@@ -240,7 +240,7 @@ def _first_key(owner: Any, parts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _above(path: str, rest: list[str]) -> str:
-    """Return the part of a path before its remaining end."""
+    """Return the part of a path above its remaining end."""
     return ".".join(path.split(".")[: -len(rest)])
 
 
@@ -274,7 +274,7 @@ def _assign(node: yaml.Node, key: Any, value: yaml.Node) -> None:
 
 
 class _Representer(yaml.representer.SafeRepresenter):
-    """Quotes texts that YAML 1.2 would read as numbers though PyYAML, which reads YAML 1.1, would not."""
+    """Quotes texts that YAML 1.2 reads as numbers and PyYAML, a YAML 1.1 library, does not."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         style = "'" if _NUMBER.fullmatch(data) else None

@@ -12,17 +12,19 @@ SHOWN_LINES = 20
 """Maximum lines of output in an error."""
 TRACEBACK = "Traceback (most recent call last):"
 OF_TORCHRUN = "ChildFailedError"
-"""Exception of torchrun about the processes that it has started."""
+"""Name of torchrun's exception for a failed child process."""
 OF_LAUNCHERS = "CalledProcessError"
-"""Exception of other launchers about the process that they have started; and of any program that runs another."""
+"""Name of the exception that other launchers raise for a failed child process, as does any Python program that runs
+another with ``check=True``."""
 CODE_OF_LAUNCHERS = ("accelerate/commands/", "deepspeed/launcher/", "torch/distributed/launch")
 LOG_OF_TORCHRUN = "torch/distributed/elastic/"
 HYDRA_HINT = "HYDRA_FULL_ERROR"
-"""Part of the last line of a Hydra application that has failed."""
+"""Text in the last line that a failed Hydra application prints."""
 IGNORED = "Exception ignored in"
-"""Beginning of the line before a traceback that has ended no program, such as one while objects are deleted."""
+"""Beginning of the line before a traceback that did not end the program, such as one raised while objects are
+deleted."""
 _RANK = re.compile(r"\[\w+\]: ?")
-"""Beginning of a line by which PyTorch says whose it is: ``[rank1]: ``."""
+"""Prefix by which PyTorch marks the rank that a line comes from: ``[rank1]: ``."""
 
 
 def find_cause(lines: Sequence[str]) -> tuple[str, list[str]]:
@@ -74,7 +76,7 @@ def _exceptions(lines: Sequence[str]) -> tuple[list[tuple[int, int, str]], set[i
 
 
 def _is_of_launcher(text: str, traceback: Sequence[str]) -> bool:
-    """Whether an exception is that of a launcher, by its text and the lines of its traceback."""
+    """Whether a launcher raised the exception, by its text and the lines of its traceback."""
     name = text.partition(":")[0]
     if name.endswith(OF_LAUNCHERS):
         return any(code in line for line in traceback for code in CODE_OF_LAUNCHERS)
@@ -96,7 +98,7 @@ def _root_cause(launcher: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def _message_of_hydra(lines: Sequence[str]) -> list[str]:
-    """Return Hydra's message on a mistake in the overrides or the config: what it prints before its hint on full
+    """Return Hydra's message about a mistake in the overrides or the config: the text before its hint about full
     tracebacks."""
     said = [line.strip() for line in lines]
     at = next((number for number, line in enumerate(said) if HYDRA_HINT in line), 0)
@@ -118,5 +120,5 @@ def _without_rank(line: str) -> str:
 
 
 def _says_something(line: str) -> bool:
-    """Whether a line has a letter or a digit, unlike a rule."""
+    """Whether a line has a letter or a digit, unlike a line of dashes."""
     return any(each.isalnum() for each in line)

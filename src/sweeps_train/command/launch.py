@@ -1,4 +1,4 @@
-"""Process of a program on a worker: its place among the others, and its environment, as ``torchrun`` sets it."""
+"""The process of a program on a worker: its rank among the others, and the environment that ``torchrun`` would set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISTRIBUTED = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
     "ACCELERATE_TORCH_DEVICE",
 )
-"""Environment variables of Ray's own process group, which a program cannot join, and the worker's device."""
+"""Environment variables of Ray's own process group, which a program cannot join, and of the worker's device."""
 
 Processes = Literal["one", "per_node", "per_worker"]
 
@@ -38,7 +38,7 @@ class Place:
 
     @classmethod
     def current(cls) -> Place:
-        """Return the place of this worker, with a free port of the first one; every worker must call it."""
+        """Return the place of this worker, with a free port on the first worker; every worker must call it."""
         context = ray.train.get_context()
         rank, size = context.get_world_rank(), context.get_world_size()
         meeting = broadcast_from_rank_zero((*_free_address(), _count_nodes()) if rank == 0 else None)
@@ -59,8 +59,8 @@ class Place:
         return self.rank == 0 or processes == "per_worker" or (processes == "per_node" and self.local_rank == 0)
 
     def environment(self, processes: Processes) -> dict[str, str]:
-        """Return the environment of a process: the worker's own, with that of ``torchrun`` for a process of each
-        worker. A launcher that runs once a node sets the latter itself."""
+        """Return the environment of a process: the worker's own, plus that of ``torchrun`` if each worker has a
+        process. A launcher that runs once per node sets the latter itself."""
         inherited = {name: value for name, value in os.environ.items() if name not in DISTRIBUTED}
         if processes == "one":
             return inherited
@@ -78,7 +78,8 @@ class Place:
 
 
 def with_python_path(environment: dict[str, str]) -> dict[str, str]:
-    """Let a Python program import all that this process can, and modules of the folder in which the sweep started."""
+    """Let a Python program import everything that this process can import, and modules of the folder in which the sweep
+    started."""
     path = os.pathsep.join(each for each in [str(start_folder()), *sys.path] if each)
     return {**environment, "PYTHONPATH": path}
 
@@ -92,8 +93,8 @@ def _free_address() -> tuple[str, int]:
 
 
 def _count_nodes() -> int:
-    """Return the number of nodes of the worker group that this process belongs to: as Ray Train does, which gives them
-    their ranks, by their addresses."""
+    """Return the number of nodes of this process's worker group, counted by address, as Ray Train does when it assigns
+    node ranks."""
     group = ray.util.get_current_placement_group()
     if group is None:
         return 1

@@ -1,4 +1,4 @@
-"""Rank 0's view of a program: what it has measured and saved, and which reports are due."""
+"""Rank 0's view of a program: its metrics and checkpoints, and the reports that are due."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sweeps_train.frameworks.ray_train import FunctionProgress, TrialTrainFnUtil
 from sweeps_train.reports.reporter import Stop
 
 POLL_S = 0.5
-"""Seconds between two looks at the program's files, at its checkpoints and for a request to stop."""
+"""Seconds between two checks of the program's files, of its checkpoints, and for a request to stop."""
 READ_WITHIN_S = 1.0
-"""Seconds in which a line of output is read on a busy machine: one that is read so much later than a checkpoint was
-written may have been printed before."""
+"""Maximum seconds between printing and reading a line on a busy machine. A line that is read within this time after a
+checkpoint was written may have been printed before it."""
 ALIVE_EVERY_S = 30.0
-"""Minimum seconds between two signs of life of a program that prints, but no metrics."""
+"""Minimum seconds between two signs of life of a program that prints, but reports no metrics."""
 
 
 class Signal(IntEnum):
@@ -45,7 +45,7 @@ class Due:
     """A report that all workers are to make together."""
 
     measured: tuple[int, dict[str, float]] | None = None
-    """Step and metrics; None on other workers than the first."""
+    """Step and metrics; None on all workers but the first."""
     save: Callable[[Path], None] | None = None
     """Copies the program's checkpoint of this step into a folder, if there is one."""
 
@@ -88,14 +88,14 @@ class Lead:
             self._watch = CheckpointWatch(task.checkpoints, where)
         self._due: deque[tuple[Measured, ProgramCheckpoint | None]] = deque()
         self._made: Measured | None = None
-        """The report that is being made."""
+        """The report that is being sent."""
         self._undone: list[Measured] = []
         """Reports that wait for a checkpoint, if every report needs one."""
         self._history: list[tuple[Measured, FunctionProgress]] = []
-        """All measurements of this attempt, with the position at the time."""
+        """All measurements of this attempt, with the training's position at each."""
         self._start = utils.progress
         self._saved: ProgramCheckpoint | None = None
-        """Checkpoint whose report may still come."""
+        """Checkpoint whose report is still awaited."""
         self._looked = self._alive = time.monotonic()
         self._has_printed = False
 
@@ -109,7 +109,7 @@ class Lead:
         """Wait up to ``POLL_S`` for the next instruction, and return it.
 
         Raises:
-            ValueError: The program's step is no whole number.
+            ValueError: The program's step is not a whole number.
         """
         assert program is not None, "the first worker always starts a process"
         if self._due:
@@ -142,7 +142,7 @@ class Lead:
         return Due((self._made.step, self._made.metrics), save)
 
     def reported(self) -> None:
-        """Note that the report was made."""
+        """Record that the report was sent."""
         assert self._made is not None
         self._history.append((self._made, self._utils.progress))
 
@@ -155,10 +155,10 @@ class Lead:
     def why_silent(self) -> str:
         """Return the error message for a program that ended without a report."""
         names = sorted(self._measurements.names)
-        found = f"it has only {', '.join(names)}" if names else "no metric was found in what task.read names"
+        found = f"it has only {', '.join(names)}" if names else "no metric was found in the sources of task.read"
         wanted = [name for name in (*self._config.objectives, *self._config.limited) if name not in names]
         return (
-            f"search.metric={', '.join(wanted or self._config.objectives)}: the program ended without a report of it; "
+            f"search.metric={', '.join(wanted or self._config.objectives)}: the program ended without reporting it; "
             f"{found}. See task.read, task.rename and its output in the trial's log"
         )
 
@@ -182,7 +182,7 @@ class Lead:
                 self._due.append((measured, None))
 
     def _take_only_result(self, status: int | None) -> None:
-        """Make a report due for a program that ended successfully and gave step 0 to all its metrics."""
+        """Make a report due for a program that ended successfully and logged all its metrics at step 0."""
         result = self._measurements.only_result if status == 0 and not self._due else None
         if result is not None and not self._utils.progress.evaluations and not self._undone:
             if self._config.saves_at_reports:
@@ -225,7 +225,7 @@ class Lead:
             self._save_pending()
 
     def _is_past(self, checkpoint: ProgramCheckpoint) -> bool:
-        """Whether the report of a checkpoint's step was made, or can no longer come."""
+        """Whether the report of a checkpoint's step was sent or can no longer come."""
         return (
             self._measurements.counts_records or checkpoint.step is None or self._measurements.step >= checkpoint.step
         )

@@ -1,4 +1,5 @@
-"""Turns the records of a program into reports: names, steps, and the ones that the search judges."""
+"""Turns the records of a program into reports: renames metrics, finds steps, and selects the reports that the search
+judges."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ class Measured:
     step: int
     metrics: dict[str, float]
     is_report: bool
-    """Whether the search's metrics are complete, so that the trial can be judged."""
+    """Whether all metrics of the search are present, so that the trial can be judged."""
     time: float = field(default_factory=time.time)
-    """Unix time at which they were read."""
+    """Unix time at which the metrics were read."""
 
 
 class Measurements:
@@ -53,16 +54,16 @@ class Measurements:
         self._step = self._reported = done or 0
         self._has_reported = self._has_noted = False
         self._latest: dict[str, float] = {}
-        """Latest values of the objectives and limited metrics, of which a report has every one."""
+        """Latest values of the objectives and limited metrics; a report contains all of them."""
         self._fresh: set[str] = set()
-        """Objectives that have come since the last report."""
+        """Objectives that have arrived since the last report."""
         self._incomplete_at: int | None = None
-        """Step of the first report, as long as it waits for a limited metric."""
+        """Step of the first report while it waits for a limited metric."""
         self._is_first = done is None
         self.names: set[str] = set()
         """Names of all metrics so far."""
         self.counts_records = True
-        """Whether steps are counted, since no record has any."""
+        """Whether steps are counted, because no record has a step."""
 
     @property
     def step(self) -> int:
@@ -72,7 +73,7 @@ class Measurements:
     def take(self, record: Record) -> Measured:
         """
         Raises:
-            ValueError: The step is no whole number, or a limited metric does not come.
+            ValueError: The step is not a whole number, or a limited metric does not come.
         """
         step_name = self._name_of_step(record)
         if step_name is not None:
@@ -91,8 +92,8 @@ class Measurements:
 
     @property
     def only_result(self) -> Measured | None:
-        """Result of a program that has ended without a report, but has measured all objectives at step 0: MLflow and
-        TensorBoard give this step to what is logged without one."""
+        """Result of a program that ended without a report, but logged all objectives at step 0, which MLflow and
+        TensorBoard use for values logged without a step."""
         if self._step > 0 or not self._is_first or self._missing([*self._objectives, *self._limited]):
             return None
         return Measured(1, dict(self._latest), is_report=True)
@@ -101,7 +102,7 @@ class Measurements:
         return [name for name in names if name not in self._latest]
 
     def _check_limited(self, new: Mapping[str, float]) -> None:
-        """Fail a program that begins its second report without having measured the limited metrics in the first."""
+        """Fail a program that starts its second report without having measured the limited metrics for the first."""
         missing = self._missing(self._limited)
         if not missing or len(self._fresh) < len(self._objectives):
             return

@@ -12,16 +12,16 @@ from sweeps_train.config.command import JsonLines, LinePattern, MetricSource, Pr
 from sweeps_train.reports.reported_metrics import as_number, flattened
 
 Record = dict[str, float]
-"""Metrics that belong together, by the program's names."""
+"""Metrics of one record, by the program's names."""
 Parse = Callable[[str], Record]
 """Returns the metrics in a line; empty if it has none."""
 LONGEST_LINE = 2**20
-"""Characters of a line from which on it is not searched for metrics."""
+"""Number of characters from which a line is no longer searched for metrics."""
 _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "NaN": float("nan"), "Infinity": float("inf")}
 
 
 def parsers(sources: Sequence[MetricSource]) -> list[Parse]:
-    """Return a parser for each source that is in a program's output."""
+    """Return a parser for each metric source that reads the program's output."""
     found: list[Parse] = []
     for source in sources:
         if isinstance(source, JsonLines):
@@ -121,8 +121,8 @@ def _braces(line: str) -> str | None:
 
 
 def _printed(node: ast.expr) -> Any:
-    """Return the value of a printed expression: numbers, also those as ``np.float64(0.5)`` and ``tensor(0.5)``, texts
-    and dictionaries; None for anything else."""
+    """Return the value of a printed expression: numbers (also as ``np.float64(0.5)`` and ``tensor(0.5)``), texts and
+    dictionaries; None for anything else."""
     match node:
         case ast.Dict(keys=keys, values=values):
             return {

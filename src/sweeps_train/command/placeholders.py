@@ -27,12 +27,12 @@ TRIAL_NAMES = (
 CHECKPOINT = "checkpoint"
 """Placeholder of the checkpoint to continue from, which is null at a first start."""
 PROCESS_NAMES = ("node_rank", "workers_per_node", "master_address", "master_port", "rank", "local_rank")
-"""Placeholders that differ between the processes of a trial."""
+"""Placeholders whose values differ between the processes of a trial."""
 ONLY_PER_WORKER = ("rank", "local_rank")
 FILES = "files."
-"""Beginning of the placeholders of config files."""
+"""Prefix of the placeholders for config files."""
 _NAME = re.compile(r"[^\W\d][\w./@-]*(\?[^?{}]*)?")
-"""Name of a placeholder, and the word that stands for any value: ``checkpoint?resume``."""
+"""Name of a placeholder, optionally with a word that replaces any non-null value: ``checkpoint?resume``."""
 
 
 class Template:
@@ -52,18 +52,18 @@ class Template:
     def __init__(self, text: str) -> None:
         """
         Raises:
-            ValueError: The text has a brace that belongs to no placeholder.
+            ValueError: The text has a brace outside of a placeholder.
         """
         self._text = text
         self._parts: list[tuple[str, str | None, str]] = []
         try:
             parts = list(Formatter().parse(text))
         except ValueError:
-            raise ValueError(f"{text!r} has a brace without the other one; write {{{{ and }}}} for braces") from None
+            raise ValueError(f"{text!r} has an unmatched brace; write {{{{ and }}}} for literal braces") from None
         for literal, name, spec, conversion in parts:
             if name is not None and (not _NAME.fullmatch(name) or conversion or "{" in (spec or "")):
                 raise ValueError(
-                    f"{text!r} has braces that hold no name of a placeholder; write {{{{ and }}}} for braces"
+                    f"{text!r} has braces without a placeholder's name; write {{{{ and }}}} for literal braces"
                 )
             self._parts.append((literal, name, spec or ""))
 
@@ -73,7 +73,7 @@ class Template:
 
     @property
     def names_of_values(self) -> list[str]:
-        """Names of the placeholders that are replaced by their values, without those that choose between two words."""
+        """Names of the placeholders that are replaced by their values, except those that choose between two words."""
         return [name for _, name, _ in self._parts if name is not None and "?" not in name]
 
     @property
@@ -95,7 +95,7 @@ class Template:
         )
 
     def value(self, lookup: Lookup) -> Any:
-        """Return the value, with its type, if the text is one placeholder alone; otherwise the text."""
+        """Return the value with its type if the text is a single placeholder; otherwise the text."""
         if not self.is_one_placeholder:
             return self.text(lookup)
         _, name, other = self._parts[0]
@@ -119,7 +119,7 @@ def _chosen(name: str, other: str, lookup: Lookup) -> str | None:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as a word of a command line: texts as they are, others as JSON.
+    """Return a value as a word of a command line: texts unchanged, others as JSON.
 
     >>> as_text("a b"), as_text(1e-05), as_text([1, None]), as_text(True)
     ('a b', '1e-05', '[1, null]', 'true')
@@ -128,7 +128,7 @@ def as_text(value: Any) -> str:
 
 
 def filled(value: Any, lookup: Lookup) -> Any:
-    """Return a value of the config with the placeholders in all its texts filled in; others keep their type."""
+    """Return a config value with the placeholders in all its texts filled in; other values keep their type."""
     if isinstance(value, str):
         return Template(value).value(lookup)
     if isinstance(value, Mapping):
@@ -163,7 +163,7 @@ def config_values(task: CommandTask, config: Mapping[str, Any]) -> tuple[dict[st
 
 
 def is_of_trial(name: str) -> bool:
-    """Whether a placeholder has a value only in a running trial."""
+    """Whether a placeholder only has a value in a running trial."""
     return name in (*TRIAL_NAMES, CHECKPOINT, *PROCESS_NAMES) or name.startswith(FILES)
 
 

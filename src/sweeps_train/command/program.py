@@ -1,4 +1,4 @@
-"""A program that a worker has started: its process group, its output and its end."""
+"""A program that a worker has started: its process group, output and exit."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from sweeps_train.command import guard
 
 READ = 2**16
 KEPT_LINES = 200
-"""Number of the last lines of its output that are kept for the error of a program that fails."""
+"""Number of last lines of output that are kept for the error message of a failed program."""
 KEPT_CHARACTERS = 2000
-"""Maximum characters of each of them."""
+"""Maximum characters kept of each line."""
 OUTPUT_WITHIN_S = 5.0
-"""Maximum seconds to read the output after a program's end, while something that it has started still holds the
+"""Maximum seconds to read the output after a program has ended, while a process that it started still holds the
 pipe."""
 _LINE_END = re.compile(r"[\r\n]")
 
 
 class Program:
-    """A program and all processes that it starts. Its output goes where the worker's own goes, and line by line to a
-    reader. If the worker dies, the program is ended, too."""
+    """A program and all processes that it starts. Its output goes to the worker's output and, line by line, to a
+    reader. If the worker dies, the program is ended too."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Program:
         self._on_line = on_line
         self._lock = threading.Lock()
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-        """The last lines of output that are not empty, with indentation."""
+        """The last non-empty lines of output, with indentation."""
         self._process = subprocess.Popen(
             list(words),
             env=dict(environment),
@@ -82,12 +82,12 @@ class Program:
         return self._process.poll()
 
     def wait(self) -> int:
-        """Wait for the program's end, and return its exit status."""
+        """Wait until the program ends, and return its exit status."""
         return self._process.wait()
 
     def end(self) -> None:
-        """End the program and what it has started: SIGTERM, after ``grace_s`` SIGKILL. Returns when all are gone and
-        the output is read. Idempotent."""
+        """End the program and its child processes: SIGTERM, then SIGKILL after ``grace_s``. Returns when all have ended
+        and the output is read. Idempotent."""
         ended = threading.Thread(target=guard.end_group, args=(self._process.pid, self._grace_s), daemon=True)
         ended.start()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -102,7 +102,7 @@ class Program:
             os.close(pipe)
 
     def finish_output(self) -> None:
-        """Wait until the output of a program that has ended is read."""
+        """Wait until the output of an ended program is read."""
         deadline = time.monotonic() + OUTPUT_WITHIN_S
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
@@ -141,7 +141,7 @@ def describe_status(status: int) -> str:
 
 
 def _start_guard(group: int, grace_s: float) -> int:
-    """Start the guard of a process group; returns the pipe that tells it of the end."""
+    """Start the guard of a process group; returns the pipe that tells the guard when the program has ended."""
     read, write = os.pipe()
     try:
         subprocess.run(  # returns when the guard has forked

@@ -121,10 +121,10 @@ def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None
 
 
 def _check_end(program: Program, place: Place, *, is_in_own_folder: bool) -> None:
-    """Wait for the end of the program.
+    """Wait until the program ends.
 
     Raises:
-        ProgramFailed: It has ended with an error.
+        ProgramFailed: The program ended with an error.
     """
     if (status := program.wait()) != 0:
         program.finish_output()

@@ -15,12 +15,12 @@ from sweeps_train.config.command import CsvFile, JsonLinesFile, MetricSource, Ml
 from sweeps_train.files.text_lines import text_lines
 
 STEP = "step"
-"""Name of the step in records of sources that have one by themselves."""
+"""Name of the step in records of sources that always have one."""
 MLFLOW_FOLDER = "mlruns"
 """Folder of the program's own MLflow store, in the trial's folder."""
 EVENT_FILES = "*tfevents*"
 COMPARED_BYTES = 256
-"""Number of bytes before the next ones by which a file that was written anew is recognised."""
+"""Number of bytes before the unread ones that are compared, to recognise a file that was rewritten."""
 
 
 class Source(ABC):
@@ -58,7 +58,7 @@ def file_sources(sources: Sequence[MetricSource], folder: Path, works_in: Path, 
 
 
 def mlflow_environment(sources: Sequence[MetricSource], folder: Path) -> dict[str, str]:
-    """Return the environment in which a program logs to a store of its own, if its metrics are read from there."""
+    """Return the environment in which a program logs to a store of its own, if metrics are read from that store."""
     if not any(isinstance(source, MlflowRun) for source in sources):
         return {}
     return store_environment(folder / MLFLOW_FOLDER)
@@ -77,7 +77,7 @@ class _Growing:
         self.path = path
         self._offset = 0
         self._before = b""
-        """Bytes before the offset."""
+        """The bytes before the offset."""
         self.starts = True
         """Whether the bytes that ``new`` has returned are the file's first ones."""
 
@@ -92,7 +92,7 @@ class _Growing:
             self._offset = 0
 
     def new(self) -> bytes:
-        """Return the bytes added since the last call."""
+        """Return the bytes that were added since the last call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset - len(self._before))
@@ -108,7 +108,7 @@ class _Growing:
         return data
 
     def put_back(self, data: bytes) -> None:
-        """Return the last bytes to the file, to be read again with later ones."""
+        """Put the last bytes back, so that ``new`` returns them again together with later ones."""
         self._offset -= len(data)
         self._before = self._before[: max(0, len(self._before) - len(data))]
 
@@ -132,7 +132,7 @@ class _Lines(Source):
 
     @abstractmethod
     def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
-        """Return the metrics in complete lines; ``starts`` is whether they are the file's first ones."""
+        """Return the metrics in complete lines; ``starts`` tells whether they are the file's first ones."""
 
 
 class JsonLinesTail(_Lines):
@@ -145,7 +145,7 @@ class JsonLinesTail(_Lines):
 class CsvTail(_Lines):
     """A CSV file whose first line has the names.
 
-    Some programs write it anew whenever they have a further metric, as Lightning's ``CSVLogger`` does: rows that were
+    Some programs rewrite it whenever they have a further metric, as Lightning's ``CSVLogger`` does: rows that were
     read before are recognised by their numbers.
     """
 
@@ -249,8 +249,8 @@ def _by_step(values: Iterable[tuple[int, str, float]]) -> list[Record]:
 
 
 def _record_length(data: bytes) -> int | None:
-    """Return the bytes of the first record in an event file: its length (8 bytes) and a checksum (4) come before it, a
-    checksum (4) after. None if it is not complete."""
+    """Return the length in bytes of the first record in an event file; None if the record is incomplete. Before the
+    record come its length (8 bytes) and a checksum (4), after it a checksum (4)."""
     if len(data) < 12:
         return None
     length: int = struct.unpack("<Q", data[:8])[0]

@@ -6,6 +6,6 @@ from typing import Any
 
 
 def fingerprint(data_set: Any) -> str:
-    """Identity of a data set's contents; the library's own cache is keyed by it."""
+    """Private names of Hugging Face ``datasets``."""
     identity: str = data_set._fingerprint
     return identity

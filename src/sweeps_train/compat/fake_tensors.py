@@ -1,4 +1,4 @@
-"""Private names of torch for tensors without values, with which a model of any size can run to compute its memory."""
+"""Identity of a data set's contents; the library also uses it as the key of its own cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 @contextmanager
 def fake_tensors() -> Iterator[None]:
-    """Make tensors created inside the block have shapes and dtypes, but no values and no memory."""
+    """Within the block, create tensors with shapes and dtypes, but without values and memory."""
     make_mesh = DeviceMesh.__init__
 
     def real_mesh(mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:  # a mesh looks at values, of ranks
@@ -35,7 +35,7 @@ def fake_tensors() -> Iterator[None]:
 
 
 def _moved(module: nn.Module, device: Any = None, *_: Any, **__: Any) -> nn.Module:
-    """Stand in for ``Module.to``, which cannot exchange fake parameters: all stay on one device, and a module moved to
+    """Stand in for ``Module.to``, which cannot replace fake parameters: all stay on one device, and a module moved to
     ``meta`` is dropped."""
     if device is not None and torch.device(device).type == "meta":
         for each in module.modules():
@@ -47,7 +47,7 @@ def _moved(module: nn.Module, device: Any = None, *_: Any, **__: Any) -> nn.Modu
 
 @contextmanager
 def fake_process_group(size: int) -> Iterator[None]:
-    """Make this process rank 0 of a process group whose other workers do not exist and whose collectives send nothing.
+    """Make this process rank 0 of a process group without other workers, whose collectives send nothing.
 
     Args:
         size: Number of workers; with one there is no group.
@@ -66,9 +66,9 @@ def fake_process_group(size: int) -> Iterator[None]:
 
 @contextmanager
 def documents_alone() -> Iterator[None]:
-    """Stop transformers models from building an attention mask for the documents of a packed sequence. They look at the
-    positions to see whether there are several, which cannot be seen of tensors without values, and build one in case of
-    doubt."""
+    """Stop transformers models from building an attention mask for the documents of a packed sequence. To decide
+    whether there are several, they read the positions; since fake tensors have no values, they would always build
+    one."""
     from transformers import masking_utils
 
     with patch.object(masking_utils, "find_packed_sequence_indices", lambda position_ids: None):
@@ -86,7 +86,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Bytes of each storage, by its address."""
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Count a tensor, unless its storage is counted already."""
+        """Count a tensor's storage unless it is counted already."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self._sizes:

@@ -17,12 +17,12 @@ ATTENTION = (
     "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_fused_attention_overrideable",
 )
-"""Operators of fused attention; each has another one, ``_backward``, for its gradients. Their first arguments are
-query, key and value, after the gradient of the output in those."""
+"""Operators of fused attention; the gradients of each are computed by another operator, ``_backward``. Their first
+arguments are query, key and value; those of ``_backward`` are preceded by the gradient of the output."""
 
 
 class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating-point operations of what is computed in its context.
+    """Counts the floating-point operations within its context.
 
     Torch's own ``FlopCounterMode`` lets errors of its formulas end what it counts, and until torch 2.13 had none for
     grouped-query attention, nor has it any for fused attention on CPUs.
@@ -34,7 +34,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._total = 0
         self._error: Exception | None = None
-        """First error of a formula, whose operations are missing in the total."""
+        """First error of a formula; the total lacks the operations of that operator."""
         self._formulas: Mapping[Any, Callable[..., int]] = {**flop_registry, **_attention_formulas()}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -67,8 +67,9 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @functools.cache
 def _is_composite(operator: Any) -> bool:
-    """Whether an operator only calls other operators. Many that have a kernel can be computed by others, too, which
-    would need more memory than the training does: the gradient of SiLU has seven tensors instead of one."""
+    """Whether an operator only calls other operators. Many operators with a kernel can also be decomposed into others,
+    which would need more memory than the training does: the gradient of SiLU would have seven tensors instead of
+    one."""
     if not isinstance(operator, torch._ops.OpOverload) or operator is torch.ops.prim.device.default:
         return False
     name = operator._schema.name + (f".{overload}" if (overload := operator._schema.overload_name) else "")
@@ -94,15 +95,15 @@ def _backward(_: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
 
 
 def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
-    """Operations of attention's two matrix products. Their gradients take twice as many; what a kernel computes again
-    for these is not counted.
+    """Operations of attention's two matrix products. Their gradients take twice as many; operations that a kernel
+    recomputes for the gradients are not counted.
 
     Masks do not count: torch's own formulas ignore them, too.
 
     Args:
         query: Shape: samples, heads, length, width.
-        key: Shape likewise. Its heads may be fewer: groups of query heads share one (grouped-query attention).
-        value: Shape likewise; its width may be another one.
+        key: Shape as for the query. Its heads may be fewer: groups of query heads share one (grouped-query attention).
+        value: Shape as for the key; its width may differ.
 
     Example:
         >>> attention_flops((1, 8, 4, 16), (1, 2, 5, 16), (1, 2, 5, 16)) == 8 * (2 * 4 * 16 * 5 + 2 * 4 * 5 * 16)

@@ -1,4 +1,4 @@
-"""Avoids the slow import of ``torch._dynamo``, torch's compiler, in trainings that compile nothing.
+"""Avoids the slow import of ``torch._dynamo``, torch's compiler, in trainings without compilation.
 
 Torch's optimizers and ``DistributedDataParallel`` import it when they are first used, which takes a worker longer than
 torch itself, to tell it to keep away from them. Here that waits until something else has imported it. Where torch has
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 COMPILER = "torch._dynamo"
 _KEPT = "__dynamo_disable"
-"""Attribute in which torch keeps the form of a function that is not compiled, once that was called."""
+"""Attribute in which torch keeps the uncompiled form of a function after its first call."""
 
 
 def compiler_is_loaded() -> bool:
@@ -30,7 +30,7 @@ def compiler_is_loaded() -> bool:
 
 
 def leave_out_of(optimizer: type[torch.optim.Optimizer]) -> None:
-    """Make the steps of an optimizer class not import the compiler."""
+    """Keep the steps of an optimizer class from importing the compiler."""
     for cls in optimizer.__mro__:
         for function in list(vars(cls).values()):
             _call_directly(function)
@@ -66,7 +66,8 @@ def _call_directly(function: Any) -> None:
 
 
 def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
-    """A step equal to torch's, which imports no compiler: if one is loaded, it still marks what not to compile."""
+    """A step equal to torch's that does not import the compiler; if one is loaded, the step still tells it what not to
+    compile."""
     plain: Any = usual.__wrapped__
 
     @functools.wraps(plain)
@@ -81,7 +82,7 @@ def _without_graph_breaks(usual: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _answered_without_compiler() -> Iterator[None]:
-    """Answer DDP's questions to the compiler in its place inside the block, if nothing has imported it."""
+    """Within the block, answer DDP's questions to the compiler in its place if nothing has imported it."""
     if compiler_is_loaded():
         yield
         return

@@ -9,12 +9,12 @@ import ray
 from ray.data._internal.iterator.stream_split_iterator import StreamSplitDataIterator
 
 SHUTDOWN_WITHIN_S = 5.0
-"""Maximum seconds for an execution to give its resources back."""
+"""Maximum seconds for an execution to release its resources."""
 
 
 def end_split(iterator: Any) -> None:
-    """End the actor that reads a dataset for several workers, and its running tasks. Without this they would last until
-    the worker that made the dataset forgets it. Iterators over whole datasets have no such actor.
+    """End the actor that reads a dataset for several workers, and its running tasks. Otherwise they would run until the
+    worker that created the dataset drops it. Iterators over whole datasets have no such actor.
 
     Args:
         iterator: A shard of the dataset; none of its shards can be read afterwards.

@@ -46,10 +46,11 @@ _NAMED: dict[str, Any] = (
     if "caller_method_name" in inspect.signature(collective_impl.broadcast_from_rank_zero).parameters
     else {}
 )
-"""Arguments that Ray's broadcast takes from 2.58 on."""
+"""Arguments that Ray's broadcast accepts from 2.58 on."""
 
 
 def broadcast_in_report(value: T | None) -> T:
-    """Rank 0's value on every worker; from Ray 2.58 on, a mismatch is reported as one of ``ray.train.report``."""
+    """Broadcast rank 0's value to every worker; from Ray 2.58 on, a mismatch is reported as one of
+    ``ray.train.report``."""
     received: T = collective_impl.broadcast_from_rank_zero(value, **_NAMED)
     return received

@@ -23,12 +23,12 @@ WRITERS = {
 TYPES: dict[str, torch.dtype] = {
     name: dtype for name, dtype in safetensors.torch._TYPES.items() if isinstance(dtype, torch.dtype)
 }
-"""Types of tensors by their names in a file."""
+"""Tensor dtypes by their names in a file."""
 
 
 @contextmanager
 def checksummed_safetensors(folder: Path) -> Iterator[dict[str, list[int]]]:
-    """Compute the checksums of safetensors files from the tensors while any library writes them into a folder: reading
+    """Compute the checksums of safetensors files from the tensors, whichever library writes them into a folder: reading
     large files again would take as long as writing them.
 
     Args:
@@ -54,7 +54,7 @@ def checksummed_safetensors(folder: Path) -> Iterator[dict[str, list[int]]]:
 
 
 def _size_and_checksum(file: Path, tensors: Mapping[str, torch.Tensor]) -> list[int]:
-    """Size and CRC-32 of a file with these tensors. Only its beginning is read, which has their order."""
+    """Size and CRC-32 of a file with these tensors. Only the header is read, which gives their order."""
     with file.open("rb") as opened:
         length = opened.read(8)
         header = opened.read(int.from_bytes(length, "little"))

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def is_dtensor(tensor: object) -> TypeGuard[DTensor]:
-    """Whether a tensor is sharded by torch over workers, without importing torch's slow module for that: before it is
-    imported, no tensor is."""
+    """Whether a tensor is sharded by torch over workers. Does not import torch's slow module for that: until it is
+    imported, no tensor is sharded."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local_shard(tensor: torch.Tensor) -> torch.Tensor:
-    """This worker's shard of a ``DTensor``; a plain tensor itself."""
+    """Return this worker's shard of a ``DTensor``; a plain tensor is returned unchanged."""
     return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
 def multiply_in_place(tensors: list[torch.Tensor], factor: float | torch.Tensor) -> None:
-    """Multiply tensors of one device by a number, in few kernels on a GPU."""
+    """Multiply tensors of one device by a number, using few kernels on a GPU."""
     torch._foreach_mul_(tensors, factor)
 
 
@@ -63,8 +63,8 @@ def exchange_buffers(model: DistributedDataParallel) -> None:
 
 
 def shard_place(tensor: DTensor) -> tuple[slice, ...] | None:
-    """Place of this worker's shard in the full tensor; None if the shard is empty, or if a worker of lower rank has the
-    same."""
+    """Place of this worker's shard in the full tensor; None if the shard is empty, or if a worker of lower rank holds
+    the same one."""
     coordinate = tensor.device_mesh.get_coordinate()
     if coordinate is None or tensor.to_local().numel() == 0:
         return None
@@ -100,7 +100,7 @@ def follow_default_timeout(group: dist.ProcessGroup, device: torch.device) -> No
 
 def flight_record() -> str | None:
     """The last collective operations of this process as JSON, with their states: NCCL's if there are any, else gloo's;
-    None without torch's flight recorder."""
+    None if torch's flight recorder is off."""
     from torch._C import _distributed_c10d as native
 
     for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # the first is missing in builds for CPUs
@@ -124,7 +124,7 @@ def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tup
 
 
 def zero_all(tensors: list[torch.Tensor]) -> None:
-    """Fill tensors with zeros, in a few kernels."""
+    """Fill tensors with zeros, using few kernels."""
     torch._foreach_zero_(tensors)
 
 

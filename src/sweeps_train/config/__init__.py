@@ -95,7 +95,7 @@ class TrainingConfig:
     checkpoint: Checkpoint
     """Frequency and retention of checkpoints."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""
+    """Seeds weights, data order, dropout and the search; a 32-bit number, as numpy requires."""
 
     def __post_init__(self) -> None:
         check_fit(self.task, self.model, self.data)
@@ -117,7 +117,7 @@ class FunctionConfig:
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds torch, Python and numpy before the function is called."""
     needed: list[str] = Field(default_factory=list)
-    """Metrics that the search reads, which the function must report."""
+    """Metrics that the search reads and that the function must report."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -133,13 +133,13 @@ class CommandConfig:
     objectives: list[str] = Field(default_factory=list)
     """Metrics that a report must have."""
     limited: list[str] = Field(default_factory=list)
-    """Metrics with limits, which a report must have, too."""
+    """Metrics with limits, which a report must have as well."""
     saves_at_reports: bool = False
     """Whether every report waits for a checkpoint, from which the trial can be paused or copied."""
 
 
 def check_fit(task: Task, model: Model, data: Data) -> None:
-    """Raise ``ValueError`` if the task does not train such a model, or does not read such data."""
+    """Raise ``ValueError`` if the task cannot train this model or read this data."""
     supported = {
         "causal_lm": ({"causal_lm"}, {"text"}),
         "image_classification": ({"conv_net", "vision_transformer", "custom"}, {"digits", "custom"}),
@@ -167,8 +167,8 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
         return
     if strategy.kind != "ddp":
         raise ValueError(
-            f"train.max_communication_share={train.max_communication_share} is for strategy=ddp, which sends gradients "
-            f"alone, once a step; with strategy.kind={strategy.kind} set it and train.max_global_batch_size to null"
+            f"train.max_communication_share={train.max_communication_share} is for strategy=ddp, which only sends "
+            f"gradients, once a step; with strategy.kind={strategy.kind} set it and train.max_global_batch_size to null"
         )
     if strategy.compression == "powersgd":
         raise ValueError(
@@ -196,7 +196,7 @@ def check_compile(train: Train, strategy: Strategy) -> None:
 
 
 def check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if the strategy cannot divide such a base model, such adapters, or the state of such an
+    """Raise ``ValueError`` if the strategy cannot divide this base model, its adapters, or the state of its
     optimizer."""
     kind = strategy.kind
     if kind != "ddp" and train.optimizer in BITSANDBYTES_OPTIMIZERS:
@@ -227,7 +227,7 @@ def check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
 
 
 def check_precision(model: Model, train: Train, strategy: Strategy) -> None:
-    """Raise ``ValueError`` if 8-bit multiplications would not be faster for such a training, or are not supported."""
+    """Raise ``ValueError`` if 8-bit multiplications are not supported for this training or would not make it faster."""
     if train.precision != "fp8":
         return
     if strategy.kind not in ("ddp", "fsdp"):
@@ -237,7 +237,7 @@ def check_precision(model: Model, train: Train, strategy: Strategy) -> None:
         )
     if isinstance(model, CausalLM) and model.lora is not None:
         raise ValueError(
-            "train.precision=fp8: torchao computes gradients of all weights that it multiplies, also of frozen ones, "
+            "train.precision=fp8: torchao computes gradients of all weights that it multiplies, even frozen ones, "
             "which is slower; train all weights (model.lora=null), or use train.precision=bf16"
         )
 

@@ -20,13 +20,13 @@ FileFormat = Literal["yaml", "json", "toml"]
 
 @dataclass(config=STRICT, kw_only=True)
 class ConfigFile:
-    """Config file of the program, which is written for each trial into its folder."""
+    """Config file of the program, written into each trial's folder."""
 
     source: Annotated[str | None, Reach.COMMAND] = None
     """File from which it is made, relative to the folder in which Sweeps runs: ``.yaml``, ``.yml``, ``.json`` or
-    ``.toml``; default: an empty one."""
+    ``.toml``; default: an empty file."""
     format: FileFormat | None = None
-    """Format, if the source's name does not tell it, or if there is no source."""
+    """Format; required if there is no source or its name does not tell the format."""
     values: Annotated[dict[str, Any], Reach.COMMAND] = Field(default_factory=dict)
     """Values by dotted path in the file; items of lists are counted from 0 (``datasets.0.path``). A path must exist in
     the source; ``+path`` adds a new one. A value that is one placeholder, ``"{lr}"``, keeps its type."""
@@ -62,13 +62,13 @@ class LinePattern:
 
 @dataclass(config=STRICT, kw_only=True)
 class CsvFile:
-    """Metrics from a CSV file that the program appends to; the first line has the names."""
+    """Metrics from a CSV file that the program appends to; the first line names the columns."""
 
     kind: Literal["csv"]
     path: Annotated[str, Reach.COMMAND]
     """Path of the file, relative to the program's working folder; placeholders are filled in."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1), Reach.NOTHING] = ","
-    """Character between two fields."""
+    """Separator of the fields."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -92,7 +92,7 @@ class TensorBoardEvents:
 
 @dataclass(config=STRICT, kw_only=True)
 class MlflowRun:
-    """Metrics that the program logs to MLflow itself: ``MLFLOW_TRACKING_URI`` names a store in the trial's folder."""
+    """Metrics that the program itself logs to MLflow: ``MLFLOW_TRACKING_URI`` names a store in the trial's folder."""
 
     kind: Literal["mlflow"]
 
@@ -109,25 +109,25 @@ def _output() -> list[MetricSource]:
 
 @dataclass(config=STRICT, kw_only=True)
 class ProgramCheckpoints:
-    """Checkpoints that the program writes. Complete ones are copied to those of the trial."""
+    """Checkpoints that the program writes. Complete ones are copied to the trial's checkpoints."""
 
     folder: Annotated[str, Reach.COMMAND]
-    """Folder in which they appear, relative to the program's working folder; placeholders are filled in."""
+    """Folder in which the checkpoints appear, relative to the program's working folder; placeholders are filled in."""
     pattern: Annotated[str, Field(min_length=1), Reach.COMMAND] = "checkpoint-*"
-    """Names of its files or folders that are checkpoints, with ``*`` and ``?``; the last number in a name is its
+    """Names of the files or folders in it that are checkpoints, with ``*`` and ``?``; the last number in a name is the
     step."""
     complete: Annotated[str | None, Reach.COMMAND] = None
-    """File in a checkpoint that is written last; a checkpoint with it is complete. Default: one is complete when it has
-    not changed for ``settled_s``."""
+    """File that the program writes last into a checkpoint; a checkpoint with it is complete. Default: a checkpoint is
+    complete when it has not changed for ``settled_s``."""
     move: Flag = False
     """Whether a complete checkpoint is moved out of the program's folder instead of copied, which saves time and space;
     not for a program that reads it again at its end, such as a Hugging Face ``Trainer`` with
     ``load_best_model_at_end``."""
     put_back: Flag = False
-    """Whether the newest one is put into ``folder`` under its own name before the program starts, for a program that
-    looks for it there; it then needs no ``{checkpoint}``."""
+    """Whether the newest checkpoint is put into ``folder`` under its own name before the program starts, for a program
+    that looks for it there; it then needs no ``{checkpoint}``."""
     settled_s: NonNegativeFloat = 5.0
-    """Seconds without a change after which a checkpoint counts as complete; with ``complete`` it is not needed."""
+    """Seconds without a change after which a checkpoint counts as complete; not used with ``complete``."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -145,15 +145,15 @@ class CommandTask:
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Values of your own for the placeholders; each can be searched as ``task.arguments.NAME``."""
     files: Annotated[dict[FileName, ConfigFile], Reach.COMMAND] = Field(default_factory=dict)
-    """Config files of the program by name; ``{files.NAME}`` is the path of the trial's own."""
+    """Config files of the program by name; ``{files.NAME}`` is the path of the trial's own copy."""
     environment: Annotated[dict[str, Any], Reach.COMMAND] = Field(default_factory=dict)
-    """Environment variables besides those that Sweeps runs with; null unsets one."""
+    """Environment variables in addition to those of Sweeps; null unsets one."""
     working_folder: Annotated[str | None, Reach.COMMAND] = None
     """Folder in which the program starts, relative to the one in which the sweep was started (``.``); default: the
     trial's own, ``{trial.folder}``."""
     processes: Literal["one", "per_node", "per_worker"] = "one"
-    """Number of processes that are started: one for a trial, one for each node on which it has workers, or one for each
-    worker, with the environment of ``torchrun``."""
+    """Number of processes to start: one for a trial, one for each of its nodes, or one for each worker, with the
+    environment of ``torchrun``."""
     read: Annotated[list[MetricSource], Reach.COMMAND] = Field(default_factory=_output)
     """Places from which metrics are read while the program runs; default: JSON objects and Python dictionaries in its
     output."""
@@ -161,18 +161,18 @@ class CommandTask:
     """Names of metrics here, by the program's names: ``{eval_loss: eval/loss}``."""
     step: Text | None = None
     """The program's name of the metric that has the step, a whole number; default: ``step``, ``global_step`` or
-    ``training_iteration`` where there is one, and else records are counted."""
+    ``training_iteration`` if the program reports one, otherwise records are counted."""
     metrics: list[Text] = Field(default_factory=list)
-    """Metrics that it reports, after renaming; with them, a misspelt ``search.metric`` is found before anything
-    starts."""
+    """Metrics that the program reports, after renaming; with this list, a misspelt ``search.metric`` is found before
+    anything starts."""
     checkpoints: ProgramCheckpoints | None = None
-    """Checkpoints from which the program can continue; default: a retry begins anew."""
+    """Checkpoints from which the program can continue; default: a retry starts from the beginning."""
     grace_s: NonNegativeFloat = 30.0
     """Seconds that the program and its child processes have to end after SIGTERM, before SIGKILL."""
 
     def __post_init__(self) -> None:
         for name in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ValueError(f"environment.{name}: is no environment variable's name; use letters, digits and _")
+                raise ValueError(f"environment.{name}: is not the name of a variable; use letters, digits and _")
         if not self.read:
-            raise ValueError("read=[]: no metric can come; name a source, such as {kind: json}")
+            raise ValueError("read=[]: no metric can be read; name a source, such as {kind: json}")

@@ -24,7 +24,8 @@ class TextData:
     subset: Text | None = None
     """Configuration name of a hub data set."""
     revision: Text | None = None
-    """Branch, tag or commit of a hub data set; without it all trials take what the hub has when they first load it."""
+    """Branch, tag or commit of a hub data set; without it, each trial uses the version that the hub has when this data
+    is first loaded."""
     train_split: Text = "train"
     """Split of a hub data set, in its slicing syntax (``train[:90%]``)."""
     eval_path: Annotated[str | None, Reach.SOURCE] = None
@@ -46,14 +47,14 @@ class TextData:
     packing: Flag = True
     """Fill sequences with several documents, with an end-of-text token between them; only for plain text."""
     group_by_length: Flag = True
-    """Put sequences of similar length into the same micro batch, so that there is less padding; for data that are not
-    packed. Samples are reordered within a global batch alone, which changes no gradient."""
+    """Put sequences of similar length into the same micro batch, so that there is less padding; for data that is not
+    packed. Samples are reordered only within a global batch, which changes no gradient."""
     isolate_documents: Flag = False
     """Hide the documents of a packed sequence from each other: a token attends only to its own document, whose
     positions begin at 0, and no document's first token is predicted from another's end. Not with
     ``model.attention=flash_attention_2``."""
     lines_are_documents: Flag = False
-    """Treat each line of a text file as a document; otherwise the file is one."""
+    """Treat each line of a text file as a document; otherwise the file is one document."""
     loader: Loader = Field(default_factory=Loader)
     """Preparation of batches."""
     streaming: Flag = False
@@ -86,7 +87,7 @@ class DigitsData:
     """Part that is held out, the same in every class."""
     train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the training images that is used, about the same of each class, for cheaper stages of a search. A smaller
-    part is within each larger one, and what is held out stays the same."""
+    part is contained in each larger one, and the held-out images stay the same."""
     loader: Loader = Field(default_factory=Loader)
     """Preparation of batches."""
 

@@ -15,8 +15,8 @@ from sweeps_train.config.train import Checkpoint
 
 @dataclass(config=STRICT, kw_only=True)
 class EstimatorTask:
-    """An estimator, fitted to the rows of a table by one worker with as many threads as it has CPUs. One that can be
-    fitted piece by piece reports after each piece, so that it can be stopped, and resumed from a checkpoint."""
+    """An estimator, fitted to the rows of a table by one worker with one thread per CPU. One that can be fitted piece
+    by piece reports after each piece, so that it can be stopped, and resumed from a checkpoint."""
 
     kind: Literal["estimator"]
     target: Import = Field(alias="_target_")
@@ -24,20 +24,20 @@ class EstimatorTask:
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments for it; each can be searched as ``task.arguments.NAME``."""
     goal: Literal["auto", "classification", "regression"] = "auto"
-    """Whether it predicts classes or numbers; auto: as the estimator says of itself."""
+    """Whether it predicts classes or numbers; auto: as the estimator declares."""
     positive_class: PositiveClass = None
     """Class of interest of a classifier, with metrics of its own, as for ``task=classification``."""
     encoding: Literal["auto", "native", "one_hot"] = "auto"
-    """Inputs that it gets. ``native``: a pandas frame with missing values and columns of categories; ``one_hot``:
-    scaled numbers without gaps, and a column of 0 and 1 for each category; auto: native for XGBoost, LightGBM and
+    """Form of the inputs. ``native``: a pandas frame with missing values and columns of categories; ``one_hot``: scaled
+    numbers without gaps, and a column of 0 and 1 for each category; auto: native for XGBoost, LightGBM and
     scikit-learn's ``HistGradientBoosting``, which handle both."""
     report_every: PositiveInt | None = None
     """Boosting rounds, trees or passes over the data between two reports; default: a twentieth of all."""
     patience: PositiveInt | None = None
     """Reports without a better value of ``search.metric`` after which the trial ends; null: it continues to its end."""
     folds: Annotated[int, Field(ge=2)] | None = None
-    """Folds of a cross-validation over all rows, instead of held-out ones. Each fold is a report of the mean so far,
-    and the model that is kept is fitted to all rows at the end. The trial's value is that of its last report."""
+    """Folds of a cross-validation over all rows, instead of held-out ones. After each fold the mean so far is reported;
+    at the end the model that is kept is fitted to all rows. The trial's value is that of its last report."""
     metrics: list[Text] = Field(default_factory=list)
     """Metrics that it reports; default: those of its goal, as for ``task=classification`` and ``task=regression``."""
 
@@ -55,14 +55,14 @@ class EstimatorConfig:
     data: TableData
     checkpoint: Checkpoint
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of the estimator (its ``random_state``), unless ``task.arguments`` have one."""
+    """Seed of the estimator (its ``random_state``), unless ``task.arguments`` sets one."""
 
     def __post_init__(self) -> None:
         check_folds(self.task, self.data)
 
 
 def check_folds(task: EstimatorTask, data: TableData) -> None:
-    """Raise ``ValueError`` if there is a cross-validation, and held-out rows in their own file."""
+    """Raise ``ValueError`` if both a cross-validation and a file of held-out rows are configured."""
     if task.folds is not None and data.eval_path is not None:
         raise ValueError(
             f"task.folds={task.folds}: all rows of data.path are held out in turn, so that "

@@ -49,7 +49,7 @@ MICRO_BATCHES_A_STAGE = 4
 
 
 def largest_micro_batch_for(stages: int, share: int) -> int:
-    """The largest micro batch with which every stage of a pipeline has work at the same time; 1 if there is none.
+    """The largest micro batch with which all stages of a pipeline work at the same time; 1 if there is none.
 
     >>> largest_micro_batch_for(stages=4, share=24)
     6

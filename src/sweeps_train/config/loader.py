@@ -17,8 +17,9 @@ class Loader:
 
     num_workers: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for
-    data in memory or mapped files; auto: as many as the measured wait for batches needs, up to the worker's CPUs."""
+    data in memory or mapped files; auto: enough for the measured wait for batches, up to the worker's CPUs."""
     prefetch: PositiveInt = 2
-    """Batches that each of them keeps ready; auto processes begin with it."""
+    """Batches that each of these processes keeps ready; auto processes begin with it."""
     pin_memory: Flag | Literal["auto"] = "auto"
-    """Put batches into page-locked memory, from which a GPU can copy while it computes; auto: if there is a GPU."""
+    """Put batches into page-locked memory, from which a GPU can copy while it computes; auto: only if there is a
+    GPU."""

@@ -62,12 +62,12 @@ class CausalLM:
     def __post_init__(self) -> None:
         if self.quantization != "none" and self.lora is None:
             raise ValueError(
-                f"quantization={self.quantization}: weights of so few bits cannot be trained; give the model adapters "
+                f"quantization={self.quantization}: weights of this few bits cannot be trained; add adapters "
                 "(model.lora), or set quantization to none"
             )
         if self.quantization == "int8" and self.lora is not None and self.lora.use_dora:
             raise ValueError(
-                "quantization=int8: peft cannot take the norms of such weights for lora.use_dora=true; use "
+                "quantization=int8: peft cannot compute the norms of such weights for lora.use_dora=true; use "
                 "quantization=nf4 or none, or lora.use_dora=false"
             )
 

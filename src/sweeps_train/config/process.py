@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from sweeps_train.config.train import Train
 
 _ALLOCATOR, _OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
-"""Settings of torch's allocator; torch before 2.9 reads the second one alone, and later ones prefer the first."""
+"""Settings of torch's allocator; torch before 2.9 reads only the second one, and later releases prefer the first."""
 _WORKSPACE, _WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
-"""Setting of cuBLAS, and its values with which cuBLAS is deterministic."""
+"""Setting of cuBLAS, and the values that make cuBLAS deterministic."""
 
 
 def process_environment(train: Train, present: Mapping[str, str]) -> dict[str, str]:
@@ -31,7 +31,7 @@ def process_environment(train: Train, present: Mapping[str, str]) -> dict[str, s
         workspace = present.get(_WORKSPACE, _WORKSPACES[0])
         if workspace not in _WORKSPACES:
             raise ValueError(
-                f"train.deterministic=true: cuBLAS is not with the environment variable {_WORKSPACE}={workspace}; "
+                f"train.deterministic=true: cuBLAS is not deterministic with the variable {_WORKSPACE}={workspace}; "
                 f"unset it, or set it to {' or '.join(_WORKSPACES)}"
             )
         found |= {_WORKSPACE: workspace, "FLASH_ATTENTION_DETERMINISTIC": "1"}  # transformers reads the second one

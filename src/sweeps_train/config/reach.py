@@ -24,7 +24,7 @@ class Reach(Enum):
     SOURCE = auto()
     """File, folder, glob, address or name on the hub that is read."""
     WORD = auto()
-    """Word known to a library; with a slash it would be fetched from the hub and run."""
+    """Word known to a library; a value with a slash would be fetched from the hub and run."""
     ARGUMENTS = auto()
     """Arguments of a target, any of which may be a path or an address."""
     ENVIRONMENT = auto()

@@ -34,7 +34,7 @@ _ALLOWED: dict[str, Callable[[TrainingConfig], bool]] = {
     "train.corruption_check_every": lambda config: config.train.corruption_check_every is None,
     "train.max_communication_share": lambda config: config.train.max_communication_share is None,
 }
-"""Conditions on one training, by the key that each is about, in this order."""
+"""Conditions on one training, by the key that each concerns, in order of checking."""
 _SAME: dict[str, Callable[[TrainingConfig], Any]] = {
     "task": lambda config: config.task,
     "model": lambda config: replace(_model(config), lora=Lora()),
@@ -44,12 +44,12 @@ _SAME: dict[str, Callable[[TrainingConfig], Any]] = {
     "train.tf32": lambda config: config.train.tf32,
     "train.deterministic": lambda config: config.train.deterministic,
 }
-"""Values that are the same in all of them, by key."""
+"""Values that must be the same in all trainings, by key."""
 
 
 def forbids_sharing(configs: Sequence[TrainingConfig]) -> str | None:
-    """Find the key that keeps trainings from sharing workers: its value rules that out for one training, or differs
-    between them.
+    """Find the key that keeps trainings from sharing workers: one training has a value that forbids it, or the values
+    differ.
 
     Args:
         configs: The trainings.

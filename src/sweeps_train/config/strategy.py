@@ -49,8 +49,8 @@ class FSDP:
     """Keep only the inputs of a layer, and recompute the rest in the backward pass: less memory, about a third more
     time."""
     cpu_offload: Flag = False
-    """Keep weights, gradients and optimizer in CPU memory, and run the optimizer there: for models that no GPU holds;
-    slow."""
+    """Keep weights, gradients and optimizer in CPU memory, and run the optimizer there: for models that do not fit into
+    the GPUs; slow."""
 
     def replicas(self, num_workers: int) -> int:
         _check_divides("strategy.shard_size", self.shard_size or num_workers, num_workers)
@@ -60,7 +60,7 @@ class FSDP:
 @dataclass(config=STRICT, kw_only=True)
 class TensorParallel:
     """Tensor parallel: every layer is sharded over workers that process the same samples (Shoeybi et al., 2019,
-    https://arxiv.org/abs/1909.08053). For workers with a fast connection, as within a node."""
+    https://arxiv.org/abs/1909.08053). For workers with a fast connection, such as those of a node."""
 
     kind: Literal["tensor_parallel"]
     size: PositiveInt | None = None
@@ -77,7 +77,8 @@ class TensorParallel:
 
 @dataclass(config=STRICT, kw_only=True)
 class FSDPTensorParallel:
-    """Both: layers are sharded over the workers of a node, and fully sharded over the nodes."""
+    """FSDP and tensor parallel combined: layers are sharded over the workers of a node, and fully sharded over the
+    nodes."""
 
     kind: Literal["fsdp_tensor_parallel"]
     tensor_size: PositiveInt = 2
@@ -99,7 +100,7 @@ class FSDPTensorParallel:
 class ContextParallel:
     """Context parallel: every worker has a part of each sequence; for attention, workers exchange it for the full
     sequence with a part of the heads (DeepSpeed's Ulysses, Jacobs et al., 2023, https://arxiv.org/abs/2309.14509).
-    Weights are fully sharded. For sequences whose activations no device holds."""
+    Weights are fully sharded. For sequences whose activations do not fit on one device."""
 
     kind: Literal["context_parallel"]
     size: PositiveInt | None = None
@@ -122,8 +123,8 @@ class ContextParallel:
 
 @dataclass(config=STRICT, kw_only=True)
 class Pipeline:
-    """Pipeline parallel: every worker holds some of the layers, and micro batches pass from one to the next. All
-    workers have work only if there are at least as many micro batches as stages; ``train.micro_batch_size`` can set
+    """Pipeline parallel: every worker holds some of the layers, and micro batches pass from one worker to the next. All
+    workers are busy only if there are at least as many micro batches as stages; ``train.micro_batch_size`` can set
     this."""
 
     kind: Literal["pipeline"]
@@ -131,9 +132,9 @@ class Pipeline:
     """Parts that the layers are divided into, one for each worker; the remaining dimension is data parallel. Default:
     the number of workers."""
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
-    """``gpipe``: all forward passes, then all backward passes (Huang et al., 2018, https://arxiv.org/abs/1811.06965);
-    ``1f1b``: in turns as soon as possible, which keeps the activations of at most as many micro batches as stages
-    (Narayanan et al., 2019, https://arxiv.org/abs/1806.03377)."""
+    """``gpipe``: all forward passes, then all backward passes (Huang et al., 2018,
+    https://arxiv.org/abs/1811.06965); ``1f1b``: alternately, as soon as possible, which keeps the activations of at
+    most as many micro batches as stages (Narayanan et al., 2019, https://arxiv.org/abs/1806.03377)."""
     activation_checkpointing: Flag = False
     """Keep only the inputs of a layer, and recompute the rest in the backward pass."""
 

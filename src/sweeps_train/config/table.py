@@ -39,7 +39,7 @@ class TableData:
     drop: list[Text] = Field(default_factory=list)
     """Columns that are left out, such as identifiers."""
     categories: list[Text] = Field(default_factory=list)
-    """Columns of numbers that are categories, such as codes; columns of texts always are."""
+    """Columns of numbers that are categories, such as codes; columns of text always are."""
     missing: list[Text] = Field(
         default_factory=lambda: ["NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A"]
     )
@@ -53,20 +53,21 @@ class TableData:
     eval_path: Annotated[str | None, Reach.SOURCE] = None
     """Held-out rows in their own file; without it, a part of the rows is held out."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Part of the rows that is held out without ``eval_path``; for classes the same part of each."""
+    """Part of the rows that is held out without ``eval_path``; for classification, the same part of each class."""
     train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the training rows that is used, about the same of each class, for cheaper stages of a search. A smaller
-    part is within each larger one, and what is held out stays the same."""
+    part is contained in each larger one, and the held-out rows stay the same."""
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the choice of held-out rows, which is the same for all trials of a sweep."""
     group: Text | None = None
-    """Column whose values are never divided: all rows of a patient, a customer or a day are in the same part."""
+    """Column whose values are never split: all rows of a patient, a customer or a day are either for training or held
+    out."""
     time: Text | None = None
-    """Column of dates or numbers by which the last rows are held out."""
+    """Column of dates or numbers; the rows with the latest values are held out."""
     max_categories: PositiveInt = 256
-    """Categories of a column that are told apart, the most frequent ones; all others count as unknown."""
+    """Maximum number of distinct categories of a column, the most frequent ones; all others count as unknown."""
     imputation: Literal["median", "mean", "zero"] = "median"
-    """Value in the place of a missing number, for models that need one; a further input says that it was missing."""
+    """Value that replaces a missing number for models that need one; an additional input marks that it was missing."""
     standardize: Flag = True
     """Scale numbers to mean 0 and standard deviation 1, for models that get them as a matrix."""
     loader: Loader = Field(default_factory=Loader)
@@ -74,7 +75,7 @@ class TableData:
 
     def __post_init__(self) -> None:
         try:
-            "".encode(self.encoding)  # the codecs module also knows some that are no encodings of text
+            "".encode(self.encoding)  # the codecs module also knows some that do not encode text
         except LookupError:
             raise ValueError(
                 f"encoding={self.encoding}: Python has no such encoding; use utf-8, latin-1, cp1252 or utf-16"
@@ -89,12 +90,12 @@ class TableData:
             raise ValueError("features=[]: there is nothing to predict from; name columns, or remove it")
         both = sorted({*(self.features or ())} & {*self.drop})
         if both:
-            raise ValueError(f"drop={both}: also named in features; remove them in one of the two")
+            raise ValueError(f"drop={both}: also named in features; remove them from one of the two")
         if self.path.startswith("builtin:") and self.path.removeprefix("builtin:") not in BUILTIN_TABLES:
             names = ", ".join(f"builtin:{name}" for name in BUILTIN_TABLES)
             raise ValueError(f"path={self.path}: there is no such table; use a file, or {names}")
 
     @property
     def input_columns_named(self) -> set[str]:
-        """Columns that the config names besides the target, group and time."""
+        """Columns that the config names, other than the target, group and time."""
         return {*(self.features or ()), *self.drop, *self.categories}

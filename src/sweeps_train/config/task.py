@@ -43,7 +43,7 @@ class ClassificationTask:
     """``balanced``: every class has the same total weight in the loss, however many rows it has."""
     positive_class: PositiveClass = None
     """Class of interest, such as the rare one. With it, ``eval/f1_positive``, ``eval/precision_positive`` and
-    ``eval/recall_positive`` are reported: those of this class alone, the others taken together."""
+    ``eval/recall_positive`` are reported for this class against all others."""
     metrics: list[Text] = Field(
         default_factory=lambda: [
             *("eval/loss", "eval/accuracy", "eval/f1", "eval/roc_auc", "eval/log_loss"),
@@ -80,7 +80,7 @@ class RayDataset:
     """A Ray Data set, made by a function."""
 
     target: Import = Field(alias="_target_")
-    """Import path of a function that returns a ``ray.data.Dataset``, or several by name in a mapping."""
+    """Import path of a function that returns a ``ray.data.Dataset``, or a mapping of several by name."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments of the function; each value can be searched as ``task.datasets.NAME.arguments.ARGUMENT``."""
 
@@ -97,8 +97,8 @@ class DatasetConfig:
     preserve_order: Flag = False
     """Whether blocks are read in their order, so that the rows have the same order in every epoch."""
     num_cpus: PositiveFloat = 1.0
-    """CPUs for Ray Data beside a trial's workers: so many are kept free for each trial, and each of its datasets uses
-    at most so many. A task that reads or maps needs one CPU by default."""
+    """CPUs for Ray Data in addition to a trial's workers: this number is kept free for each trial, and each of its
+    datasets uses at most this number. A task that reads or maps needs one CPU by default."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -125,7 +125,7 @@ class FunctionTask:
     """Folder in which the function works, relative to the one in which the sweep was started (``.``); default: a folder
     of the trial's own."""
     metrics: list[Text] = Field(default_factory=list)
-    """Metrics that it reports; with them, a misspelt ``search.metric`` is found before anything starts."""
+    """Metrics that it reports; with this list, a misspelt ``search.metric`` is found before anything starts."""
 
     def __post_init__(self) -> None:
         if self.datasets and self.framework == "script":
@@ -136,5 +136,5 @@ class FunctionTask:
 
     @property
     def data_cpus(self) -> float:
-        """CPUs that a trial needs beside its workers."""
+        """CPUs that a trial needs in addition to its workers."""
         return self.dataset_config.num_cpus if self.datasets else 0.0

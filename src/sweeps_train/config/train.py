@@ -39,18 +39,18 @@ class Train:
     micro_batch_size: PositiveInt | Literal["auto"] | None = None
     """Samples per forward pass of one worker; auto: the largest that fits into its memory, found once for a kind of
     model and device; default: a worker's whole share without accumulation, and with ``strategy=pipeline`` four micro
-    batches for each stage, as far as the share allows. It is halved when a GPU runs out of memory, which changes
-    nothing but speed."""
+    batches for each stage, if the share has that many samples. It is halved when a GPU runs out of memory, which
+    changes nothing but speed."""
     max_communication_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Enlarge the global batch by the smallest whole factor for which workers spend at most this part of a step on
     exchanging gradients; needs ``max_global_batch_size``. Both times are measured when a training begins, and the
-    factor is kept for all of it. The number of steps, ``lr`` and the schedule stay the same. Since another batch size
-    changes the mathematics, this is off by default."""
+    factor is kept for all of it. The number of steps, ``lr`` and the schedule do not change. Since another batch
+    size changes the mathematics, this is off by default."""
     max_global_batch_size: PositiveInt | None = None
     """Upper limit of the global batch with ``max_communication_share``."""
     memory_limit_gib: PositiveFloat | None = None
-    """Memory of its device that a worker may use, as far as ``micro_batch_size=auto`` plans it; default: its share of a
-    GPU, or of its machine."""
+    """Memory of its device that ``micro_batch_size=auto`` lets a worker use; default: its share of a GPU, or of its
+    machine."""
     optimizer: (
         Literal["adamw", "adam", "sgd", "adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"] | CustomOptimizer
     ) = "adamw"
@@ -69,13 +69,13 @@ class Train:
     max_grad_norm: PositiveFloat | None = 1.0
     """Clip the gradient's norm to this; null does not clip."""
     on_divergence: Literal["stop", "skip", "restore", "continue"] = "stop"
-    """Reaction to a training loss that is not finite: ``stop`` ends the trial with a last evaluation; ``restore`` goes
-    back to the last checkpoint and continues with the next samples, three times at most; ``continue`` trains on.
-    ``skip`` leaves out steps whose gradients are not finite, ten in succession at most, and waits for the gradients of
-    each step; with fp16 such steps are always left out."""
+    """Reaction to a training loss that is not finite: ``stop`` ends the trial with a last evaluation; ``restore``
+    goes back to the last checkpoint and continues with the next samples, three times at most; ``continue`` ignores
+    it. ``skip`` leaves out steps whose gradients are not finite, ten in succession at most, and waits for the
+    gradients of each step; with fp16 such steps are always left out."""
     corruption_check_every: PositiveInt | None = None
-    """Steps from one search for silent data corruption to the next: all workers compute the loss and the gradients of
-    the same samples once more, and a difference of one bit fails the attempt with the names of the workers. It takes as
+    """Steps between two checks for silent data corruption: all workers compute the loss and the gradients of the
+    same samples again, and a difference of one bit fails the attempt with the names of the workers. It takes as
     long as a micro batch. Needs ``strategy=ddp``, ``deterministic=true``, several workers, and the same kind of
     processor in all of them. Null: never."""
     eval_every: PositiveInt = 10
@@ -84,33 +84,34 @@ class Train:
     log_every: PositiveInt = 5
     """Steps between records of the training loss, learning rate and speed."""
     communication_every: PositiveInt | Literal["auto"] | None = "auto"
-    """Steps from one measurement of the time that workers communicate, or wait for each other, to the next
-    (``train/communication_share``, from 0 to 1); a measured step takes some tenths of a second more. Auto: the 200th
-    step, and then so often that it takes a hundredth of the time. Null: never."""
+    """Steps between two measurements of the time that workers communicate, or wait for each other
+    (``train/communication_share``, from 0 to 1); a measured step takes some tenths of a second more. Auto: first at
+    step 200, and then often enough to take a hundredth of the time. Null: never."""
     peak_tflops: PositiveFloat | None = None
-    """Peak performance of one worker's device in 10^12 operations per second, of which ``train/flop_utilization`` is
-    the part that the training uses. Default: the data sheet's for known GPUs; on others the metric is not reported."""
+    """Peak performance of one worker's device in 10^12 operations per second; ``train/flop_utilization`` is the part of
+    it that the training uses. Default: the data sheet's for known GPUs; on others the metric is not reported."""
     cuda_graphs: Flag = True
     """Record the forward and backward passes of a language model as CUDA graphs and replay them, where one worker
-    trains on one GPU: steps of small batches then take a part of the time. The same numbers. A model that cannot be
-    recorded trains without, and a note says so."""
+    trains on one GPU: steps of small batches take less time, and the numbers are the same. A model that cannot be
+    recorded trains without graphs, and a note says so."""
     compile: Flag = False
     """Compile the model with ``torch.compile`` (needs a C++ compiler on the workers): the first steps and the first
     evaluation take about a minute longer, the others less time, above all on GPUs. The same mathematics up to rounding.
     Only with ``strategy=ddp``."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp8"] = "auto"
     """Autocast type; auto: bf16 where the GPU has it, fp16 on older GPUs, fp32 on CPUs. ``fp8``: bf16, and linear
-    layers multiply 8-bit numbers, by torchao, on GPUs that can (compute capability 8.9 or later: L4, RTX 40, H100; AMD
-    MI300); for training all weights of a large model with ``compile=true``, and ``strategy=ddp`` or ``fsdp``."""
+    layers multiply 8-bit numbers, by torchao, on GPUs that support it (compute capability 8.9 or later: L4, RTX 40,
+    H100; AMD MI300); for training all weights of a large model with ``compile=true``, and ``strategy=ddp`` or
+    ``fsdp``."""
     tf32: Flag | None = None
     """Multiply float32 numbers as TF32 on GPUs that have it: several times faster, with 11 instead of 24 significant
     bits. Null: torch's defaults, which are false for matrices and true for convolutions."""
     deterministic: Flag = False
-    """Only deterministic algorithms, so that the same training gives the same numbers bit for bit on the same kind and
-    number of devices: slower, and an operation that has no such algorithm is an error."""
+    """Use only deterministic algorithms, so that the same training gives bit for bit the same numbers on the same kind
+    and number of devices. Slower; an operation without such an algorithm raises an error."""
     expandable_segments: Flag = False
-    """Let torch's allocator of GPU memory enlarge its blocks, which leaves less memory unusable where the sizes of
-    tensors vary."""
+    """Let torch's allocator of GPU memory enlarge its blocks, which leaves less memory unusable if the sizes of tensors
+    vary."""
 
     def __post_init__(self) -> None:
         if (self.max_steps is None) == (self.epochs is None):
@@ -119,7 +120,9 @@ class Train:
                 "set the other to null"
             )
         if self.on_divergence == "skip" and self.max_grad_norm is None:
-            raise ValueError("on_divergence=skip needs the gradients' norm; set max_grad_norm, 1.0e9 clips nothing")
+            raise ValueError(
+                "on_divergence=skip needs the norm of the gradients; set max_grad_norm (1.0e9 never clips)"
+            )
         if self.corruption_check_every is not None and not self.deterministic:
             raise ValueError(
                 f"corruption_check_every={self.corruption_check_every} compares numbers bit for bit; set "
@@ -149,7 +152,7 @@ class SaveEvery:
     epochs: PositiveFloat | None = None
     """Passes over the training data."""
     minutes: PositiveFloat | None = None
-    """Minutes of training, counted in steps of the time that they have taken."""
+    """Minutes of training, converted to steps by their measured duration."""
 
     def __post_init__(self) -> None:
         given = [name for name, value in vars(self).items() if value is not None]
@@ -165,25 +168,26 @@ class Checkpoint:
     """Frequency and retention of checkpoints."""
 
     every: PositiveInt | Literal["auto"] | SaveEvery | None = None
-    """Steps between checkpoints, or ``{epochs: 0.5}`` or ``{minutes: 10}``; auto: the interval for which the least time
-    is lost, from the measured cost of a save and ``failure_hours``; default: at every evaluation. With ``minutes`` and
-    auto, evaluations have a checkpoint too, unless ``keep`` is without ``best``. The last step is always saved."""
+    """Steps between checkpoints, or ``{epochs: 0.5}`` or ``{minutes: 10}``; auto: the interval for which the least
+    time is lost, from the measured cost of a save and ``failure_hours``; default: at every evaluation. With
+    ``minutes`` and auto, evaluations save a checkpoint too, unless ``keep`` lacks ``best``. The last step is always
+    saved."""
     failure_hours: PositiveFloat = 24.0
-    """Hours between two failures of a trial that ``every=auto`` expects; failures that happen are counted, too."""
+    """Expected hours between two failures of a trial, for ``every=auto``; actual failures are counted as well."""
     keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
     """Checkpoints of a trial that are kept: the best by the search's metric, the newest, or both."""
     trials: PositiveInt | None = None
-    """Number of trials that keep their checkpoints, and the files of their program, when the sweep has ended, the best
-    first; null: all."""
+    """Number of trials whose checkpoints, and files of their program, are kept after the end of the sweep, the best
+    trials first; null: all."""
     background: Flag | Literal["auto"] = "auto"
-    """Copy the state into shared memory and write it to the storage while the training continues; false: all
-    workers wait until it is written. It takes as much of the memory of the first worker's machine as a checkpoint
-    has, and needs ``/dev/shm``; where there is too little of either, checkpoints are written at once. auto: true,
-    unless at most 1 MiB of weights are trained and the storage writes them within 0.1 seconds."""
+    """Copy the state into shared memory and write it to the storage while the training continues; false: all workers
+    wait until it is written. It needs memory and ``/dev/shm`` of a checkpoint's size on the first worker's machine;
+    without them, checkpoints are written while workers wait. auto: true, unless at most 1 MiB of weights are trained
+    and the storage writes them within 0.1 seconds."""
 
     @property
     def follows_times(self) -> bool:
-        """Whether the times of checkpoints depend on measured durations."""
+        """Whether measured durations decide when checkpoints are saved."""
         return self.every == "auto" or (isinstance(self.every, SaveEvery) and self.every.minutes is not None)
 
     def includes_evaluations(self, eval_every: int) -> bool:

@@ -8,7 +8,7 @@ from sweeps_train.data.sampler import Samples
 from sweeps_train.workers.distributed import Workers
 
 _COMPARED = 16
-"""Smallest number of samples, spread evenly, whose contents are compared; all of a smaller data set."""
+"""Minimum number of samples, spread evenly, whose contents are compared; all samples of a smaller data set."""
 
 
 def check_same_samples(workers: Workers, train: Samples, held_out: Samples, *, contents: bool) -> None:

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_FOLDER_GIB = 50.0
-"""Size of a folder beyond which the least recently used files are deleted; ``SWEEPS_CACHE_GIB`` sets another."""
+"""Size of a folder in GiB beyond which the least recently used files are deleted; ``SWEEPS_CACHE_GIB`` overrides it."""
 
 
 def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
@@ -97,12 +97,12 @@ def _read(file: Path) -> Arrays | None:
             arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118 - no dict
             sums = opened.metadata()
     except (OSError, SafetensorError) as error:
-        _log.warning("%s is damaged (%s) and made anew", file, error)
+        _log.warning("%s is damaged (%s) and is rebuilt", file, error)
         return None
     for name, array in arrays.items():
         array.flags.writeable = False
         if str(_checksum(array)) != sums.get(name):
-            _log.warning("%s is damaged (its %s) and made anew", file, name)
+            _log.warning("%s is damaged (its %s) and is rebuilt", file, name)
             return None
     mark_used(file)
     return arrays
@@ -116,7 +116,7 @@ def _write(file: Path, arrays: Arrays, described: str) -> None:
 
 
 def _checksum(array: npt.NDArray[Any]) -> int:
-    """CRC-32, which takes several GB a second."""
+    """CRC-32, computed at several GB per second."""
     return zlib.crc32(np.ascontiguousarray(array).data)
 
 

@@ -23,11 +23,12 @@ class _Turn:
     start: int
     content_end: int
     end: int | None
-    """None if the template renders the turn otherwise in the whole chat, so that only a special token tells its end."""
+    """End of the turn; None if the template renders the turn differently in the whole chat, so that only a special
+    token marks the end."""
 
 
 class ChatEncoder:
-    """Tokenizes chats, and finds the assistant's turns, which the loss counts.
+    """Tokenizes chats, and finds the assistant's turns, over which the loss is computed.
 
     Templates may mark the assistant's turns (``{% generation %}``); few do. Otherwise a turn begins where the template
     ends when it is asked to begin one (``add_generation_prompt``). It ends with the first special token after its text,
@@ -39,12 +40,12 @@ class ChatEncoder:
         if tokenizer.chat_template is None:
             raise ValueError(
                 "data.messages_field needs a chat template, and the tokenizer has none; "
-                "give model.tokenizer one of a chat model"
+                "set model.tokenizer to one of a chat model"
             )
         if not tokenizer.is_fast:  # only tokenizers in Rust know which text a token came from
             raise ValueError(
                 f"data.messages_field: {type(tokenizer).__name__} is written in Python and cannot tell which tokens "
-                "are the assistant's; give model.tokenizer a fast one, or use data.prompt_field and "
+                "are the assistant's; set model.tokenizer to a fast one, or use data.prompt_field and "
                 "data.completion_field"
             )
         self._tokenizer = tokenizer
@@ -87,8 +88,8 @@ class ChatEncoder:
         if not text.startswith(begun) or len(begun) < earliest:
             raise ValueError(
                 f"the tokenizer's chat template changes what comes before message {number + 1} once the assistant has "
-                "answered, so that the answer's tokens cannot be told from the user's; give model.tokenizer one whose "
-                "template marks them ({% generation %}), or use data.prompt_field and data.completion_field"
+                "answered, so that the answer's tokens cannot be told from the user's; set model.tokenizer to one "
+                "whose template marks them ({% generation %}), or use data.prompt_field and data.completion_field"
             )
         # Some templates remove what a model thought before it answered, and white space around the answer.
         answer = content.rpartition("</think>")[2].strip() or content.strip()
@@ -110,8 +111,8 @@ class ChatEncoder:
                 return
         if turn.end is None:
             raise ValueError(
-                f"the end of message {number + 1} cannot be found in the rendered chat; give model.tokenizer one whose "
-                "chat template marks the assistant's turns ({% generation %})"
+                f"the end of message {number + 1} cannot be found in the rendered chat; set model.tokenizer to one "
+                "whose chat template marks the assistant's turns ({% generation %})"
             )
 
     def _render(self, messages: Sequence[Message], **options: Any) -> Any:

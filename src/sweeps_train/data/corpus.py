@@ -85,7 +85,7 @@ def mapped_corpus(
 
 
 def _read(folder: Path) -> Arrays | None:
-    """The arrays of a corpus, without verifying checksums, which would take as long as an epoch."""
+    """The arrays of a corpus. Checksums are not verified: that would take as long as an epoch."""
     if not (folder / KEY_FILE).exists():
         return None
     mark_used(folder)
@@ -101,7 +101,7 @@ def _make_pieces(
     make: Callable[[Part], Arrays],
     enough: Callable[[dict[str, int]], bool],
 ) -> list[Path]:
-    """Write files for the first pieces, until there are enough tokens."""
+    """Write files for the first pieces until there are enough tokens."""
     files = [folder / f"piece-{index:06d}.npz" for index in range(len(pieces))]
     lengths: dict[str, int] = {}
     read = 0

@@ -109,7 +109,7 @@ def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> lis
 def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
     from pyarrow.fs import FileSelector, FileType
 
-    address, _, options = uri.partition("?")  # the query has options of the store; the ? is no pattern of a glob
+    address, _, options = uri.partition("?")  # the query has options of the store; this ? is not a glob pattern
     scheme = address.partition("://")[0]
     base = address
     while "*" in base or "[" in base:
@@ -259,7 +259,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
 
 
 def _converted(piece: Piece) -> str:
-    """Shell command that converts a latin-1 file to UTF-8."""
+    """Return a shell command that converts a latin-1 file to UTF-8."""
     name = Path(without_options(piece.location)).name
     return f"iconv -f ISO-8859-1 -t UTF-8 {shlex.quote(name)} -o {shlex.quote(f'utf8-{name}')}"
 
@@ -278,7 +278,7 @@ def _table(opened: Any) -> Iterator[Document]:
     for row in rows:
         if None in row:
             raise csv.Error(
-                f"line {rows.line_num} has more cells than the first one names columns; quote those with commas"
+                f"line {rows.line_num} has more cells than the header has columns; quote cells that contain commas"
             )
         yield row
 
@@ -340,6 +340,6 @@ def _objects(piece: Piece, lines: Iterator[str]) -> Iterator[Document]:
 def _checked(piece: Piece, document: Any) -> Document:
     if not isinstance(document, dict):
         raise ValueError(  # noqa: TRY004 - a mistake in the data
-            f"{piece} must hold JSON objects, one a line, each with the columns of a document"
+            f"{piece} must contain JSON objects, one per line, each with the columns of a document"
         )
     return document

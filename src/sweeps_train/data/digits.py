@@ -32,8 +32,8 @@ def load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
 
 def split_by_class(labels: npt.NDArray[np.int64], held_out: float) -> tuple[list[int], list[int]]:
-    """Row numbers for training and held-out data: the same share of each class, as scikit-learn's
-    ``train_test_split(stratify=labels, random_state=0)`` chooses them.
+    """Row numbers for training and held-out data, with the same share of each class, equal to those of scikit-learn's
+    ``train_test_split(stratify=labels, random_state=0)``.
 
     Raises:
         ValueError: A class would have no row in one of them.
@@ -59,8 +59,8 @@ def split_by_class(labels: npt.NDArray[np.int64], held_out: float) -> tuple[list
 
 
 def _shares(counts: npt.NDArray[np.int64], number: int, draws: np.random.RandomState) -> npt.NDArray[np.int64]:
-    """Divide a number among classes in proportion to their counts. What is left after rounding down goes to the largest
-    remainders, among equal ones by chance."""
+    """Divide a number among classes in proportion to their counts. The remainder after rounding down goes to the
+    classes with the largest fractions; ties are broken at random."""
     exact = counts / counts.sum() * number
     shares = np.floor(exact)
     remainders, missing = exact - shares, int(number - shares.sum())

@@ -97,7 +97,7 @@ def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
     Args:
         key: Config key that has the name, for messages.
         path: Name on the hub.
-        config: Its ``subset`` is loaded, and of ``data.path`` its ``revision``.
+        config: Provides ``subset``, and the ``revision`` of ``data.path``.
         split: Split, in slicing syntax.
 
     Raises:

@@ -18,17 +18,17 @@ _DOCUMENTS_AT_ONCE = 1000
 """Documents per call of the tokenizer: enough for its threads, and few enough for the memory of Python lists."""
 
 Tokens = tuple[list[int], list[bool]]
-"""A document's token ids, and for each whether it is to be predicted."""
+"""A document's token ids, and for each token whether it is to be predicted."""
 
 
 class Encoder:
     """Tokenizes documents by the columns that the config names."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: TextData):
-        """Raise ``ValueError`` if the tokenizer has no end-of-text token, or makes no tokens of a letter."""
+        """Raise ``ValueError`` if the tokenizer has no end-of-text token, or returns no tokens for a letter."""
         if not isinstance(tokenizer.eos_token_id, int):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
-                "the tokenizer has no end-of-text token; give model.tokenizer one that has"
+                "the tokenizer has no end-of-text token; set model.tokenizer to one that has it"
             )
         self._tokenizer = tokenizer
         self._config = config
@@ -39,8 +39,8 @@ class Encoder:
         ids = tokenizer("a").input_ids
         if not ids:
             raise ValueError(
-                "the tokenizer makes no tokens of a letter: its files may belong to another kind of model than "
-                "model.path; give model.tokenizer one that reads text"
+                "the tokenizer returns no tokens for a letter: its files may belong to another kind of model than "
+                "model.path; set model.tokenizer to one that reads text"
             )
         self._begin = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
 

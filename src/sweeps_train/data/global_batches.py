@@ -17,15 +17,15 @@ class GlobalBatch(NamedTuple):
     """The data of one step."""
 
     micro_batches: list[Batch]
-    """This worker's part, on the CPU."""
+    """This worker's part, in CPU memory."""
     num_samples: int
-    """Samples of all workers."""
+    """Number of samples of all workers."""
     size: int
     """Tokens or samples that pass through the models of all workers."""
     units: int
-    """Terms of the loss, of all workers."""
+    """Number of terms of the loss over all workers."""
     waited_s: float
-    """Seconds that this worker has waited for its part."""
+    """Seconds that this worker waited for its part."""
 
 
 class GlobalBatches:
@@ -72,7 +72,7 @@ class GlobalBatches:
         )
 
     def next(self, position: int) -> GlobalBatch:
-        """The data of the step at a position, which follows the last one."""
+        """Return the data of the step at a position, which must follow the previous one."""
         indices = self.order.take(position, self._size)
         size, units = self._samples.size(indices), self._samples.units(indices)
         began = time.perf_counter()
@@ -80,8 +80,8 @@ class GlobalBatches:
         return GlobalBatch(micro_batches, len(indices), size, units, time.perf_counter() - began)
 
     def tune(self, seconds: float, wait_share: float) -> str | None:
-        """Adapt the number of reading processes to the measurements of some steps, equal on all workers. After a
-        change, call ``begin``.
+        """Adapt the number of reading processes to the measurements of some steps, which are equal on all workers.
+        After a change, call ``begin``.
 
         Args:
             seconds: Seconds that they took.

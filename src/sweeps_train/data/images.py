@@ -32,7 +32,7 @@ class ImageSamples:
         return len(self.pairs)  # type: ignore[arg-type] # torch's Dataset leaves __len__ out on purpose
 
     def column(self, index: int) -> str:
-        """Index of a feature, with its name if the data set has ``columns`` or ``feature_names``."""
+        """Index of a feature by its name, if the data set has ``columns`` or ``feature_names``."""
         for attribute in ("columns", "feature_names"):
             names = getattr(self.pairs, attribute, None)
             if names is not None and index < len(names):
@@ -40,7 +40,7 @@ class ImageSamples:
         return str(index)
 
     def num_classes(self) -> int:
-        """Number of classes: of the data set's ``classes``, as in torchvision, or else of all labels."""
+        """Number of classes: of the data set's ``classes``, as in torchvision, otherwise of all labels."""
         classes = getattr(self.pairs, "classes", None)
         return len(classes) if classes is not None else 1 + max(int(self.pairs[i][1]) for i in range(len(self)))
 
@@ -70,12 +70,12 @@ class ImageSamples:
 COLOURS = (1, 3, 4)
 """Usual numbers of channels."""
 MOST_STRETCHED = 4
-"""Width of an image, as a multiple of its height, above which the height is taken for a number of channels."""
+"""Ratio of width to height above which the height of an image is taken for a number of channels."""
 
 
 @dataclass(frozen=True)
 class ImageShape:
-    """Sizes of images and number of classes, which a classifier is built for."""
+    """Size of the images and number of classes, for which a classifier is built."""
 
     channels: int
     height: int
@@ -139,7 +139,7 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
 def _check_item(what: str, item: Any) -> None:
     """
     Raises:
-        ValueError: An item is no pair of an input and a label that can be stacked.
+        ValueError: An item is not a pair of an input and a label that can be stacked.
     """
     if isinstance(item, Mapping):
         raise ValueError(  # noqa: TRY004 - a mistake in the data

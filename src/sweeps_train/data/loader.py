@@ -36,7 +36,7 @@ def load_micro_batches(
         share: Selects this worker's samples of a global batch.
         positions: Positions of the first samples of all global batches to come; its step is their size.
         micro_batch_size: Samples in a micro batch.
-        read_ahead: How much is read ahead.
+        read_ahead: Number of processes and batches that are read ahead.
         pin_memory: Whether to put batches into page-locked memory; auto: if that makes copies to the device faster.
         device: Device that the batches will be copied to.
         seed: Seeds the processes that read ahead, together with the position, since data sets may draw random numbers;

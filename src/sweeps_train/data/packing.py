@@ -22,7 +22,7 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
     """Concatenate tokenized documents.
 
     Args:
-        documents: Their tokens, and which of them are to be predicted.
+        documents: Tokens of each document, and which of them are to be predicted.
         vocabulary: Number of different tokens.
         packed: Whether the documents become one stream, all of whose tokens count. Otherwise each is a sequence, and
             those without a token to predict (the first one is never predicted) are left out.
@@ -170,7 +170,7 @@ class PackedSamples:
 
 
 class _Rows:
-    """Rows of a batch under construction."""
+    """Rows of a batch while it is filled."""
 
     def __init__(self, num_rows: int, length: int, pad_token: int):
         self._input_ids = np.full((num_rows, length), pad_token, dtype=np.int64)
@@ -179,13 +179,13 @@ class _Rows:
         self._positions: npt.NDArray[np.int64] | None = None
 
     def fill(self, row: int, tokens: npt.NDArray[Any], counted: npt.NDArray[Any]) -> None:
-        """Fill a row with tokens; ``counted`` masks them from the second one on."""
+        """Fill a row with tokens; ``counted`` masks all tokens but the first."""
         size = len(tokens)
         self._input_ids[row, :size] = tokens
         self._targets[row, : size - 1] = np.where(counted, self._input_ids[row, 1:size], IGNORED)
 
     def restart_positions(self, row: int, boundaries: npt.NDArray[Any]) -> None:
-        """Count positions from each boundary; transformers derives its attention masks from them."""
+        """Restart the positions at each boundary; transformers derives its attention masks from them."""
         if self._positions is None:
             self._positions = np.tile(np.arange(self._input_ids.shape[1]), (len(self._input_ids), 1))
         self._boundaries[row] = boundaries

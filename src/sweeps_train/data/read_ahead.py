@@ -9,11 +9,11 @@ from sweeps_train.config.loader import Loader
 from sweeps_train.workers.distributed import usable_cores
 
 WORTH_A_CHANGE = 0.05
-"""Share of the steps' time that workers wait for their batches, above which more is read ahead."""
+"""Share of the steps' time that workers wait for batches, above which more batches are read ahead."""
 HELPS = 0.8
-"""Largest share that the wait may keep of what it was before a change, for the change to stay."""
+"""Maximum ratio of the wait after a change to the wait before it, for the change to stay."""
 SETTLE_S = 3.0
-"""Seconds of training after a change that are not judged: processes start and fill what they keep ready."""
+"""Seconds of training after a change that are not judged, while processes start and fill their queues."""
 MEASURE_S = 5.0
 """Seconds of training by which a setting is judged."""
 MOST_PREFETCH = 8
@@ -21,12 +21,12 @@ MOST_PREFETCH = 8
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """Number of processes that read ahead, and batches that each keeps ready."""
+    """Number of processes that read ahead, and number of batches that each keeps ready."""
 
     processes: int
     """Processes of each worker."""
     prefetch: int
-    """Batches that each of them keeps ready."""
+    """Batches that each process keeps ready."""
 
     def __str__(self) -> str:
         if not self.processes:
@@ -36,8 +36,8 @@ class ReadAhead:
 
 
 class ReadAheadTuner:
-    """Increases the number of reading processes while workers wait for batches, then the batches that each keeps ready.
-    A change that does not shorten the wait is undone, and the last one.
+    """While workers wait for batches, increases the number of reading processes, then the batches that each keeps
+    ready. A change that does not shorten the wait is undone, and no further one is made.
 
     All workers come to the same decisions, since they observe the same times.
 
@@ -57,7 +57,7 @@ class ReadAheadTuner:
         self.setting = start
         self._most = most
         self._before: tuple[ReadAhead, float] | None = None
-        """Setting before the last change, and the share of the wait with it."""
+        """Setting before the last change, and the wait share under it."""
         self._ended = False
         self._unsettled_s = 0.0 if start.processes == 0 else SETTLE_S
         self._trained_s = self._waited_s = 0.0
@@ -121,7 +121,7 @@ def read_ahead(loader: Loader, *, may_draw: bool, most: int) -> tuple[ReadAhead,
 
 
 def processors_of_a_worker() -> int:
-    """Processors that this worker may use: those that Ray has reserved for it, or its share of the machine's."""
+    """Processors that this worker may use: those that Ray reserved for it, otherwise its share of the machine's."""
     if reserved := os.environ.get("OMP_NUM_THREADS", ""):
         return max(1, int(reserved.partition(",")[0]))  # OpenMP takes a list, for nested regions
     return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

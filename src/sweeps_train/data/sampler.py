@@ -87,7 +87,7 @@ class SampleOrder:
 
 
 def in_batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """Yield runs of ``size`` indices; the last one may be shorter.
+    """Yield slices of ``size`` indices; the last one may be shorter.
 
     >>> list(in_batches(range(5), 2))
     [range(0, 2), range(2, 4), range(4, 5)]
@@ -97,8 +97,8 @@ def in_batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def longest_first(samples: Samples, indices: Sequence[int]) -> list[int]:
-    """Order samples by size, longest first: neighbours need little padding, and workers that take every n-th sample get
-    equal work."""
+    """Order samples by size, longest first, so that neighbours need little padding and workers that take every n-th
+    sample get equal work."""
     return sorted(indices, key=lambda index: (-samples.size([index]), index))
 
 

@@ -87,7 +87,8 @@ def _library() -> Path:
 
 
 def parse(path: Path) -> ast.Module | None:
-    """A file's syntax tree; None if it does not parse or is not UTF-8, since columns of ast count UTF-8 bytes."""
+    """Parse a file into its syntax tree; None if it does not parse or is not UTF-8, since columns in ``ast`` count
+    UTF-8 bytes."""
     source = path.read_bytes()
     try:
         source.decode("utf-8")

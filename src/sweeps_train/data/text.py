@@ -119,7 +119,7 @@ class _HubRows:
 
 
 def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
-    """The arrays of ``_in_memory``, computed in pieces so that only a few are in memory at a time."""
+    """Compute the arrays of ``_in_memory`` in pieces, only a few of which are in memory at a time."""
 
     def make(piece: tuple[Role, Piece | _HubRows]) -> Arrays:
         role, source = piece
@@ -200,7 +200,7 @@ def _split(documents: Iterator[Document], role: Role, fraction: float) -> tuple[
 
 
 def _is_held_out(document: Document, fraction: float) -> bool:
-    """Decide by a hash of the contents, so that equal documents are in the same split, whatever file they are in."""
+    """Decide by a hash of the contents, so that equal documents are in the same split, even from different files."""
     digest = hashlib.blake2b(repr(sorted(document.items())).encode(), digest_size=8).digest()
     return int.from_bytes(digest) < fraction * 2**64
 

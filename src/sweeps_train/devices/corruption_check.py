@@ -1,4 +1,4 @@
-"""Search for silent data corruption: processors or memory that compute wrong numbers without an error.
+"""Check for silent data corruption: processors or memory that compute wrong numbers without an error.
 
 From time to time all workers compute the loss and the gradients of the same samples, with the same weights and the same
 random numbers. Healthy workers come to the same bits.
@@ -30,7 +30,7 @@ class CorruptionCheck:
     def __init__(self, strategy: Strategy, every: int | None, seed: int):
         """
         Args:
-            strategy: Its model is checked.
+            strategy: Provides the model to check.
             every: Steps from one check to the next; None for no checks.
             seed: Seed of the random numbers in a check.
         """
@@ -38,7 +38,7 @@ class CorruptionCheck:
         self._workers = strategy.workers
 
     def is_due(self, step: int) -> bool:
-        """Whether the workers are compared before the step after ``step``."""
+        """Whether to compare the workers before the step after ``step``."""
         return self._every is not None and self._workers.size > 1 and step > 0 and step % self._every == 0
 
     def run(self, step: int, read: Callable[[], Batch]) -> None:
@@ -62,7 +62,7 @@ class CorruptionCheck:
                 raise SilentCorruption(step, others, hosts)
 
     def _fingerprint(self, batch: Batch) -> str:
-        """A text that depends on the loss and on every bit of the gradients."""
+        """Fingerprint of the loss and of every bit of the gradients."""
         strategy = self._strategy
         with strategy.precision.autocast():
             on_it = on_device(batch, self._workers.device)
@@ -75,8 +75,8 @@ class CorruptionCheck:
 
     @contextmanager
     def _undone(self, step: int) -> Iterator[None]:
-        """Give all workers the same random numbers inside the block, and restore random states and buffers afterwards,
-        so that the check leaves the training unchanged."""
+        """Give all workers the same random numbers inside the block, and afterwards restore random states and buffers,
+        so that the check does not change the training."""
         device, buffers = self._workers.device, [*self._strategy.task.model.buffers()]
         state, values = random_state(device), [each.clone() for each in buffers]
         seed_all(self._seed, step)

@@ -61,23 +61,23 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes of tensors at their peak, on a device for which ``counts_memory``."""
+    """Peak bytes of tensors, on a device for which ``counts_memory``."""
     return int(device_module(device).max_memory_allocated(device))
 
 
 def peak_reserved_memory(device: torch.device) -> int:
-    """Bytes that torch has reserved at their peak, on a device for which ``counts_memory``."""
+    """Peak bytes that torch has reserved, on a device for which ``counts_memory``."""
     return int(device_module(device).max_memory_reserved(device))
 
 
 def name_of(device: torch.device) -> str:
-    """Name of an accelerator as its driver gives it; the kind of device where there is none."""
+    """Name of an accelerator as its driver reports it, otherwise the kind of device."""
     module = device_module(device)
     return str(module.get_device_name(device)) if hasattr(module, "get_device_name") else device.type
 
 
 def profiled_activities(device: torch.device) -> list[ProfilerActivity]:
-    """Activities for torch's profiler, which then sees computations on the device."""
+    """Activities with which torch's profiler records computations on the device."""
     of_device = {"cuda": [ProfilerActivity.CUDA], "xpu": [ProfilerActivity.XPU]}.get(device.type, [])
     return [ProfilerActivity.CPU, *of_device]
 
@@ -101,7 +101,7 @@ def _index(device: torch.device) -> tuple[torch.device, ...]:
 
 @torch.no_grad()
 def copy_all(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], device: torch.device) -> None:
-    """Copy tensors of the device, or of the CPU, into tensors of the CPU, and wait until all are there.
+    """Copy tensors of the device or the CPU into CPU tensors, and wait until all are copied.
 
     Args:
         pairs: Target and source of each copy.

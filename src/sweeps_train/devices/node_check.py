@@ -27,7 +27,7 @@ MEETS_WITHIN_S = 15.0
 
 @dataclass(frozen=True)
 class Meeting:
-    """Rendezvous of a group of nodes, from the view of one of them."""
+    """Rendezvous of a group of nodes, as one of them sees it."""
 
     address: str
     port: int

@@ -59,7 +59,8 @@ def _operations() -> list[Any]:
 
 
 def _read(older: Callable[[], Any]) -> Any:
-    """Value under an older name; None once newer names were used, since torch then refuses to read older ones."""
+    """Read a setting under its older name; None if newer names were used, since torch then refuses to read older
+    ones."""
     try:
         return older()
     except RuntimeError:

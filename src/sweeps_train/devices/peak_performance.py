@@ -13,14 +13,14 @@ from sweeps_train.devices.device_operations import is_accelerator, name_of
 
 @dataclass(frozen=True)
 class Peak:
-    """Dense peak performance of one device, in 10^12 operations per second, without sparsity.
+    """Dense peak performance of one device, in 10^12 operations per second.
 
     Sources: the data sheets of NVIDIA and AMD for each device, those of consumer cards from the architecture white
     papers. 16-bit numbers are multiplied by matrix units that add in float32, as torch does.
     """
 
     words: tuple[str, ...]
-    """Words that the device's name has, such as ``H100`` and ``PCIe``."""
+    """Words in the device's name, such as ``H100`` and ``PCIe``."""
     sixteen_bit: float
     """Performance with bf16 or fp16."""
     fp32: float
@@ -79,13 +79,13 @@ PEAKS = (
     Peak(("MI250X",), 191.5, 47.9, has_tf32=False),
     Peak(("MI210",), 181.0, 45.3, has_tf32=False),
 )
-"""Known devices. If a name has the words of several entries, the one with the most words counts."""
+"""Known devices. If a name contains the words of several entries, the entry with the most words applies."""
 
 _VARIANTS = {"laptop", "max", "super", "ti", "d"}
-"""Words that tell a device from another one with the same number, which may be twice as fast: ``RTX 4090 Laptop GPU``.
-A device whose name has one is known if an entry has it."""
+"""Words that distinguish devices with the same number, of which one may be twice as fast: ``RTX 4090 Laptop GPU``. A
+device with such a word in its name is known only if an entry has that word."""
 _MIG_SLICES = {"A30": 4}
-"""Compute slices of a whole GPU, where they are not seven."""
+"""Compute slices of a whole GPU, if there are not seven."""
 
 
 def peak_tflops(name: str, precision: Literal["8 bit", "16 bit", "fp32", "tf32"]) -> float | None:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from sweeps_train.workers.distributed import Workers
 
 SLOW = 1.5
-"""A worker is slow if its part of a step takes so many times the median of the others."""
+"""A worker is slow if its part of a step takes this many times the median of the others."""
 SUCCESSIVE = 3
-"""Number of measurements in succession in which it must be slow."""
+"""Number of successive measurements in which a worker must be slow."""
 
 
 class SlowWorkers:
@@ -26,10 +26,10 @@ class SlowWorkers:
         """
         self._workers, self._note = workers, note
         self._ratios: list[list[float]] = [[] for _ in range(workers.size)]
-        """Factors by which each worker took longer than the others, in the measurements since it became slow."""
+        """Ratios of each worker's time to that of the others, in the measurements since it became slow."""
 
     def observe(self, busy: Sequence[float]) -> None:
-        """Add a measurement, and note workers that have become slow.
+        """Add a measurement, and tell the user about workers that have become slow.
 
         Args:
             busy: Part of a step in which each worker computed or waited for data, by rank, from 0 to 1.

@@ -18,7 +18,7 @@ MIB = 2**20
 
 
 class _ThisProcess:
-    """Use of processors and memory by this process. A fork, which may have this module from its parent, begins anew."""
+    """Use of processors and memory by this process. A fork, which may inherit this module's state, starts over."""
 
     def __init__(self) -> None:
         self._begin()
@@ -33,8 +33,8 @@ class _ThisProcess:
         return self._process.memory_info().rss / MIB
 
     def processors(self) -> float:
-        """Percent of one core since the last call, or since the process has this module. ``psutil`` would read a file
-        for it, which takes a noticeable part of a small model's steps between two logs."""
+        """Percent of one core since the last call, or since this module was loaded. ``psutil`` would read a file for
+        it, which takes a noticeable part of a small model's steps between two logs."""
         now, used = time.perf_counter(), time.process_time()
         percent = 100 * (used - self._used) / (now - self._now)
         self._now, self._used = now, used
@@ -52,11 +52,11 @@ _this_process = _ThisProcess()
 _measurements = _Measurements()
 
 MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
-"""Metrics of memory, which is compared with what one worker may use."""
+"""Metrics of memory that is compared with the memory that one worker may use."""
 
 
 def memory_limit(device: torch.device) -> tuple[str, float]:
-    """The memory that this worker may use, in MiB, and the metric's name: of its GPU, else of its machine."""
+    """The memory that this worker may use, in MiB, and its metric: of the GPU, otherwise of the machine."""
     name = "system/gpu_memory_limit_mib" if counts_memory(device) else "system/memory_limit_mib"
     return name, _read(name, lambda: usable_memory(device) / MIB)
 
@@ -94,7 +94,7 @@ def _read(name: str, reading: Callable[[], float]) -> float:
 
 
 def total_name(metric: str) -> str:
-    """Name of the sum of a metric of memory over all workers.
+    """Name of the sum over all workers of a memory metric.
 
     >>> total_name("system/memory_mib")
     'system/total_memory_mib'
@@ -103,7 +103,7 @@ def total_name(metric: str) -> str:
 
 
 def _gpu_percent(device: torch.device) -> float:
-    """Load of a GPU; NaN without NVIDIA's library or driver, or for a part of a GPU (MIG)."""
+    """Load of a GPU; NaN without NVIDIA's library or driver, or for a MIG slice."""
     try:
         return float(torch.cuda.utilization(device))
     except Exception:  # noqa: BLE001 - whatever NVIDIA's library raises, training must continue

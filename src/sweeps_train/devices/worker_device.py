@@ -13,7 +13,7 @@ from sweeps_train.devices.device_operations import is_accelerator
 _log = logging.getLogger(__name__)
 
 _TRIED = frozenset({"cpu", "cuda"})
-"""Kinds of devices on which the tests have run; `docs/gpu_checklist.md` says how to add another."""
+"""Kinds of devices on which the tests have run; ``docs/gpu_checklist.md`` describes how to add another."""
 
 
 def worker_device() -> torch.device:
@@ -38,11 +38,11 @@ def _note_untried(kind: str) -> None:
     """Log once that Sweeps was never tried on this kind of device."""
     name = "ROCm" if kind == "cuda" and torch.version.hip else kind
     if name not in _TRIED:
-        _log.warning("Sweeps has not been tried on %s devices yet; `make test-gpu` tells what works", name)
+        _log.warning("Sweeps has not been tested on %s devices yet; `make test-gpu` shows what works", name)
 
 
 def select_own(local_rank: int, processes: int) -> None:
-    """Assign one of this machine's accelerators to this process, if there is any and it should not use the CPU.
+    """Assign one of this machine's accelerators to this process, if there is one and the process may use it.
 
     Args:
         local_rank: Number of this process among those of the training on this machine.
@@ -64,6 +64,6 @@ def select_own(local_rank: int, processes: int) -> None:
 
 
 def select(device: torch.device) -> None:
-    """Make an accelerator the current device of this process: NCCL sends objects through that."""
+    """Make an accelerator the current device of this process, through which NCCL sends objects."""
     if is_accelerator(device):
         torch.accelerator.set_device_index(device)

@@ -11,7 +11,7 @@ from sweeps_train.tables.encoding import Goal
 from sweeps_train.targets import import_target
 
 HANDLES_GAPS = ("xgboost", "lightgbm")
-"""Libraries whose estimators take missing values and categories."""
+"""Libraries whose estimators accept missing values and categories."""
 FIT_AT_ONCE = {
     **dict.fromkeys(
         ("early_stopping_rounds", "early_stopping_round"),
@@ -20,10 +20,10 @@ FIT_AT_ONCE = {
     ),
     "callbacks": "they cannot be written in a config",
     "eval_metric": "metrics are computed from the predictions; name one in search.metric",
-    "warm_start": "it is set as the estimator is fitted piece by piece",
+    "warm_start": "it is set by Sweeps, which fits the estimator piece by piece",
     "process_type": "trees can only be added",
 }
-"""Arguments that have no place here, and why."""
+"""Arguments that are not supported, and the reasons."""
 
 
 def estimator_class(task: EstimatorTask) -> type[Any]:
@@ -35,8 +35,8 @@ def estimator_class(task: EstimatorTask) -> type[Any]:
     found = import_target("task", task.target)
     if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "get_params"):
         raise ValueError(
-            f"task._target_={task.target} is no estimator: task=estimator wants a class with fit, predict, get_params "
-            "and set_params, as those of scikit-learn"
+            f"task._target_={task.target} is not an estimator: task=estimator needs a class with fit, predict, "
+            "get_params and set_params, like those of scikit-learn"
         )
     return found
 
@@ -81,7 +81,7 @@ def is_native(task: EstimatorTask, found: type[Any]) -> bool:
 
 
 def library_of(found: type[Any]) -> str:
-    """Library that an estimator comes from, also through a user's subclass."""
+    """Library that an estimator comes from, even through a user's subclass."""
     roots = [each.__module__.partition(".")[0] for each in found.__mro__]
     return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
 
@@ -91,8 +91,8 @@ def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categor
 
     Args:
         task: Class and arguments.
-        seed: Its ``random_state``, if it has one and the arguments do not set it.
-        num_cpus: Its number of threads, likewise.
+        seed: ``random_state`` of the estimator, if it has one and the arguments do not set it.
+        num_cpus: Number of threads of the estimator, with the same condition.
         has_categories: Whether it gets columns of categories.
 
     Raises:
@@ -125,7 +125,7 @@ def _defaults(
 
 
 def unknown_arguments(task: EstimatorTask, found: type[Any]) -> tuple[list[str], list[str], Literal["all", "some"]]:
-    """Arguments that an estimator does not take.
+    """Arguments that an estimator does not accept.
 
     Returns:
         Those that its signature does not have; all names that it has; and ``some`` if it passes others on to its

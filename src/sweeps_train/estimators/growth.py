@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from sweeps_train.estimators.construct import library_of
 
 DEFAULT_ROUNDS = 100
-"""Boosting rounds of XGBoost, whose estimator has None for its default."""
+"""Boosting rounds of XGBoost, whose estimator defaults to None."""
 PIECES = 20
-"""Number of reports while an estimator is fitted; ``task.report_every`` sets another."""
+"""Number of reports while an estimator is fitted; ``task.report_every`` overrides it."""
 AT_ONCE = ("dart", "rf", "gblinear")
-"""Kinds of boosters that change earlier rounds or draw on all of them, and so cannot be continued exactly."""
+"""Kinds of boosters that change earlier rounds or draw on all of them, so that they cannot be continued exactly."""
 
 
 class Growth(Protocol):
@@ -37,7 +37,7 @@ class Growth(Protocol):
 
 
 def growth_of(estimator: Any) -> Growth:
-    """Decide how an estimator can be fitted piece by piece, or else in a single call."""
+    """Decide how to fit an estimator piece by piece, or in a single call if that is not possible."""
     parameters, name = estimator.get_params(), type(estimator).__name__
     fit = inspect.signature(estimator.fit).parameters
     boosters = {parameters.get(each) for each in ("booster", "boosting_type")}
@@ -57,7 +57,7 @@ def growth_of(estimator: Any) -> Growth:
 
 @dataclass
 class Boosting:
-    """Boosting rounds of XGBoost or LightGBM; each piece continues from the model before it.
+    """Boosting rounds of XGBoost or LightGBM; each piece continues from the previous model.
 
     Each piece begins with its own seed, so that a resumed training draws the same rows and columns as one that was
     never interrupted, and never those of the first piece again.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ESTIMATOR_FILE = "estimator.joblib"
-"""File of the estimator, which ``joblib`` has pickled; whoever loads it runs code in it."""
+"""File of the estimator, pickled by ``joblib``; loading it runs code in it."""
 NATIVE_KEY = "native"
 
 
@@ -28,7 +28,7 @@ class EstimatorModel:
     estimator: Any
     encoding: TableEncoding
     native: bool
-    """Whether it takes a frame with gaps and categories, and not a matrix."""
+    """Whether the estimator takes a frame with missing values and categories instead of a matrix."""
 
     def inputs(self, features: Features) -> Any:
         """Inputs of the estimator for encoded rows."""
@@ -69,7 +69,7 @@ class EstimatorModel:
         return np.asarray(self.estimator.predict(inputs), dtype=np.int64)
 
     def metrics(self, inputs: Any, targets: npt.NDArray[Any], positive: int | None = None) -> dict[str, float]:
-        """``eval/*`` of rows.
+        """Compute ``eval/*`` for rows.
 
         Args:
             inputs: Inputs of the estimator.

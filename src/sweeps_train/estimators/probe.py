@@ -20,7 +20,7 @@ from sweeps_train.estimators.rows import Part, fold_splits, held_out_split
 MOST_ROWS = 2000
 ROUNDS = 2
 UNUSED = (re.compile(r"Parameters: \{ ([^{}]*) \} are not used"), re.compile(r"Unknown parameter: (\w+)"))
-"""Texts in which XGBoost warns of arguments that it does not know, and LightGBM prints them."""
+"""Warnings of XGBoost and LightGBM about arguments that they do not know."""
 
 
 def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _unused(messages: Iterable[str]) -> list[str]:
 
 
 def _some_rows(part: Part) -> Part:
-    """Some rows, among them one of each class."""
+    """Select some rows, including one of each class."""
     count = len(part.targets)
     if count <= MOST_ROWS:
         return part

@@ -1,4 +1,4 @@
-"""Rows of a table as the inputs and targets of an estimator."""
+"""Rows of a table as inputs and targets of an estimator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """Training and held-out rows, encoded by what the training rows determine."""
+    """Training and held-out rows, encoded by what was learned from the training rows."""
 
     encoding: TableEncoding
     train: Part
@@ -45,7 +45,7 @@ def held_out_split(config: TableData, goal: Goal) -> Split:
 
 
 def fold_splits(config: TableData, goal: Goal, folds: int) -> list[Split]:
-    """The rows of each fold, and last all rows as training rows; cached for a long-lived worker."""
+    """The rows of each fold, followed by all rows as training rows; cached for a long-lived worker."""
 
     def make() -> list[Split]:
         table = with_target(config, read_table(config), "data.path", config.path)

@@ -29,15 +29,15 @@ class Fitted:
     """Position of a training, saved with each checkpoint."""
 
     units: int = 0
-    """Rounds, trees, passes or folds."""
+    """Fitted rounds, trees, passes or folds."""
     folds: list[dict[str, float]] = field(default_factory=list)
     """Metrics of each fold."""
     best: float | None = None
     """Best value of the search's metric."""
     stale: int = 0
-    """Reports since then."""
+    """Number of reports since the best value."""
     ended: bool = False
-    """Whether the last report was the last one to come."""
+    """Whether the last report was the final one."""
 
 
 def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Callable[[], None]:
@@ -49,7 +49,7 @@ def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Calla
         mode: Whether ``min`` or ``max`` of it is best.
 
     Raises:
-        ValueError: The class is no estimator; from the returned function: the table cannot be used.
+        ValueError: The class is not an estimator; from the returned function: the table cannot be used.
     """
     found = estimator_class(config.task)
     goal, native = goal_of(config.task, found), is_native(config.task, found)
@@ -107,7 +107,7 @@ def _note_progress(fitted: Fitted, metrics: dict[str, float], objective: tuple[s
 
 
 def _fit_folds(config: EstimatorConfig, splits: list[Split], fitted: Fitted, *, native: bool) -> None:
-    """Fit an estimator to each fold, with a report of the mean of the metrics so far, and at the end to all rows."""
+    """Fit an estimator to each fold, report the mean of the metrics after each, and finally fit it to all rows."""
     *folds, everything = splits
     for number, split in enumerate(folds[fitted.units :], start=fitted.units + 1):
         model = _fitted_at_once(config, split, native=native)

@@ -6,7 +6,7 @@ SEPARATORS = (",", ";", "\t", "|")
 
 
 def other_separator(header: str, separator: str) -> str | None:
-    """Return the character that separates the names of columns, if it is another one than expected.
+    """Return the character that separates the column names, if it is not the expected one.
 
     >>> other_separator("name;age, years;city", ",")
     ';'

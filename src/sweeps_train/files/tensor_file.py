@@ -41,7 +41,7 @@ def can_be_stored(tensor: torch.Tensor) -> bool:
 
 
 def create(path: Path, specs: Mapping[str, TensorSpec]) -> None:
-    """Write a file with room for tensors.
+    """Write a file with space for tensors.
 
     Raises:
         OSError: There is no room for it.
@@ -77,7 +77,7 @@ def mapped(path: Path, *, shared: bool) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no such file.
+        ValueError: It is not such a file.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")

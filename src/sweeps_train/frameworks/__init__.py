@@ -1,4 +1,5 @@
-"""User code as a Ray Train function: Ray Train's own in ``ray_train.py``, and what other frameworks have instead."""
+"""Adapters from user code to Ray Train functions: ``ray_train.py`` for Ray Train's own, and modules for other
+frameworks."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from sweeps_train.config import FunctionTask
 
 
 def adapted(task: FunctionTask, function: Callable[..., Any]) -> Callable[..., None]:
-    """Return a Ray Train function for what ``task._target_`` leads to."""
+    """Return a Ray Train function for the target of ``task._target_``."""
     if task.framework == "huggingface":
         from sweeps_train.frameworks import huggingface
 

@@ -22,7 +22,7 @@ def bind_function(task: FunctionTask) -> Callable[[], Any]:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
-        raise ValueError(f"task._target_={task.target} is no function that can be called ({error})") from error
+        raise ValueError(f"task._target_={task.target} is not a callable function ({error})") from error
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [parameter for parameter in parameters if parameter.kind not in variable]
     required = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]

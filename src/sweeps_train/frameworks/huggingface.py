@@ -38,7 +38,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
         if not isinstance(trainer, Trainer):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
                 f"task._target_={target} returned a {type(trainer).__name__}; "
-                "task.framework=huggingface wants a transformers.Trainer, not yet trained"
+                "task.framework=huggingface needs an untrained transformers.Trainer"
             )
         if trainer.args.world_size != workers.size:
             raise ValueError(
@@ -62,7 +62,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
 
 
 def keep_best_by_the_trial(args: TrainingArguments) -> None:
-    """Let the trial, instead of the ``Trainer``, keep the best checkpoint: each reported one is moved out of the
+    """Let the trial keep the best checkpoint instead of the ``Trainer``: each reported one is moved out of the
     ``Trainer``'s folder.
 
     The trial keeps the checkpoint of its best report (``checkpoint.keep=[best, last]``), and what the ``Trainer`` would
@@ -128,7 +128,7 @@ class ReportCallback(TrainerCallback):
 
 
 class ChangedValues(TrainerCallback):
-    """Callback that gives a resumed ``Trainer`` the trial's present learning rate and weight decay."""
+    """Callback that gives a resumed ``Trainer`` the trial's current learning rate and weight decay."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._own: Values | None = None if trainer.optimizer is None else configured_values(trainer.optimizer)

@@ -27,7 +27,7 @@ from sweeps_train.frameworks.step_log import searched_metrics
 from sweeps_train.workers.distributed import Workers
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
-"""Name that Ray's own callback uses too."""
+"""Name of the checkpoint file; Ray's own callback uses the same one."""
 Training = tuple[Trainer, LightningModule] | tuple[Trainer, LightningModule, LightningDataModule]
 
 
@@ -95,7 +95,7 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
             kinds = [type(each) for each in (made if isinstance(made, tuple) else (made,))]
             raise ValueError(
                 f"task._target_={target} returned {', '.join(f'{kind.__module__}.{kind.__name__}' for kind in kinds)}; "
-                "task.framework=lightning wants a tuple of a lightning.pytorch Trainer, a LightningModule and, if its "
+                "task.framework=lightning needs a tuple of a lightning.pytorch Trainer, a LightningModule and, if its "
                 "data is not in the module, a LightningDataModule"
             )
     if not isinstance(trainer.strategy, RayDDPStrategy | RayFSDPStrategy | RayDeepSpeedStrategy):
@@ -109,7 +109,7 @@ def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightn
 
 
 def _callbacks(trainer: Trainer) -> list[Any]:
-    """The user's callbacks, followed by ours, which reports the metrics that the others have logged.
+    """The user's callbacks followed by ours, which reports the metrics that they have logged.
 
     Checkpoint callbacks without a folder of their own are left out, since each report brings a checkpoint.
     """
@@ -130,9 +130,9 @@ class ReportCallback(Checkpoint):
     def __init__(self, *, saves: bool) -> None:
         self._saves, self._is_due = saves, False
         self._seen: set[str] = set()
-        """Metrics that came before the end of the first epoch."""
+        """Metrics that were logged before the end of the first epoch."""
         self._of_epoch: set[str] | None = None
-        """Metrics that came at the end of the first epoch; None before it."""
+        """Metrics that were logged at the end of the first epoch; None until then."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking:

@@ -25,13 +25,13 @@ class OwnRuns:
         """
         Args:
             folder: The trial's folder.
-            rank: The worker's rank. Only those of rank 0 are read, as its reports are.
+            rank: The worker's rank. Only the runs of rank 0 are read, like its reports.
         """
         self._folder = folder / (MLFLOW_FOLDER if rank == 0 else f"{MLFLOW_FOLDER}-{rank}")
         self._store = MlflowStore(self._folder)
 
     def new(self, step: int, reported: Collection[str]) -> list[tuple[int, Record]]:
-        """Return the values logged since the last call, by step; values without a step belong to the present one.
+        """Return the values logged since the last call, by step; values without a step belong to the current one.
 
         Args:
             step: Present step of the trial.
@@ -46,7 +46,7 @@ class OwnRuns:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Store the runs of a ``with`` block in the trial's folder, and end one that is left open."""
+        """Store the runs of a ``with`` block in the trial's folder, and end a run that is left open."""
         server = os.environ.get("MLFLOW_TRACKING_URI")
         os.environ.update(store_environment(self._folder))  # restored with all other variables
         if server is not None:

@@ -1,7 +1,7 @@
-"""Optimizer values that change between two trainings of a trial, such as a learning rate under PBT.
+"""Optimizer values that change when a trial continues, such as a learning rate under PBT.
 
-A checkpoint holds the optimizer with its former values, and a framework that loads it would go on with these, whatever
-the trial's new values are.
+A checkpoint holds the optimizer with its former values, and a framework that loads it would continue with these
+instead of the trial's new values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 Values = list[dict[str, Any]]
-"""Values of each parameter group of an optimizer by name; ``lr`` is the rate without its schedule."""
+"""Values of each parameter group of an optimizer by name; ``lr`` is the rate before the schedule is applied."""
 
 
 def configured_values(optimizer: Optimizer) -> Values:
@@ -33,13 +33,13 @@ def apply_changes(
     before: Sequence[Mapping[str, Any]],
     now: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Give a restored optimizer the values that the trial has changed, and leave the others as in the checkpoint.
+    """Set the values that the trial has changed in a restored optimizer, and leave the others as in the checkpoint.
 
     Args:
         optimizer: The optimizer.
-        schedulers: Its learning rate schedules, which continue at their present position.
+        schedulers: Learning rate schedules of the optimizer, which continue at their current position.
         before: Values with which the optimizer in the checkpoint was made.
-        now: Values of the present trial, for the same parameter groups.
+        now: Values of the current trial, for the same parameter groups.
     """
     for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=True)):
         group |= {

@@ -1,7 +1,7 @@
 """Ray Data sets of a trial: made on its first worker, and read by all of them as ``ray.train.get_dataset_shard``.
 
 Ray Train gives datasets to the workers of one ``TorchTrainer``, once. Workers here may train one trial after another,
-each with datasets of its own, so every trial makes and splits them anew, with Ray's public ``DataConfig``.
+each with datasets of its own, so every trial makes and splits them again, with Ray's public ``DataConfig``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def trial_shards(task: FunctionTask | None) -> Iterator[Mapping[str, DataIterato
 
 
 def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
-    """Call the functions that make a task's datasets. Equal calls are made once, and their result is shared.
+    """Call the functions that make a task's datasets. Of equal calls only one is made, and its result is shared.
 
     Args:
         task: The task with its datasets.
@@ -81,7 +81,7 @@ def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
             results.append((call, result))
         dataset = result.get(name) if isinstance(result, Mapping) else result
         if isinstance(result, Mapping) and name not in result:
-            raise ValueError(f"{key}._target_={each.target} returned the datasets {sorted(result)}, and no {name!r}")
+            raise ValueError(f"{key}._target_={each.target} returned the datasets {sorted(result)}, but not {name!r}")
         if not isinstance(dataset, Dataset):
             raise TypeError(
                 f"{key}._target_={each.target} returned a {type(dataset).__name__}; return a ray.data.Dataset, such as "

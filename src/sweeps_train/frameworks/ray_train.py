@@ -54,7 +54,7 @@ from sweeps_train.workers.own_folder import own_folder, working_in
 from sweeps_train.workers.process_state import process_state_restored
 
 ReportingConfig = FunctionConfig | EstimatorConfig
-"""Config of a training that reports by itself."""
+"""Config of a training whose own code sends the reports."""
 PROGRESS_FILE = "progress.json"
 STEP_METRICS = ("step", "training_iteration")
 """Metrics in which a function may report its number of steps; otherwise its reports are counted."""
@@ -69,7 +69,7 @@ def run_function(
     mode: str,
     on_prepared: Callable[[], object] = lambda: None,
 ) -> None:
-    """Run a user's function, or fit an estimator, until it returns or the reporter asks for a stop. Every worker of a
+    """Run a user's function, or fit an estimator, until it returns or the reporter requests a stop. Every worker of a
     Ray Train group calls it.
 
     A function cannot be asked to stop. Instead, an exception is raised from the same call of ``ray.train.report`` on
@@ -114,7 +114,7 @@ def run_function(
 
 @contextlib.contextmanager
 def _in_own_folder(config: ReportingConfig, checkpoint_folder: Path) -> Iterator[None]:
-    """Run a user's code in the trial's own folder, unless its config names another one."""
+    """Run a user's code in the trial's own folder, or in the one that its config names."""
     if not isinstance(config, FunctionConfig):
         yield
         return
@@ -137,7 +137,7 @@ class StopRequested(BaseException):
 
 @dataclass(frozen=True)
 class FunctionProgress(Progress):
-    """Position of a user's function, as its reports show it; ``seconds`` is the time between them."""
+    """Position of a user's function according to its reports; ``seconds`` is the time between them."""
 
     evaluations: int = 0
     """Number of reports."""
@@ -179,7 +179,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._metrics: dict[str, float] = {}
         """Metrics of the last report, on rank 0."""
         self._newest = self._find_checkpoint()
-        """The newest checkpoint that this worker has contributed to, or from which it was resumed."""
+        """The newest checkpoint to which this worker has contributed, or from which it was resumed."""
         if self._newest is not None:
             progress = json.loads((self._newest / PROGRESS_FILE).read_text(encoding="utf-8"))
             self._progress = FunctionProgress(**progress)
@@ -203,7 +203,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         checkpoint_upload_fn: Callable[[Checkpoint, str], Checkpoint] | None = None,
         validation: Any = False,
     ) -> None:
-        """Implements ``ray.train.report``: all workers synchronise here, and learn whether to stop."""
+        """Implements ``ray.train.report``: all workers synchronise here and learn whether to stop."""
         if validation:
             raise ValueError("ray.train.report(validation=...): a search cannot wait for it; validate in the function")
         measured = None
@@ -223,7 +223,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self.report_at(measured, save if checkpoint is not None else None)
 
     def report_at(self, measured: tuple[int, dict[str, float]] | None, save: Callable[[Path], None] | None) -> None:
-        """Report metrics; all workers synchronise here, and learn whether to stop.
+        """Report metrics; all workers synchronise here and learn whether to stop.
 
         Args:
             measured: Step and metrics, on rank 0.
@@ -258,8 +258,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._resumed = time.perf_counter()
 
     def _report(self, checkpoint: str | None) -> None:
-        """Report the metrics of the present step. An evaluation before the first step is only recorded: what was not
-        trained must not compete."""
+        """Report the metrics of the current step. An evaluation before the first step is only recorded, so that an
+        untrained model does not compete."""
         if self._progress.step > 0:
             self._reporter.report(self._progress, self._metrics, checkpoint, done=False)
             return
@@ -272,16 +272,16 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._reporter.log(replace(self._progress, step=step), metrics_in(metrics).numbers)
 
     def _log_own_runs(self) -> None:
-        """Record what the function has logged to MLflow; a metric that it reports under the same name takes
+        """Record the metrics that the function has logged to MLflow; a metric that it reports under the same name takes
         precedence."""
         for step, values in self.runs.new(self._progress.step, {*self._metrics, *self.searched}):
             self.log_step(step, values)
 
     def _numbers(self, metrics: Mapping[Any, Any]) -> dict[str, float]:
-        """The metrics that are numbers; others cannot be plotted or compared, and are left out with a note.
+        """Select the metrics that are numbers; others cannot be plotted or compared, and are left out with a note.
 
         Raises:
-            ValueError: A metric that the search reads is missing, or a name is no text.
+            ValueError: A metric that the search reads is missing, or a name is not a text.
             TypeError: A metric that the search reads is not a number.
         """
         found = metrics_in(metrics)
@@ -297,9 +297,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if found.others and not self._has_noted:
             self._has_noted = True
             others = ", ".join(f"{name} ({kind})" for name, kind in found.others.items())
-            self._reporter.note(
-                f"what it reports beside its metrics is not recorded, since it is not a number: {others}"
-            )
+            self._reporter.note(f"reported values that are not numbers are not recorded: {others}")
         return found.numbers
 
     def _key_of(self, metric: str) -> str:
@@ -309,10 +307,11 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         return self._progress.seconds + time.perf_counter() - self._resumed
 
     def _next_step(self, metrics: Mapping[str, float]) -> int:
-        """The reported step, or one more than the last: metrics are stored by step, and steps must not decrease.
+        """Return the reported step, or the step after the last one; metrics are stored by step, so steps must not
+        decrease.
 
         Raises:
-            ValueError: The reported step is no whole number.
+            ValueError: The reported step is not a whole number.
         """
         name = next((name for name in STEP_METRICS if name in metrics), None)
         step = None if name is None else as_step(name, metrics[name])
@@ -321,15 +320,15 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         return max(step or 0, self._progress.step + 1)
 
     def _keep_own(self, folder: Path) -> None:
-        """Give this node's copy of a checkpoint its final name, if rank 0 is on another node and has renamed only its
-        own."""
+        """Give this node's copy of a checkpoint its final name if rank 0 is on another node, where it renamed only its
+        own copy."""
         assert self._newest is not None
         if self.get_context().get_local_rank() == 0:
             with contextlib.suppress(OSError):  # rank 0 has named it: the nodes share the folder
                 folder.rename(self._newest)
 
     def _finish(self, folder: Path) -> str | None:
-        """Complete the checkpoint to which all workers have added their files; None if none of them has any."""
+        """Complete the checkpoint to which all workers have added their files; None if no worker has any."""
         if not folder.exists():
             return None
         path = self._root / f"step-{self._progress.step:08d}"
@@ -350,8 +349,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     @property
     def has_reported(self) -> bool:
-        """Whether a last report exists, on rank 0; reports of earlier attempts count, and those of a training whose
-        state this one has taken over."""
+        """Whether there was a report, on rank 0. Reports of earlier attempts count, as do those of another training
+        from whose state this one continues."""
         return self.rank != 0 or bool(self._metrics) or self._progress.evaluations > 0
 
     @property
@@ -377,8 +376,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def add_checkpoint(
         self, progress: FunctionProgress, metrics: dict[str, float] | None, save: Callable[[Path], None]
     ) -> None:
-        """Save a checkpoint of a step that was reported before, or lies between two reports; on rank 0. It replaces an
-        earlier one of the same step.
+        """Save a checkpoint of a step that was reported before or lies between two reports; on rank 0. It replaces an
+        earlier checkpoint of the same step.
 
         Args:
             progress: Position of the checkpoint.
@@ -397,8 +396,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         self._remove_superseded(finished=False)
 
     def end(self) -> None:
-        """Report the end of the training: its last report is the trial's result. A training whose only report was of
-        step 0 counts no steps; it has done one report by now."""
+        """Report the end of the training: its last report is the trial's result. If the only report was of step 0, the
+        training does not count steps, and the report counts as step 1."""
         if self._progress.evaluations == 0:
             self._progress = replace(self._progress, step=1, evaluations=1)
         if self.rank == 0:
@@ -422,7 +421,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
         timeout_s: float | None = None,
     ) -> list[ReportedCheckpoint]:
-        """The checkpoints that have been kept."""
+        """Return the checkpoints that have been kept."""
         return [
             ReportedCheckpoint(
                 Checkpoint(str(path / FILES)), read_metrics(path) or {}, ReportedCheckpointStatus.COMMITTED
@@ -442,7 +441,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
 
 def _copy(checkpoint: Checkpoint, folder: Path) -> None:
-    """Copy the files that one worker has saved, with the usual permissions: temporary folders are private."""
+    """Copy the files that one worker has saved, with the usual permissions, since temporary folders are private."""
     folder.mkdir(parents=True, exist_ok=True)
     usual = folder.stat().st_mode
     with checkpoint.as_directory() as source:

@@ -112,7 +112,7 @@ def _take(line: str, metric: str, reports: ReportQueue) -> None:
 
 
 def _next(reports: ReportQueue, program: Program) -> dict[str, Any] | None:
-    """The next report; None at the end, and an empty one if there is none within ``POLL_S``."""
+    """Return the next report; None at the end, and an empty one if none arrives within ``POLL_S``."""
     has_ended = program.poll() is not None
     if has_ended:
         program.finish_output()

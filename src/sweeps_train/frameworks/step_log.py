@@ -23,12 +23,12 @@ class StepLog(Protocol):
 def log_step(step: int, metrics: Mapping[str, Any]) -> None:
     """Record metrics of a step of the trial that this worker trains.
 
-    Unlike ``ray.train.report`` it is no evaluation: no scheduler decides on it, and other workers need not call it.
+    Unlike ``ray.train.report`` it is not an evaluation: no scheduler decides on it, and other workers need not call it.
     In a function of stock Ray Train nothing happens.
 
     Args:
         step: Number of optimizer steps done.
-        metrics: Values by name; those that are no numbers are left out.
+        metrics: Values by name; those that are not numbers are left out.
     """
     utils = get_train_fn_utils()
     if isinstance(utils, StepLog):
@@ -36,6 +36,6 @@ def log_step(step: int, metrics: Mapping[str, Any]) -> None:
 
 
 def searched_metrics() -> tuple[str, ...]:
-    """Return the metrics that the search reads; none in a function of stock Ray Train."""
+    """Return the metrics that the search reads; none for a function that runs under Ray Train without Sweeps."""
     utils = get_train_fn_utils()
     return utils.searched if isinstance(utils, StepLog) else ()

@@ -1,1 +1,2 @@
-"""Lanes of a worker group: each holds one training (``lane.py``). Several on one frozen base: ``shared_group.py``."""
+"""Lanes of a worker group, each of which holds one training (``lane.py``). In ``shared_group.py`` several share one
+frozen base."""

@@ -1,4 +1,4 @@
-"""The interface that gives a group its trainings, on rank 0, and its view for all workers."""
+"""The interface that supplies trainings to a group, on rank 0, and its counterpart on all workers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sweeps_train.workers.distributed import Workers
 
 
 class Feed(Protocol):
-    """Supplies trainings for the lanes of a group. Only rank 0 asks, at the boundaries of steps."""
+    """Supplies trainings for the lanes of a group. Only rank 0 calls it, between steps."""
 
     def has_next(self) -> bool:
-        """Whether a training waits for a lane; asked after each step while one is free."""
+        """Whether a training waits for a lane; called after each step while a lane is free."""
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
-        """Return at most ``free`` trainings. Where no lane trains, this waits for one; none then ends the group."""
+        """Return at most ``free`` trainings. If no lane is training, wait for one; an empty result then ends the
+        group."""
 
     def stepped(self, lanes: int, tokens: int, seconds: float) -> None:
         """Called after each step.
@@ -27,7 +28,7 @@ class Feed(Protocol):
         Args:
             lanes: Number of trainings that made it.
             tokens: Tokens of all of them.
-            seconds: How long it took.
+            seconds: Duration in seconds.
         """
 
     def ended(self, request: TrainingRequest, error: Exception | None) -> None:
@@ -35,7 +36,7 @@ class Feed(Protocol):
 
 
 class FeedOfAll:
-    """The feed for all workers: rank 0 asks the real one and broadcasts the answers."""
+    """The feed on all workers: rank 0 calls the real feed and broadcasts the answers."""
 
     def __init__(self, feed: Feed | None, workers: Workers):
         """
@@ -46,11 +47,11 @@ class FeedOfAll:
         self._feed, self._workers = feed, workers
 
     def has_next(self) -> bool:
-        """Whether a training waits, to this worker's knowledge."""
+        """Whether this worker knows of a waiting training."""
         return self._feed is not None and self._feed.has_next()
 
     def next(self, free: int) -> Sequence[TrainingRequest]:
-        """Return trainings, whose reporters are on rank 0 alone; every worker must call it."""
+        """Return trainings; their reporters exist only on rank 0. Every worker must call it."""
         given = [] if self._feed is None else self._feed.next(free)
         if any(each.evaluator is not None for each in given):
             raise ValueError("an evaluator is not for lanes, which evaluate themselves; give evaluator=None")

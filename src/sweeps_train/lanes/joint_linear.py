@@ -22,7 +22,7 @@ class Part:
     """Number of the lane."""
     rows: slice
     length: int
-    """Tokens in the lane's own batch; those behind them are padding."""
+    """Tokens in the lane's own batch; the rest is padding."""
     dropout: Callable[[torch.Tensor, float], torch.Tensor]
     """Dropout with the lane's random numbers."""
 
@@ -46,15 +46,15 @@ class JointLinear(nn.Module):
         """
         Args:
             base: The frozen layer.
-            parts: Rows of the present batch, one list for all layers, which the owner of this layer fills.
+            parts: Rows of the current batch, one list for all layers, which the owner of this layer fills.
         """
         super().__init__()
         self.base = base
         self._parts = parts
         self._scales: tuple[list[float], torch.Tensor] | None = None
-        """Scales of the last batch, and the same on the device."""
+        """Scales of the last batch, on the CPU and on the device."""
         self.adapted: Sequence[FusedLinear | None] = ()
-        """The same layer in each lane's own model; None in those that do not adapt it."""
+        """The same layer in each lane's own model; None if a lane does not adapt it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.dim() != 3 or x.shape[0] != self._parts[-1].rows.stop:
@@ -83,7 +83,7 @@ class JointLinear(nn.Module):
         return product
 
     def _scales_of(self, adapters: Sequence[_Adapter], x: torch.Tensor) -> torch.Tensor:
-        """Scales on the device, of shape (lanes, 1, 1); copied there only when they change."""
+        """Return the scales on the device, of shape (lanes, 1, 1); they are copied only when they change."""
         scales = [each.scale for each in adapters]
         if self._scales is None or self._scales[0] != scales or self._scales[1].dtype != x.dtype:
             self._scales = scales, torch.tensor(scales, dtype=x.dtype, device=x.device).view(-1, 1, 1)
@@ -91,8 +91,8 @@ class JointLinear(nn.Module):
 
 
 STACKED_ON: set[str] = {"cuda"}
-"""Kinds of devices on which lanes with as many rows are computed in batched products, of as many kernels as for one.
-On CPUs a product for each lane takes 0 to 10% longer, and rounds as a lane alone does."""
+"""Kinds of devices on which lanes with equal numbers of rows are computed in batched products, with as many kernels as
+one lane. On CPUs, one product per lane takes 0 to 10% longer, and rounds like a lane that trains alone."""
 
 
 def _adapter(x: torch.Tensor, part: Part, layer: FusedLinear) -> _Adapter:
@@ -122,7 +122,8 @@ def _stacked(adapters: Sequence[_Adapter]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class _JointProduct(torch.autograd.Function):
-    """Gradients of the input and of all lanes' adapters; the counterpart of ``FusedLinear`` for several lanes."""
+    """Computes the gradients of the input and of all lanes' adapters; the counterpart of ``FusedLinear`` for several
+    lanes."""
 
     @staticmethod
     def forward(

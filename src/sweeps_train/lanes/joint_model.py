@@ -26,13 +26,13 @@ class JointModel:
         self.model: Any = base.copied(None).train()
         use_causal_attention(self.model)
         self.head = detach_head(self.model)
-        """Head that the losses of all lanes may apply."""
+        """Detached head that the losses of all lanes may apply."""
         self._parts: list[Part] = []
         self._layers: dict[str, JointLinear] = {}
         """Adapted layers, by their names in the base."""
 
     def adapt(self, models: Sequence[nn.Module]) -> None:
-        """Use the adapters of these models from now on, one for each lane."""
+        """Replace the current adapters by those of these models, one for each lane."""
         by_lane = [adapted_layers(each) for each in models]
         for name in {name for layers in by_lane for name in layers} - set(self._layers):
             parent, _, own = name.rpartition(".")
@@ -43,7 +43,7 @@ class JointModel:
             layer.adapted = [layers.get(name) for layers in by_lane]
 
     def place(self, parts: Sequence[Part]) -> None:
-        """Assign rows to lanes from now on."""
+        """Set the rows of each lane."""
         self._parts[:] = parts
 
 
@@ -51,7 +51,7 @@ def parts_of(batches: Sequence[Batch], lanes: Sequence[tuple[int, Any]]) -> list
     """Row ranges of the lanes' batches in the joint batch.
 
     Args:
-        batches: Their batches.
+        batches: Batches of the lanes.
         lanes: Number of each lane, and its dropout.
     """
     parts, start = [], 0
@@ -95,13 +95,13 @@ def adapted_layers(adapted: Any) -> dict[str, FusedLinear]:
     for name, each in layers.items():
         if not isinstance(each, FusedLinear) or each.base_layer is base.get_output_embeddings():
             raise ValueError(
-                f"model.lora.target_modules: the layer {name} is no linear layer within the model, and only such "
+                f"model.lora.target_modules: the layer {name} is not a linear layer of the model, and only such "
                 "are trained together with those of other trials; leave it out, or train this alone"
             )
     return {name: each for name, each in layers.items() if isinstance(each, FusedLinear)}
 
 
 def draws(adapted: Any) -> bool:
-    """Whether a model with adapters has dropout, and so draws random numbers."""
+    """Whether a model with adapters has dropout and therefore draws random numbers."""
     dropouts = [each for layer in adapted_layers(adapted).values() for each in layer.lora_dropout.values()]
     return any(getattr(each, "p", 0.0) > 0 for each in dropouts)

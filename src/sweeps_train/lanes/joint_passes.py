@@ -21,7 +21,7 @@ from sweeps_train.strategies.strategy import on_device
 from sweeps_train.workers.distributed import Workers
 
 MOST_KINDS = 2
-"""Kinds of passes that have graphs, each of which has gradients of its own for all its lanes."""
+"""Maximum number of kinds of passes with graphs; each kind has its own gradients for all its lanes."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Work:
 
     strategy: LaneStrategy
     micro_batches: Sequence[Batch]
-    """This worker's, on the CPU."""
+    """Micro batches of this worker, on the CPU."""
     scale: float
-    """Factor of the losses."""
+    """Factor by which the losses are multiplied."""
 
 
 class JointPasses:
@@ -48,20 +48,20 @@ class JointPasses:
         self._workers, self._model, self._is_sharded = workers, model, is_sharded
         self._strategies: list[LaneStrategy] = []
         self._draws: list[bool] = []
-        """Whether a lane has dropout, whose random numbers a graph would not draw from its own generator."""
+        """Whether each lane has dropout; a graph would not draw its random numbers from the lane's own generator."""
         self._graphs: dict[Hashable, CapturedPasses] = {}
         """CUDA graphs, by the lanes of a pass and their rows."""
         self._begun: set[Hashable] = set()
-        """Kinds of passes in the present step."""
+        """Kinds of passes in the current step."""
         self._most_lanes: int | None = None
-        """Lanes in a pass at most, since this worker has run out of memory with more."""
+        """Maximum number of lanes in a pass, after this worker ran out of memory with more."""
 
     def add(self, strategy: LaneStrategy) -> None:
-        """Add a lane, which may compute passes alone until ``use`` says that it trains."""
+        """Add a lane, which may compute passes alone until ``use`` includes it."""
         self.use([*self._strategies, strategy])
 
     def use(self, strategies: Sequence[LaneStrategy]) -> None:
-        """Set the lanes to train from now on."""
+        """Set the lanes that train from now on."""
         self._strategies = list(strategies)
         self._model.adapt([each.task.model for each in strategies])
         self._draws = [draws(each.task.model) for each in strategies]
@@ -89,11 +89,11 @@ class JointPasses:
         return losses, flags
 
     def logits(self, strategy: LaneStrategy, batch: Batch) -> torch.Tensor:
-        """Logits or hidden states of one lane alone.
+        """Logits or hidden states of a single lane.
 
         Args:
             strategy: A lane that is used.
-            batch: Its batch, on the device.
+            batch: Batch of the lane, on the device.
         """
         self._model.place(parts_of([batch], [(self._strategies.index(strategy), strategy.random_numbers.dropout)]))
         return strategy.task.logits(self._model.model, batch)
@@ -169,7 +169,7 @@ class JointPasses:
     def _captured(
         self, strategies: Sequence[LaneStrategy], parts: Sequence[Part], compute: Pass, batch: Batch
     ) -> CapturedPasses | None:
-        """CUDA graphs for the present lanes and their numbers of rows; None where passes are not replayed."""
+        """CUDA graphs for the current lanes and their numbers of rows; None if passes are not replayed."""
         if any(
             each.capture_note is None or self._draws[part.lane] for each, part in zip(strategies, parts, strict=True)
         ):

@@ -40,7 +40,7 @@ from sweeps_train.workers.exchange import Exchange
 
 @dataclass(frozen=True)
 class DueActions:
-    """Actions due after the present step besides logging; the same on all workers, which communicate in them."""
+    """Actions due after the current step besides logging; the same on all workers, which communicate in them."""
 
     evaluate: bool
     save: bool
@@ -164,8 +164,8 @@ class Lane:
         return self.progress.step >= self.total_steps
 
     def repeat_last_report(self) -> Exchange[Stop]:
-        """Report the checkpoint from which this training continues again: its process may have died between saving and
-        reporting it. One that another training has reported is not its own."""
+        """Report the checkpoint from which this training continues once more, since its process may have died between
+        saving and reporting it. A checkpoint that another training has reported is left out."""
         if self.resumed_from is None:
             return Stop.NO
         if self.pending is not None:
@@ -234,7 +234,7 @@ class Lane:
         return True
 
     def due_actions(self) -> Exchange[DueActions | None]:
-        """Actions due after the present step; None if not even metrics are logged."""
+        """Return the actions due after the current step; None if not even metrics are logged."""
         step, train = self.progress.step, self.config.train
         evaluate = self._evaluates_at(step)
         epochs_before = (self.progress.samples - self.global_batch_size) / len(self.task.train_samples)
@@ -269,7 +269,7 @@ class Lane:
         return metrics | self.divergence.metrics(self.progress.step), Stop(int(stop))
 
     def _adapt_to_times(self, seconds: float, metrics: dict[str, float]) -> None:
-        """Let the times of the last steps decide when to ask for a stop, when to save and how to read batches."""
+        """Update the intervals between stop requests, saves and reads from the times of the last steps."""
         step_s = seconds / (self.progress.step - self._measured_at)
         self._measured_at = self.progress.step
         self._stops.asked(self.progress.step, step_s=step_s)
@@ -284,12 +284,12 @@ class Lane:
             self._read(self.memory.micro_batch_size)
 
     def continue_at(self, samples: int) -> None:
-        """Continue at another data position than the checkpoint's."""
+        """Continue at a data position other than the checkpoint's."""
         self.progress = replace(self.progress, samples=samples, epochs=samples / len(self.task.train_samples))
         self._read(self.memory.micro_batch_size)
 
     def end_diverged(self, times_restored: int) -> DueActions:
-        """End a diverged training at the present step.
+        """End a diverged training at the current step.
 
         Args:
             times_restored: Number of times that it has gone back to a checkpoint.
@@ -305,7 +305,7 @@ class Lane:
         return DueActions(evaluate=True, save=not self.evaluates)
 
     def evaluate(self) -> tuple[dict[str, float], Stop]:
-        """``eval/*`` over the held-out samples, and whether to stop."""
+        """Compute ``eval/*`` over the held-out samples; return it and whether to stop."""
         samples = self.task.eval_samples
         with self.spent.on("evaluation"):
             scores = self.memory.evaluate(samples)
@@ -314,12 +314,12 @@ class Lane:
         return self.task.metrics(total, samples.units(range(len(samples)))), Stop(int(summed[-1]))
 
     def check_metric(self, metrics: dict[str, float]) -> None:
-        """Raise ``ValueError`` if an evaluation does not have the metric that the search compares."""
+        """Raise ``ValueError`` if an evaluation lacks the metric that the search compares."""
         if self.request.metric not in metrics:
             raise ValueError(f"search.metric={self.request.metric} is not reported; use one of {sorted(metrics)}")
 
     def save(self, metrics: dict[str, float] | None, *, stops: bool = False) -> str | None:
-        """Save a checkpoint of this step, as ``LaneCheckpoints.save`` does."""
+        """Save a checkpoint of this step; see ``LaneCheckpoints.save``."""
         with self.spent.on("checkpoint"):
             return self.checkpoints.save(self.progress, metrics, finished=self.is_done, stops=stops)
 
@@ -330,8 +330,8 @@ class Lane:
         self.reporter.log(self.progress, metrics)
 
     def report(self, metrics: dict[str, float], checkpoint: str | None) -> Exchange[Stop]:
-        """Report an evaluation, or start it elsewhere; return whether to stop, for which a reporter may wait for a
-        decision."""
+        """Report an evaluation, or start it on another node; return whether to stop, for which a reporter may wait for
+        a decision."""
         if self.evaluates:
             return (yield from self._report(metrics, checkpoint))
         if self.pending is not None and checkpoint is not None:
@@ -348,7 +348,7 @@ class Lane:
         return (yield from self._stop())
 
     def deliver_reports(self) -> None:
-        """Wait for the evaluations that run elsewhere."""
+        """Wait for the evaluations that run on other nodes."""
         if self.pending is not None:
             self.pending.deliver_all()
 

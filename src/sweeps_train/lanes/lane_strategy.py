@@ -1,4 +1,5 @@
-"""The strategy of one lane that shares its base: handles only the lane's adapters, since passes are joint."""
+"""The strategy of one lane that shares its base: handles only the lane's adapters, since forward and backward passes
+are joint."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class LaneStrategy(Strategy):
         super().__init__(workers, precision, capabilities or alone)
         self.random_numbers = OwnRandomNumbers(workers.device)
         self.capture_note: Callable[[str], None] | None = None
-        """Tells this lane's user that passes cannot be recorded; None where they are not to be."""
+        """Tells this lane's user that passes cannot be recorded; None if recording is off."""
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
         if self.workers.device.type == "cuda" and self.task.repeats_its_passes:

@@ -1,4 +1,4 @@
-"""The steps of a group's lanes: all lanes take one at a time, and share collective operations."""
+"""Runs the steps of a group's lanes: all lanes take one step at a time and share collective operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sweeps_train.lanes.lane import Lane
 from sweeps_train.workers.exchange import Rows, exchange_together
 
 Life = Generator[Sequence[float] | None, Rows | None, None]
-"""Life of a lane, from its first step to its last: yields None for an optimizer step, and numbers to exchange."""
+"""Coroutine of a lane from its first step to its last: yields None for an optimizer step, and numbers to exchange
+between workers."""
 
 
 class Lockstep:
@@ -22,7 +23,7 @@ class Lockstep:
         self.group = group
         self._lives: dict[Lane, Life] = {}
         self._waiting: dict[Lane, Sequence[float] | None] = {}
-        """Lanes that have not ended, and what they have yielded."""
+        """Lanes that have not ended, and their last yielded values."""
 
     def run(self, lane: Lane, life: Life) -> None:
         """Train one lane to its end."""

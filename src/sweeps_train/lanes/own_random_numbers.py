@@ -1,4 +1,4 @@
-"""Random numbers of one lane, independent of the other lanes: the same as when it trains alone."""
+"""Random numbers of one lane, independent of the other lanes: the same as when the lane trains alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OwnRandomNumbers(RandomNumbers):
         self._cpu = torch.Generator()
         self._on_device = torch.Generator(device) if is_accelerator(device) else self._cpu
         self._others: dict[str, Any] = {}
-        """States of Python's and numpy's numbers, from which lanes draw none."""
+        """States of Python's and numpy's random numbers, from which lanes draw none."""
 
     def seed(self, *seeds: int) -> None:
         before = random_state(self._device)
@@ -40,7 +40,7 @@ class OwnRandomNumbers(RandomNumbers):
         self._others = {name: state[name] for name in ("python", "numpy")}
 
     def dropout(self, x: torch.Tensor, p: float) -> torch.Tensor:
-        """Apply dropout with the same mask as ``torch.nn.functional.dropout`` in a training that is alone."""
+        """Apply dropout with the same mask as ``torch.nn.functional.dropout`` in a training that runs alone."""
         if x.device.type == "cuda":
             with self._as_default():
                 return functional.dropout(x, p)

@@ -19,13 +19,13 @@ from sweeps_train.workers.distributed import Workers
 
 
 class ShardedLaneStrategy(LaneStrategy):
-    """Handles the adapters of a lane, of which every worker holds all. Its own model's frozen weights stay on the CPU:
-    also when it evaluates, its passes run through the joint model, which gathers the base layer by layer."""
+    """Handles the adapters of a lane, which every worker holds completely. The frozen weights of its own model stay on
+    the CPU: all its passes, even in evaluations, run through the joint model, which gathers the base layer by layer."""
 
     def __init__(self, config: FSDP, workers: Workers, precision: Precision, passes: JointPasses):
         """
         Args:
-            config: How the base is sharded.
+            config: Config of the sharding of the base.
             workers: All workers.
             precision: Precision of the training.
             passes: Passes of all lanes.
@@ -44,7 +44,7 @@ class ShardedLaneStrategy(LaneStrategy):
         self._passes.add(self)
 
     def capture_passes(self, note: Callable[[str], None]) -> None:
-        """Nothing: a graph cannot gather layers."""
+        """Record nothing: a graph cannot gather layers."""
 
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
         with self._passes.evaluating():
@@ -56,7 +56,7 @@ class ShardedLaneStrategy(LaneStrategy):
     def _pass(
         self, batch: Batch, factor: torch.Tensor, before_backward: Callable[[], None] | None = None
     ) -> torch.Tensor:
-        """A pass of this lane alone, which measures it: it takes none of the training's random numbers."""
+        """Run a pass of this lane alone, as a measurement; it uses none of the training's random numbers."""
         before = self.random_numbers.state()
         try:
             return super()._pass(batch, factor, before_backward)

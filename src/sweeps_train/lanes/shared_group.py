@@ -18,12 +18,12 @@ from sweeps_train.training_request import TrainingRequest
 
 
 class SharedGroup(Group):
-    """Workers that hold one base model for all their lanes, each of them or in shards, and adapters for each."""
+    """Workers that hold one base model for all their lanes, whole or in shards, and separate adapters for each lane."""
 
     def __init__(self, request: TrainingRequest):
         super().__init__(request)
         self.config = request.config
-        """Config of the first training, whose base all share."""
+        """Config of the first training, whose base all lanes share."""
         assert isinstance(request.config.model, CausalLM)
         strategy = request.config.strategy
         self._sharding = strategy if isinstance(strategy, FSDP) and self.workers.size > 1 else None

@@ -1,4 +1,4 @@
-"""The steps of lanes that share a group; a lane can begin and end while the others train."""
+"""The steps of lanes that share a group; a lane can start and end while the others train."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Occupant:
 
 
 class SharedLockstep(Lockstep):
-    """Fills lanes with trainings, and isolates the failures of one from the others."""
+    """Fills lanes with trainings, and isolates the failures of one lane from the others."""
 
     group: SharedGroup
 
@@ -48,7 +48,8 @@ class SharedLockstep(Lockstep):
         self._feed, self._num_lanes = feed, num_lanes
         self._occupants: dict[Lane, _Occupant] = {}
         self._asks = False
-        """Whether the feed is asked at the next boundary, where it may have a training; the same on all workers."""
+        """Whether to ask the feed at the next step boundary, because it may have a training; the same on all
+        workers."""
 
     def serve(self, requests: Sequence[TrainingRequest]) -> None:
         """Train these trainings and further ones from the feed, until no lane trains and the feed is empty."""
@@ -93,8 +94,8 @@ class SharedLockstep(Lockstep):
         self.begin(lane, live(lane, times_restored))
 
     def _raise_unless_shared(self, error: Exception) -> None:
-        """Raise an error that other workers may not have seen, since the group then cannot continue. They have mistakes
-        of a config, too."""
+        """Raise an error that other workers may not have, since the group then cannot continue. Config mistakes occur
+        on all workers."""
         if self.group.workers.size > 1 and not isinstance(error, ValueError):
             raise error
 

@@ -1,4 +1,4 @@
-"""Several trainings at a time on one group of workers, each as if it were alone."""
+"""Several trainings at a time on one group of workers, each as if it ran alone."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ UTILIZATION = "train/flop_utilization"
 
 
 class FlopMeter:
-    """Counts the FLOPs of one step; other steps need as many per sample or token.
+    """Counts the FLOPs of one step; other steps need equally many per sample or token.
 
     The second step is counted, since a pipeline exchanges tensor shapes in the first. Recomputed activations are
     subtracted: a forward pass and the gradients of its inputs count as much as each other, and the gradients of the
@@ -35,7 +35,7 @@ class FlopMeter:
         self._peak, self._measurement = peak, Measurement(UTILIZATION, note)
         self._steps = 0
         self._per_unit = math.nan
-        """This worker's count for each sample or token of all workers; NaN before it, or if it fails."""
+        """FLOPs of this worker for each sample or token of all workers; NaN until counted, or if counting fails."""
 
     @contextmanager
     def counting(self, strategy: Strategy, size: int) -> Iterator[None]:
@@ -62,7 +62,7 @@ class FlopMeter:
 
 
 def needed_part(strategy: Strategy) -> float:
-    """Share of a worker's operations that are not recomputed, here or on other workers."""
+    """Share of a worker's operations that are not recomputations, whether of its own or of other workers' results."""
     model, capabilities = strategy.task.model, strategy.capabilities
     parameters = list(model.parameters())
     trained = sum(each.numel() for each in parameters if each.requires_grad)

@@ -22,7 +22,7 @@ class Measurement:
         """
         Args:
             name: Of a metric, or a few words.
-            note: Tells the user something; the log is told in any case.
+            note: Tells the user something; the log always records it.
         """
         self._name, self._note = name, note
         self.failed = False
@@ -54,7 +54,7 @@ class Measurement:
     @contextmanager
     def around(self, measuring: Callable[[], AbstractContextManager[T]]) -> Iterator[T | None]:
         """Context manager for code that is being measured. The code runs even if the context manager of ``measuring``
-        cannot be made, entered or left, and its own exceptions pass."""
+        fails, and the code's own exceptions pass through."""
         stack, entered = ExitStack(), None
         with self.attempt():
             entered = stack.enter_context(measuring())

@@ -23,7 +23,7 @@ class TimeSpent:
         """
         Args:
             setup: Seconds in which model and data were loaded.
-            clock: Clock of the steps, which stands still meanwhile.
+            clock: Clock of the steps, which stops meanwhile.
         """
         self._clock = clock
         self._seconds = dict.fromkeys(("steps", "data_wait", "communication", "evaluation", "checkpoint"), 0.0)
@@ -32,7 +32,7 @@ class TimeSpent:
 
     @contextmanager
     def on(self, activity: Activity) -> Iterator[None]:
-        """Context manager that counts its time as spent on an activity."""
+        """Context manager whose duration is counted for an activity."""
         began = time.perf_counter()
         try:
             with self._clock.stopped():

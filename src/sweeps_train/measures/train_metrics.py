@@ -18,20 +18,20 @@ from sweeps_train.workers.distributed import Workers
 from sweeps_train.workers.exchange import Exchange
 
 HALVINGS = "train/out_of_memory"
-"""Metric: how many times workers have halved their micro batches; absent where none has."""
+"""Metric: number of times that workers have halved their micro batches; absent if none has."""
 DATA_WAIT = "train/data_wait_share"
 """Metric: part of the steps' time in which workers waited for their batches, from 0 to 1; mean over the workers."""
 COMMUNICATION = "train/communication_share"
-"""Metric: part of the measured steps in which workers communicated; absent where none was measured."""
+"""Metric: part of the measured steps in which workers communicated; absent if no step was measured."""
 MOST_WORKERS_APART = 16
-"""Largest number of workers whose use of their machines is reported one by one."""
+"""Maximum number of workers whose machine use is reported individually."""
 
 Rows = Sequence[Mapping[str, float]]
 """Measurements by worker and name."""
 
 
 class TrainMetrics:
-    """Collects measurements of steps until they are taken; time for evaluations and checkpoints does not count."""
+    """Collects measurements of steps until ``take`` is called; time for evaluations and checkpoints does not count."""
 
     def __init__(self, workers: Workers, clock: StepClock, note: Callable[[str], None]):
         """
@@ -47,7 +47,7 @@ class TrainMetrics:
     def _reset(self) -> None:
         self._started: float | None = None
         self._loss = torch.zeros((), dtype=sum_type(self._workers.device), device=self._workers.device)
-        """This worker's part of the summed loss, left on the device so that nothing waits for it."""
+        """This worker's part of the summed loss, kept on the device so that no step waits for it."""
         self._units = self._size = 0
         self._data_wait = 0.0
 
@@ -85,8 +85,8 @@ class TrainMetrics:
         Args:
             task: Names the unit of speed.
             votes: Numbers of this worker that are summed along.
-            halvings: How often this worker has halved its micro batches.
-            communication: Its measurements are taken, if there are any.
+            halvings: Number of times that this worker has halved its micro batches.
+            communication: Provides measurements of communication, if there are any.
             flops: The utilisation follows from its counts and the speed.
             per_worker: Include the memory that a worker may use, and each worker's use of its machine unless there are
                 many.
@@ -128,7 +128,8 @@ class TrainMetrics:
         return metrics | ({HALVINGS: halvings} if halvings else {})
 
     def _of_communication(self, rows: Rows, communication: CommunicationMeter) -> dict[str, float]:
-        """The share of communication, which shows slow workers; its cost says when to measure it again."""
+        """Return the share of communication, which also shows slow workers; its cost decides when to measure it
+        again."""
         communication.schedule_next(_sum(rows, "cost") / len(rows))
         share = _sum(rows, "communicated") / len(rows)
         if math.isnan(share):
@@ -143,7 +144,7 @@ def _sum(rows: Rows, name: str) -> float:
 
 
 def _machine_metrics(rows: Rows, names: Sequence[str], *, per_worker: bool) -> dict[str, float]:
-    """Sums of the measurements of all workers, the largest memory of any, and each worker's own if wanted.
+    """Sums over all workers, the largest memory of any worker, and each worker's own values if requested.
 
     Args:
         rows: Measurements by worker and name.

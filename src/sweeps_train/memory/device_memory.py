@@ -11,12 +11,12 @@ from sweeps_train.devices.worker_device import worker_device
 from sweeps_train.memory.machine_memory import machine_memory
 
 OUTSIDE_TORCH = 2**29
-"""Bytes of a GPU that a process needs beside torch's tensors: CUDA's context, and kernels of its libraries."""
+"""Bytes of a GPU that a process needs in addition to torch's tensors: CUDA's context, and kernels of its libraries."""
 _CROWDED = 0.1
-"""Part of a GPU that other processes may hold beside their shares before this one counts as pushed out."""
+"""Part of a GPU that other processes may hold beyond their shares before this process counts as crowded out."""
 
 _share: float | None = None
-"""Share of this process, if it was given one."""
+"""Share of this process, if one was set."""
 
 
 def limit_memory(share: float) -> None:
@@ -50,8 +50,8 @@ def usable_memory(device: torch.device) -> int:
 
 
 def is_crowded(device: torch.device) -> bool:
-    """Whether other processes use more of a GPU than this one's share leaves them, so that they may have caused running
-    out of memory."""
+    """Whether other processes use more of a GPU than this one's share leaves them, so that they may have caused the
+    lack of memory."""
     free, total = device_module(device).mem_get_info(device)
     others = total - free - device_module(device).memory_reserved(device)
     left = total - usable_memory(device)

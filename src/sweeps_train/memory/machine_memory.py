@@ -8,22 +8,21 @@ from pathlib import Path
 import psutil
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files with a container's limit of memory, of both versions of Linux's control groups."""
+"""Files with a container's memory limit, for both versions of Linux's control groups."""
 _CGROUP_USES = (
     ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file"),
     ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"),
 )
-"""Files with the memory in use, and with the part of it that can be taken back at once, under a name; of both
-versions."""
+"""Files with the memory in use, and the name of its immediately reclaimable part in another file; for both versions."""
 
 
 def machine_memory() -> int:
-    """Total bytes."""
+    """Total memory in bytes."""
     return min([psutil.virtual_memory().total, *_limits().values()])
 
 
 def available_memory() -> int:
-    """Bytes that can be used without taking memory from others."""
+    """Bytes that can be used without taking memory from other processes."""
     available = [psutil.virtual_memory().available]
     for version, limit in _limits().items():
         used, statistics, reclaimable = _CGROUP_USES[version]

@@ -37,15 +37,15 @@ class MemoryNeed:
     gradients: int
     optimizer: int
     activations: int
-    """All else at the moment that needs most: activations, logits, gathered weights, temporary tensors."""
+    """Everything else at the moment of the largest need: activations, logits, gathered weights, temporary tensors."""
     logits: int
-    """The logits and their gradient, which are part of ``activations``; 0 where the loss takes a few at a time."""
+    """The logits and their gradient, which are part of ``activations``; 0 if the loss processes them in chunks."""
     in_machine: int = 0
     """Bytes that are kept in the machine's memory instead of the GPU's (``cpu_offload``)."""
 
     @property
     def total(self) -> int:
-        """Bytes on the device in all."""
+        """Total bytes on the device."""
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
@@ -120,9 +120,9 @@ def _need(config: TrainingConfig, strategy: Strategy, batch: Batch, *, keeps_gra
 
     Args:
         config: The training.
-        strategy: Its model is trained.
+        strategy: Provides the model to train.
         batch: The micro batch.
-        keeps_gradients: Whether gradients are there before: those of earlier micro batches, or of CUDA graphs.
+        keeps_gradients: Whether earlier micro batches, or CUDA graphs, already hold gradients in memory.
     """
     logits = _sizes_of_logits(strategy.task)
     trained = list(strategy.parameters.values())

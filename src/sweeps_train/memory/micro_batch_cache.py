@@ -21,7 +21,8 @@ from sweeps_train.memory.device_memory import is_crowded, usable_memory
 from sweeps_train.strategies import Strategy
 
 MAX_AGE_S = 30 * 24 * 3600.0
-"""Seconds after which a size is found anew: drivers and libraries change, and what a neighbour caused must end."""
+"""Seconds after which a size is searched again: drivers and libraries change, and a size that another process made
+small must not last."""
 
 
 def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
@@ -33,7 +34,7 @@ def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
 
 
 def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
-    """Cache a micro batch size; if the cache cannot be written, it is found again every time."""
+    """Cache a micro batch size. If the cache cannot be written, each training searches again."""
     with contextlib.suppress(Exception):
         file = _file()
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +46,7 @@ def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
 
 def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> None:
     """Cache a size reached by running out of memory, unless other processes had filled the GPU."""
-    with Measurement("how full the GPU is").attempt():  # the training goes on with smaller micro batches
+    with Measurement("how full the GPU is").attempt():  # the training continues with smaller micro batches
         device = strategy.workers.device
         if not is_crowded(device) if counts_memory(device) else config.train.micro_batch_size == "auto":
             remember(config, strategy, size)
@@ -65,7 +66,7 @@ def _file() -> Path:
 
 
 def _key(config: TrainingConfig, strategy: Strategy) -> str:
-    """Cache key: device and task for a reader, and a hash of everything that memory depends on."""
+    """Cache key: device and task in readable form, and a hash of everything that memory depends on."""
     device = strategy.workers.device
     kind = name_of(device) if is_accelerator(device) else "cpu"
     task, model = strategy.task, config.model

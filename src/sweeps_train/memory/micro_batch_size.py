@@ -27,9 +27,9 @@ from sweeps_train.strategies.strategy import on_device
 
 GIB = 2**30
 USABLE_OF_GPU = 0.9
-"""Part of a GPU's memory that is planned with: allocators fragment, and kernels need workspace."""
+"""Part of a GPU's memory that is planned for; the rest is for fragmentation and for the workspace of kernels."""
 USABLE_OF_MACHINE = 0.7
-"""Part of a machine's memory that is planned with: the system, other programs and Ray need some."""
+"""Part of a machine's memory that is planned for; the rest is for the system, other programs and Ray."""
 ADVICE = "use a shorter data.sequence_length, model.gradient_checkpointing=true or strategy=fsdp"
 """Advice for a sample that does not fit into memory."""
 _SAMPLES_SEARCHED = 256
@@ -46,7 +46,7 @@ def largest_divisor(share: int, most: float) -> int:
 
 
 def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configured: int, most: int | None) -> int:
-    """Number of samples per forward pass to begin a training with. Every worker must call it.
+    """Choose the number of samples per forward pass at the start of a training. Every worker must call it.
 
     Args:
         config: The training; ``train.micro_batch_size=auto`` searches for the largest size that fits.
@@ -67,7 +67,7 @@ def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configur
 
 
 def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int) -> int:
-    """The largest micro batch that fits into the memory of every worker's device. Every worker must call it.
+    """Find the largest micro batch that fits into the memory of every worker's device. Every worker must call it.
 
     Every sample adds the same amount of activations, so the memory for one and for two samples gives that for any
     number. The result is cached on disk for all trainings of such a model on such a device. Where it cannot be measured

@@ -1,4 +1,4 @@
-"""Running out of memory: halves the micro batch and repeats the step or the evaluation."""
+"""Handles running out of memory: halves the micro batch and repeats the step or the evaluation."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class OutOfMemoryHandler:
         self._note(text)
 
     def take_halvings(self) -> int:
-        """Number of times this worker has halved its micro batches since the last call."""
+        """Return how often this worker has halved its micro batches since the last call."""
         halvings, self._halvings = self._halvings, 0
         return halvings
 

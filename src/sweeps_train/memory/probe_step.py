@@ -32,7 +32,8 @@ def probe_step(strategy: Strategy, batch: Batch) -> None:
 
 @contextmanager
 def restored_state(strategy: Strategy) -> Iterator[None]:
-    """Restore random states and buffers and drop gradients at the end; the optimizer must not be called within."""
+    """Restore random states and buffers and drop gradients at the end of a ``with`` block, which must not step the
+    optimizer."""
     device, model = strategy.workers.device, strategy.task.model
     before = random_state(device)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_meta}

@@ -79,7 +79,7 @@ def document_mask(ends: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def _mask(**options: Any) -> Any:
-    """The mask of a layer for its own attention pattern, without regard to padding; None if the pattern is causal."""
+    """Mask of a layer for its own attention pattern, ignoring padding; None if the pattern is causal."""
     options["attention_mask"] = None
     window = options.get("local_size")
     is_causal = options.get("allow_is_causal_skip", True) and options.get("q_length") == options["kv_length"]
@@ -112,7 +112,7 @@ def _attend(
 
 
 def _as_in_autocast(*tensors: torch.Tensor) -> Iterable[torch.Tensor]:
-    """The tensors in autocast's dtype for torch's attention: with float32 weights, the rotary embedding has made
+    """Cast tensors to autocast's dtype for torch's attention: with float32 weights, the rotary embedding has made
     queries and keys float32."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
@@ -140,7 +140,7 @@ def _has_flash_attention(device: torch.device) -> bool:
 def _attend_within(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, borders: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """Attention of each token to earlier ones of the same document, in shape (samples, tokens, heads, size)."""
+    """Compute attention of each token to earlier ones of the same document, in shape (samples, tokens, heads, size)."""
     samples, heads, length, _ = query.shape
     queries, keys, values = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
     grouped = key.shape[1] != heads

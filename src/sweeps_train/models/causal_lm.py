@@ -202,7 +202,7 @@ def save_causal_lm(
 
     Args:
         model: The model, with its adapters if it has any.
-        tokenizer: Its tokenizer.
+        tokenizer: Tokenizer of the model.
         folder: Existing folder.
         weights: Trained weights by name, if the model itself has only shards of them.
         stored_types: Types to write weights in, by name, where they differ from those that they are trained in.
@@ -228,7 +228,7 @@ def save_causal_lm(
 
 
 def _own_weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The weights and buffers that a model saves, each under its first name if parts share it."""
+    """Select the weights and buffers that a model saves; one that several parts share is saved under its first name."""
     names: dict[torch.Tensor, str] = {}
     for name, each in model.state_dict(keep_vars=True).items():
         names.setdefault(each, name)
@@ -240,7 +240,7 @@ def _in_types(weights: Mapping[str, torch.Tensor], types: Mapping[str, torch.dty
 
 
 def _name_type(file: Path, dtype: torch.dtype) -> None:
-    """Write the dtype of the saved weights into the model's config, where transformers has put their dtype in
+    """Write the dtype of the saved weights into the model's config, where transformers has put the dtype used in
     memory."""
     content = json.loads(file.read_text(encoding="utf-8"))
     content["dtype"] = str(dtype).removeprefix("torch.")

@@ -17,7 +17,7 @@ class ConvNetClassifier(nn.Module):
     """
 
     def __init__(self, config: ConvNet, shape: ImageShape):
-        """Raise ``ValueError`` if the images are too small for so many blocks."""
+        """Raise ``ValueError`` if the images are too small for this many blocks."""
         super().__init__()
         if min(shape.height, shape.width) < 2**config.blocks:
             raise ValueError(

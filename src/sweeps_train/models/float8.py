@@ -14,11 +14,11 @@ from torch import nn
 from sweeps_train.devices.device_operations import name_of
 
 MULTIPLE = 16
-"""Number that divides the sizes of a matrix whose 8-bit numbers a GPU multiplies."""
+"""Divisor that all sizes of a matrix must have for 8-bit multiplication on a GPU."""
 _AMD = ("gfx942", "gfx950")
 """Architectures of AMD's MI300 and MI350."""
 _ROUTERS = ("gate", "router")
-"""Names of layers that choose experts, for which 8 bits are too few."""
+"""Names of layers that choose experts, which need more than 8 bits."""
 
 
 def multiplies_float8(device: torch.device) -> bool:
@@ -33,11 +33,11 @@ def multiplies_float8(device: torch.device) -> bool:
 def check_float8(device: torch.device) -> None:
     """
     Raises:
-        ValueError: The device multiplies no 8-bit floating-point numbers.
+        ValueError: The device does not support 8-bit floating-point multiplication.
     """
     if not multiplies_float8(device):
         raise ValueError(
-            f"train.precision=fp8: {name_of(device)} multiplies no 8-bit floating-point numbers; use "
+            f"train.precision=fp8: {name_of(device)} does not support 8-bit floating-point multiplication; use "
             "train.precision=auto, or a GPU of compute capability 8.9 or later (L4, L40, RTX 40, H100, ...)"
         )
 

@@ -1,5 +1,4 @@
-"""Linear layers with an adapter that need fewer kernels: the adapter's product is added to the frozen weight's within
-one kernel.
+"""Linear layers with an adapter that need fewer kernels: one kernel adds the adapter's product to the frozen weight's.
 
 peft's layer multiplies by the scale and adds in kernels of their own, each of which reads and writes tensors of the
 size of the layer's output, or of its input in the backward pass. Steps of small batches wait for their launches.
@@ -62,7 +61,8 @@ class FusedLinear(Linear):
 
 
 class _FusedProduct(torch.autograd.Function):
-    """Gradients of the input and of the adapter. All tensors have the same dtype; products sum in float32."""
+    """Computes the gradients of the input and of the adapter. All tensors have the same dtype; products sum in
+    float32."""
 
     @staticmethod
     def forward(

@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class DetachedHead:
-    """The linear layer that the model's forward pass now skips, returning hidden states instead of logits."""
+    """The linear layer that the model's forward pass now skips; it returns hidden states instead of logits."""
 
     def __init__(self, layer: nn.Linear):
         self._layer = layer
@@ -49,15 +49,16 @@ def detach_head(model: Any) -> DetachedHead | None:
     if type(head) is nn.Linear and _is_last_step(bare, head):
         return DetachedHead(head)
     _log.info(
-        "the logits of a %s are not those of a plain linear layer: they are computed at once", type(bare).__name__
+        "the logits of a %s are not those of a plain linear layer: they are computed all at once instead of in chunks",
+        type(bare).__name__,
     )
     return None
 
 
 @torch.no_grad()
 def _is_last_step(model: Any, head: nn.Linear) -> bool:
-    """Whether a model's logits are exactly the head applied to the last hidden state, tested on random hidden states
-    without running any layer."""
+    """Whether a model's logits are exactly the head applied to the last hidden state. This is tested on random hidden
+    states without running any layer."""
     decoder, weight = model.base_model, head.weight
     if decoder is model:
         return False

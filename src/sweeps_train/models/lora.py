@@ -67,7 +67,7 @@ def add_lora(model: PreTrainedModel, config: Lora) -> PeftModel:
 
 
 def load_lora(adapted: nn.Module, weights: Path) -> None:
-    """Load adapter weights, in the dtypes that the model has for them.
+    """Load adapter weights, in the model's dtypes.
 
     Args:
         adapted: The model with its adapters.
@@ -84,8 +84,8 @@ def load_lora(adapted: nn.Module, weights: Path) -> None:
 
 
 def leave_casts_to_autocast(model: nn.Module) -> None:
-    """Let adapters take 16-bit inputs: peft would cast them to float32, the dtype of the adapters' weights, and
-    autocast back again, which costs two more passes over memory."""
+    """Let adapters take 16-bit inputs. peft would cast these to float32, the dtype of the adapters' weights, and
+    autocast would cast them back, which costs two more passes over memory."""
     for module in model.modules():
         if hasattr(module, "cast_input_dtype_enabled"):
             module.cast_input_dtype_enabled = False  # type: ignore[assignment]
@@ -144,7 +144,7 @@ def _modules_to_save(model: nn.Module, names: list[str]) -> list[str] | None:
 
 
 def _saves_tied(model: PreTrainedModel, names: list[str]) -> bool:
-    """Whether embeddings are trained in full that are tied to the model's head."""
+    """Whether embeddings that are tied to the model's head are trained in full."""
     tied = getattr(model.config, "tie_word_embeddings", False)
     return bool(tied) and any(name.rpartition(".")[2] in {"embed_tokens", "lm_head"} for name in names)
 
@@ -181,7 +181,7 @@ def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]
 
 
 def _part_of(name: str) -> str | None:
-    """``attention``, ``mlp``, or None for other layers, such as the head."""
+    """Part of the model that a layer belongs to: ``attention``, ``mlp``, or None for others, such as the head."""
     *parents, own = name.split(".")
     if own in _ROUTERS:
         return None

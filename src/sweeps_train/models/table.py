@@ -76,7 +76,7 @@ def load_table_model(config: TableModel, folder: Path) -> RowModel:
 
 
 class RowModel(nn.Module):
-    """A trained model with the encoding of its table, so that it predicts from raw rows."""
+    """A trained model with the encoding of its table, which predicts from raw rows."""
 
     def __init__(self, model: nn.Module, encoding: TableEncoding):
         super().__init__()

@@ -11,7 +11,8 @@ from sweeps_train.data.images import ImageShape
 
 
 class VisionTransformerClassifier(nn.Module):
-    """Patches as tokens, learned positions, pre-norm layers, and a linear classifier over the mean of all tokens.
+    """Vision transformer with patches as tokens, learned positions, pre-norm layers, and a linear classifier over the
+    mean of all tokens.
 
     The mean instead of a class token follows Beyer et al., 2022 (https://arxiv.org/abs/2205.01580).
     """

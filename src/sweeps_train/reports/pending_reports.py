@@ -17,18 +17,19 @@ from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Reporter, Stop
 
 MOST_PENDING = 4
-"""Evaluations that may be computed at a time; a training that is further ahead waits, since each needs a checkpoint."""
+"""Maximum concurrent evaluations; a training that is further ahead waits, since each evaluation needs its
+checkpoint."""
 LOOK_EVERY_S = 1.0
 
 
 class Evaluator(Protocol):
-    """The interface to whatever runs the evaluations; on rank 0 only."""
+    """The interface to the component that runs the evaluations; on rank 0 only."""
 
     def begin(self, checkpoint: Path) -> None:
-        """Start to evaluate a checkpoint, without waiting."""
+        """Start evaluating a checkpoint, without waiting."""
 
     def next_result(self, within_s: float) -> dict[str, float] | None:
-        """Return the metrics of the oldest unreturned checkpoint; None if they are not ready in time."""
+        """Return the metrics of the oldest checkpoint that was not returned yet; None if they are not ready in time."""
 
     def cancel(self) -> None:
         """Cancel running evaluations."""
@@ -60,8 +61,8 @@ class PendingReports:
             reporter: Receives the reports.
             root: Folder of the training's checkpoints, which are removed here when they are superseded.
             checkpoint: Says which of them are kept.
-            check: Raises an error if metrics lack the one that decides.
-            objective: The metric that decides, and whether ``min`` or ``max`` of it is best.
+            check: Raises an error if the objective is missing.
+            objective: Metric that the search compares, and whether its ``min`` or ``max`` is best.
         """
         self._evaluator, self._reporter, self._root, self._keep = evaluator, reporter, root, checkpoint.keep
         self._check, self._objective = check, objective
@@ -99,7 +100,7 @@ class PendingReports:
             pass
 
     def deliver_all(self) -> None:
-        """Wait for all evaluations and report them, unless the reporter asks for a stop."""
+        """Wait for all evaluations and report them, unless the reporter requests a stop."""
         while self._pending and self._reporter.should_stop() is Stop.NO:
             self._deliver_next(LOOK_EVERY_S)
 

@@ -23,7 +23,7 @@ class Progress:
     seconds: float = 0.0
     """Time spent on optimizer steps, without evaluations, checkpoints and starts."""
     batch_factor: int = 1
-    """Factor of ``train.global_batch_size``, chosen when the training begins, then constant."""
+    """Factor of ``train.global_batch_size``, chosen when the training begins and constant afterwards."""
 
     def resources(self) -> dict[str, float]:
         """Amounts by which a scheduler may stop a training.

@@ -1,4 +1,4 @@
-"""Converts what a training reports to metrics: text names with numbers.
+"""Converts reported values to metrics: numbers with text names.
 
 Every kind of training goes through here, so that a name or a value means the same whoever reports it. A name that is
 not clearly one text is refused, so that nothing that a trial reports can reach another trial's record.
@@ -14,23 +14,23 @@ from numbers import Real
 from typing import Any
 
 LARGEST_STEP = 2**53
-"""Steps are stored as 64-bit integers, and JSON's readers keep those up to here exact."""
+"""Maximum step: steps are stored as 64-bit integers, and JSON parsers represent integers exactly up to this one."""
 
 
 @dataclass(frozen=True)
 class ReportedMetrics:
-    """A report's values by name; those of nested mappings have names such as ``eval/loss``."""
+    """Numbers of a report by name; those of nested mappings have names such as ``eval/loss``."""
 
     numbers: dict[str, float]
     others: dict[str, str]
-    """Types of the values that are no numbers, in words."""
+    """Types of the values that are not numbers, in words."""
 
 
 def metrics_in(reported: Mapping[Any, Any]) -> ReportedMetrics:
     """Return the numbers of a report, and the types of its other values.
 
     Raises:
-        ValueError: A name is no text, or two values would have the same name.
+        ValueError: A name is not a text, or two values would have the same name.
 
     Example:
         >>> metrics_in({"loss": 0.5, "eval": {"accuracy": True}, 0: 2, "note": "x"})
@@ -53,7 +53,7 @@ def flattened(reported: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[s
     """Return the names and values of nested mappings, whose names are joined by ``/``.
 
     Raises:
-        ValueError: A name is no text.
+        ValueError: A name is not a text.
     """
     for key, value in reported.items():
         name = _as_text(key)
@@ -68,7 +68,7 @@ def flattened(reported: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def as_number(value: Any) -> float | None:
-    """Return a number of any type as a float, also one in a tensor or an array of one element; None for anything else.
+    """Return a number of any type as a float, even in a tensor or an array of one element; None for anything else.
     Numbers that are too large for a float become infinite.
 
     >>> from fractions import Fraction
@@ -87,7 +87,7 @@ def as_step(name: str, value: Any) -> int:
     """Return a metric's value as a step.
 
     Raises:
-        ValueError: It is no whole number from 0, or too large to be stored.
+        ValueError: It is not a whole number from 0, or too large to be stored.
 
     Example:
         >>> as_step("step", 10.0)

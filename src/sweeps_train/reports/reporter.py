@@ -11,7 +11,7 @@ from sweeps_train.reports.progress import Progress
 
 
 class Stop(IntEnum):
-    """A reporter's answer to whether to stop. If several are given, the largest counts.
+    """A reporter's answer to whether to stop. Of several answers, the largest applies.
 
     >>> max(Stop.NO, Stop.SAVE).name
     'SAVE'
@@ -22,7 +22,7 @@ class Stop(IntEnum):
     SAVE = 1
     """Save a checkpoint, from which the training can be resumed, and return."""
     DISCARD = 2
-    """Return at once: the work since the last report is not wanted."""
+    """Return immediately, without saving the work since the last report."""
 
 
 class Reporter(Protocol):
@@ -33,8 +33,8 @@ class Reporter(Protocol):
 
     @property
     def waits_for_decision(self) -> bool:
-        """Whether ``report`` waits for a decision that needs the step's checkpoint. If not, the checkpoint may be
-        received later, by ``checkpoint``."""
+        """Whether ``report`` waits for a decision that needs the step's checkpoint. Otherwise ``checkpoint`` may
+        deliver the checkpoint later."""
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         """Receive training metrics (``train/*``), every ``train.log_every`` steps."""
@@ -53,8 +53,8 @@ class Reporter(Protocol):
         """
 
     def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
-        """Receive a checkpoint that was complete after the report of its step, or saved between two reports. Another
-        thread may call this.
+        """Receive a checkpoint that was completed after the report of its step, or saved between two reports. May be
+        called by another thread.
 
         Args:
             progress: Position of the checkpoint, which may be before that of the last report.
@@ -75,7 +75,7 @@ class Reporter(Protocol):
 
 
 class SilentReporter:
-    """Ignores everything, and never asks to stop."""
+    """Ignores everything, and never requests a stop."""
 
     waits_for_decision = False
 

@@ -36,8 +36,7 @@ class HeldState:
     """State of a snapshot, as its holder reports it."""
 
     written: Path | None
-    """The checkpoint that has the same content; None if the snapshot is empty, being changed, or could not be
-    written."""
+    """The checkpoint with the same content; None if the snapshot is empty, being changed, or could not be written."""
     seal: str | None
     """Seal of that checkpoint."""
     error: OSError | None
@@ -105,11 +104,11 @@ class HolderConnection:
 
     @property
     def identity(self) -> str:
-        """A text in the holder's folder, which only workers of this node can read."""
+        """Random text in the holder's folder, which only workers of this node can read."""
         return read_identity(self.folder)
 
     def write(self, path: Path, on_told: Callable[[], object] = lambda: None) -> HeldState:
-        """Let the holder write the snapshot as a checkpoint, and wait for it.
+        """Have the holder write the snapshot as a checkpoint, and wait for it.
 
         Args:
             path: The checkpoint.
@@ -126,7 +125,7 @@ class HolderConnection:
         return self.state
 
     def forget(self) -> None:
-        """End the holder after the training; returns when shared memory is free."""
+        """End the holder after the training; returns when shared memory is freed."""
         with contextlib.suppress(OSError):
             self._send({"forget": True})
             while self._socket.recv(1):
@@ -168,5 +167,5 @@ def read_identity(folder: Path) -> str:
 
 
 def mark_changed(folder: Path) -> None:
-    """Note that a worker on the holder's machine is about to change a snapshot."""
+    """Record that a worker on the holder's machine is about to change a snapshot."""
     (folder / holder.CHANGED).touch()

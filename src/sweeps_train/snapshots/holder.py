@@ -39,19 +39,19 @@ FILES = "files"
 """Folder of the snapshot's files, in the holder's folder."""
 SOCKET = "socket"
 IDENTITY = "identity"
-"""File with a text that no other holder has, by which workers see that they are on the same node."""
+"""File with a text that is unique to this holder, by which workers see that they are on the same node."""
 LOCK = "lock"
 CHANGED = "changed"
-"""File that is there from when a worker begins to change the snapshot until it is written."""
+"""File that exists while the snapshot is being changed, until it is complete."""
 _EMPTY = {"written": None, "seal": None, "error": None}
 KEPT_S = 300.0
-"""Seconds for which a snapshot is kept after the worker's end, as long as the process that had started it lives."""
+"""Seconds for which a snapshot is kept after the worker has ended, while the process that started the worker lives."""
 LOOK_EVERY_S = 0.5
 
 
 def main() -> None:
-    """Start the holder of a folder: ``holder FOLDER WATCHED``, where ``WATCHED`` is the process that has started the
-    worker. Returns when it listens; with status 1 if the folder has a holder already."""
+    """Start the holder of a folder: ``holder FOLDER WATCHED``, where ``WATCHED`` is the process that started the
+    worker. Returns once it listens; with status 1 if the folder already has a holder."""
     folder, watched = Path(sys.argv[1]), int(sys.argv[2])
     lock = _locked(folder)
     if lock is None:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _locked(folder: Path) -> int | None:
-    """Lock a folder for the lifetime of this process or its child; None if another process has it."""
+    """Lock a folder for the lifetime of this process or its child; None if another process holds the lock."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -117,7 +117,7 @@ class Holder:
                 self._send(connection)
 
     def _obey(self, message: dict[str, Any], connection: socket.socket) -> bool:
-        """Carry out a worker's request; return whether to continue."""
+        """Execute a worker's request; return whether to continue."""
         if "forget" in message:
             return False
         if "watch" in message:
@@ -133,7 +133,7 @@ class Holder:
         return True
 
     def _write(self, path: Path) -> None:
-        """Write the snapshot as a checkpoint. It is sealed with checksums of what is in memory."""
+        """Write the snapshot as a checkpoint, sealed with checksums of the memory's content."""
         folder, source = unfinished(path), self._folder / FILES
         shutil.rmtree(folder, ignore_errors=True)
         sums = {}
@@ -181,7 +181,7 @@ def start_time(process: int) -> str | None:
 
 
 def remove_left(folders: list[Path]) -> None:
-    """Remove the folders of killed holders, whose locks are free."""
+    """Remove the folders that killed holders have left; their locks are free."""
     for folder in folders:
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime < 2 * LOOK_EVERY_S:

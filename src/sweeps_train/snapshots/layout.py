@@ -34,22 +34,22 @@ class Share:
     """One worker's part of a snapshot."""
 
     is_here: bool
-    """Whether it is on the first worker's machine, and so overwrites the files itself."""
+    """Whether the worker is on the first worker's machine, and therefore overwrites the files itself."""
     specs: dict[str, TensorSpec]
-    """Types and full shapes of the state's tensors of which it has a part."""
+    """Types and full shapes of the state's tensors of which the worker has a part."""
     places: dict[str, Place]
-    """Place of its part of each tensor."""
+    """Place of the worker's part of each tensor."""
     problem: str | None
-    """Reason for which it has no room for its parts."""
+    """Reason for which the worker has no space for its parts."""
 
     @classmethod
     def of(
         cls, state: Tensors, weights: Tensors, place_of: Callable[[torch.Tensor], Place | None], *, is_here: bool
     ) -> Share:
-        """This worker's part.
+        """Describe this worker's part.
 
         Args:
-            state: Its tensors of the state, or shards of them.
+            state: This worker's tensors of the state, or shards of them.
             weights: Those of the model.
             place_of: Place of a shard in its full tensor; None if another worker saves that part.
             is_here: Whether it is on the first worker's machine.
@@ -71,7 +71,7 @@ class InFile:
 
 
 def lack_of_memory(size: int) -> str | None:
-    """Reason why this machine has no room for so many bytes; None if it has."""
+    """Reason why this machine has no space for this many bytes; None if it has."""
     available = available_memory()
     if size <= available - LEFT_FREE * machine_memory():
         return None
@@ -84,7 +84,7 @@ def create_files(
     """Write the files of a new snapshot.
 
     Args:
-        folder: Their folder.
+        folder: Folder of the files.
         specs: All tensors of the state, for which room is made.
         model_size: Size of the trained weights in bytes.
         save_model: Writes the model's files into a folder.
@@ -145,7 +145,7 @@ def buffers(tensors: Tensors, share: Share, weights: Mapping[str, InFile], *, pi
 
 
 def _name_in_file(name: str) -> str:
-    """Name of a weight in a file of peft, which leaves out the name of its only adapter."""
+    """Name of a weight in a file of peft, which omits the name of its only adapter."""
     return name.replace(".default.", ".")
 
 

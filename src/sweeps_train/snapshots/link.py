@@ -1,7 +1,7 @@
 """Connections from rank 0 to each other worker, which carry parts of a snapshot during the training.
 
-They are no process group: a thread that waits for a message of a process group cannot be ended, and one that waits for
-these ends when either side closes.
+They are not a process group: a thread that waits for a message of a process group cannot be ended, whereas one that
+waits for a link ends when either side closes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _LENGTH_BYTES = 8
 _SECRET_BYTES = 32
 _RANK_BYTES = 4
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""A machine that has lost its power is noticed after a minute; one whose process ends, at once."""
+"""TCP options with which a machine without power is noticed after a minute; a process that ends is noticed
+immediately."""
 
 
 class Link:

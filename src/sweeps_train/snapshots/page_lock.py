@@ -13,7 +13,7 @@ from sweeps_train.compat.torch import lock_pages, unlock_pages
 
 
 class PageLock:
-    """Memory of tensors that stays page-locked until ``release``. Where they cannot be, copies are only slower."""
+    """Memory of tensors that stays page-locked until ``release``. If it cannot be locked, copies are only slower."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], device: torch.device):
         """Lock the memory.
@@ -44,7 +44,7 @@ def _unlock(locked: list[int], _tensors: Sequence[torch.Tensor]) -> None:
 
 
 def pages_of(tensors: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
-    """Start and end address of each run of whole pages that contain contiguous tensors, of which several may share a
+    """Start and end address of each run of whole pages that contain contiguous tensors; several tensors may share a
     page."""
     runs: list[tuple[int, int]] = []
     for begin, end in sorted((each.data_ptr(), each.data_ptr() + each.nbytes) for each in tensors if each.numel()):

@@ -1,9 +1,9 @@
 """The snapshot of a training: checkpoint files in shared memory that its workers overwrite together.
 
 When the first snapshot is taken, the files are laid out as those of any checkpoint. Afterwards each worker copies its
-own tensors, or its shards of them, and the training goes on: nothing is gathered, allocated or formatted, and no worker
-waits for another one. Workers on the first one's machine copy to places in the files, which are mapped into their
-memory. Others copy into memory of their own, from which the parts are sent to their places meanwhile.
+own tensors, or its shards of them, and the training continues: nothing is gathered, allocated or formatted, and no
+worker waits for another one. Workers on the first one's machine copy to places in the files, which are mapped into
+their memory. Others copy into separate memory, from which the parts are sent to their places during the training.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Snapshot:
 
         Args:
             config: The training.
-            strategy: Its model is saved.
-            optimizer: Its state is saved.
+            strategy: Provides the model to save.
+            optimizer: Provides the state to save.
             connection: Rank 0's connection to the holder; None on other ranks, and if there is no holder.
         """
         self._config, self._strategy, self._optimizer = config, strategy, optimizer
         self._workers = strategy.workers
         self.problem: str | None = None
-        """Reason for which no snapshot can be taken, where there is one to tell."""
+        """Reason for which no snapshot can be taken, if it should be reported."""
         self._links = []
         told = None if connection is None else (connection.folder, connection.files, connection.identity)
         found = self._workers.broadcast(told)
@@ -83,13 +83,13 @@ class Snapshot:
             self._is_here = read_identity(self._folder) == identity
             links = link_workers(self._workers, is_here=self._is_here)
             if links is None:
-                self.problem = "some workers do not reach the first one's machine"
+                self.problem = "some workers cannot reach the machine of the first one"
             else:
                 self._links = links
         self.exists = found is not None and self.problem is None
         """Whether a snapshot can be taken."""
         self._specs: dict[Any, TensorSpec] | None = None
-        """The optimizer's tensors for which the files are laid out; None if they are not."""
+        """The optimizer's tensors for which the files are laid out; None before that."""
         self._targets: dict[str, torch.Tensor] = {}
         """This worker's parts: places in the files, or memory of its own from which they are sent."""
         self._page_lock = PageLock((), self._workers.device)
@@ -101,7 +101,7 @@ class Snapshot:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether this worker's optimizer has other tensors than the layout of the files."""
+        """Whether this worker's optimizer has tensors that differ from the layout of the files."""
         return self._specs is not None and self._specs != self._present_specs()
 
     def forget_layout(self) -> None:
@@ -109,7 +109,7 @@ class Snapshot:
         self._specs = None
 
     def take(self, progress: Progress, metrics: dict[str, float] | None) -> bool:
-        """Copy this worker's part; all workers call it. Afterwards ``complete`` has to be called.
+        """Copy this worker's part; all workers call it, and must then call ``complete``.
 
         Args:
             progress: Position of the training.
@@ -141,7 +141,7 @@ class Snapshot:
 
     def complete(self) -> None:
         """Gather all parts while the training continues; all workers call it. When rank 0 returns, the snapshot is
-        whole.
+        complete.
 
         Raises:
             ConnectionError: A worker has ended.
@@ -163,7 +163,7 @@ class Snapshot:
         write_state(self._files, taken.progress, taken.scaler, states)
 
     def tell_written(self, error: Exception | None) -> None:
-        """Tell the other workers that the snapshot is written and may be overwritten, or how that failed."""
+        """Tell the other workers that the snapshot is written and may be overwritten, or why writing failed."""
         for link in self._links:
             with contextlib.suppress(OSError):  # it has ended, which the training notices
                 link.send(error)
@@ -180,7 +180,7 @@ class Snapshot:
             raise error
 
     def close(self) -> None:
-        """Close the connections to other workers, which also ends their waiting."""
+        """Close the connections to other workers, which also wakes those that wait."""
         for link in self._links:
             link.close()
         self._page_lock.release()
@@ -250,7 +250,7 @@ class Snapshot:
         return find_weights(self._files, weights if full is None else full, task.frozen)
 
     def _write_model(self) -> None:
-        """Write the model's files anew, where workers cannot overwrite them in place."""
+        """Write the model's files again if workers cannot overwrite them in place."""
         weights = self._strategy.full_weights()
         if self._workers.rank == 0:
             self._strategy.task.save(self._files, weights)

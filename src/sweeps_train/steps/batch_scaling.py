@@ -34,7 +34,7 @@ _WIRE_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def scale_global_batch(
     config: TrainingConfig, strategy: Strategy, order: SampleOrder, micro_batch_size: int, previous: int | None
 ) -> tuple[int, str | None]:
-    """Choose the multiple of ``train.global_batch_size`` that a step takes. Every worker must call it.
+    """Choose the multiple of ``train.global_batch_size`` for each step. Every worker must call it.
 
     Args:
         config: The training; without ``train.max_global_batch_size`` the factor is 1.
@@ -79,7 +79,7 @@ def _measured_factor(
 
 
 def _slowest(seconds: Sequence[float]) -> float:
-    """The largest of all workers' times; NaN if one is unknown. Other ranks than 0 have none."""
+    """The largest of all workers' times, which only rank 0 has: NaN if one is unknown, 0 on other ranks."""
     return math.nan if any(map(math.isnan, seconds)) else max(seconds, default=0.0)
 
 

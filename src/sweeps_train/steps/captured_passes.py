@@ -18,17 +18,18 @@ from sweeps_train.devices.device_operations import empty_cache
 _log = logging.getLogger(__name__)
 
 Pass = Callable[[Batch, torch.Tensor], torch.Tensor]
-"""Adds the gradients of a loss, times a factor, to those of the parameters, and returns the loss without a graph. It
-gets a micro batch and the factor on the device, and never waits for the device."""
+"""Adds the gradients of a loss, times a factor, to those of the parameters, and returns the loss without a graph. Takes
+a micro batch and the factor on the device, and never waits for the device."""
 
 WARM_UP = 4
-"""Steps with batches of a shape before its graph is recorded: meters count the second one, kernels are compiled."""
+"""Steps with batches of a shape before its graph is recorded: meters count the second one, and kernels are compiled."""
 MOST_SHAPES = 4
-"""Shapes that have graphs, each of which holds the memory of its activations; batches of others are not replayed."""
+"""Maximum number of shapes with graphs, each of which holds the memory of its activations; batches of other shapes are
+not replayed."""
 
 
 class CapturedPasses:
-    """CUDA graphs for the passes of one training on one GPU. Gradients that a replay adds to are in tensors of its own.
+    """CUDA graphs for the passes of one training on one GPU. Replays add to gradients in the graphs' own tensors.
 
     The method is that of PyTorch's manual (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
     """
@@ -45,7 +46,7 @@ class CapturedPasses:
         """Steps with batches of a shape."""
         self._graphs: dict[Any, _Graph] = {}
         self._trained: set[nn.Parameter] = set()
-        """Parameters that passes give gradients; optimizers leave the others alone."""
+        """Parameters that receive gradients in the passes; optimizers skip the others."""
         self._gradients: dict[nn.Parameter, torch.Tensor] = {}
         """Tensors that replays add to."""
         self._is_possible = True
@@ -78,7 +79,7 @@ class CapturedPasses:
         return is_new and self._steps[shape] > WARM_UP
 
     def _record(self, shape: Any, batch: Batch, factor: torch.Tensor) -> None:
-        """Record the pass for batches of a shape, which computes nothing and leaves gradients unchanged."""
+        """Record the pass for batches of a shape; this computes nothing and leaves gradients unchanged."""
         try:
             if not self._gradients:
                 self._gradients = {each: torch.empty_like(each) for each in self._parameters if each in self._trained}
@@ -98,7 +99,7 @@ class CapturedPasses:
             empty_cache(factor.device)
 
     def _prepare_gradients(self) -> None:
-        """Give parameters the gradient tensors that a replay adds to, with their present values."""
+        """Give parameters the gradient tensors that a replay adds to, with their current values."""
         unset = []
         for parameter, own in self._gradients.items():
             if parameter.grad is None:

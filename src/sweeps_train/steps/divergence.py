@@ -11,17 +11,17 @@ import torch
 from sweeps_train.config import Train
 
 SPIKE = 10.0
-"""A gradient is a spike if its norm is so many times the usual one."""
+"""A gradient is a spike if its norm is this many times the usual one."""
 KNOWN_AFTER = 5
 """Number of logs after which the usual norm is known."""
 SMOOTHING = 0.1
 """Weight of the latest steps in the usual norm, which is an exponential moving average."""
 MOST_NORMS = 256
-"""Number of norms of single steps that are joined to one tensor."""
+"""Number of stored norms after which they are stacked into one tensor."""
 MOST_SKIPPED = 10
-"""Largest number of steps that are left out in succession before the training counts as diverged."""
+"""Maximum number of successive skipped steps before the training counts as diverged."""
 MOST_RESTORED = 3
-"""Largest number of times that a training goes back to a checkpoint."""
+"""Maximum number of times that a training returns to a checkpoint."""
 
 
 class Diverged(Exception):
@@ -42,20 +42,20 @@ class DivergenceGuard:
     def __init__(self, train: Train, note: Callable[[str], None]):
         """
         Args:
-            train: The config: what is done when a training diverges.
+            train: Config of the reaction to divergence.
             note: Tells the user something.
         """
         self._reaction, self._note = train.on_divergence, note
         self._usual, self._logs = 0.0, 0
         self._skipped = self._skipped_in_succession = 0
         self._norms: list[torch.Tensor] = []
-        """Norms since the last log, scalars. They stay on the device, and are read at the log: an operation on the
-        device for each would take a hundredth of the time of a small model's step."""
+        """Norms since the last log, as scalars. They stay on the device and are read at the log: one device operation
+        for each would take a hundredth of the step time of a small model."""
         self._joined: list[torch.Tensor] = []
-        """Norms before them, of shape (``MOST_NORMS``,)."""
+        """Earlier norms, stacked into tensors of shape (``MOST_NORMS``,)."""
 
     def keeps(self, norm: torch.Tensor, *, is_scaled: bool) -> bool:
-        """Check the norm of a step's gradients; return whether the step may be taken.
+        """Check the norm of a step's gradients; return whether to take the step.
 
         Args:
             norm: Norm of all gradients of all workers before clipping, a scalar.

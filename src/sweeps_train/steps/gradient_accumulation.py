@@ -1,5 +1,5 @@
-"""Gradient accumulation: the micro batches of a step, and the factor with which the sum of their gradients is that of
-the global batch. Their number is checked by ``config.gradient_accumulation``."""
+"""Gradient accumulation: splits a step into micro batches and scales their losses, so that their gradients add up to
+the gradient of the global batch. ``config.gradient_accumulation`` checks their number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps_train.data.sampler import Batch
 
 def loss_scale(units: int, replicas: int) -> float:
     """Factor of each micro batch's summed loss. The gradients of micro batches are added, and those of replicas
-    averaged, while the loss is the mean over the units of all.
+    averaged, whereas the loss is the mean over the units of all.
 
     Args:
         units: Terms of the loss in the global batch: counted tokens, or samples.
@@ -20,7 +20,7 @@ def loss_scale(units: int, replicas: int) -> float:
 
 
 def split_batches(batches: Sequence[Batch], size: int) -> list[Batch]:
-    """The same samples in micro batches of up to ``size``.
+    """Split samples into micro batches of up to ``size``.
 
     >>> import torch
     >>> [len(batch["labels"]) for batch in split_batches([{"labels": torch.arange(5)}], 2)]

@@ -99,7 +99,7 @@ OptimizerState = dict[str, dict[str, Any]]
 def own_state(
     optimizer: torch.optim.Optimizer, strategy: Strategy
 ) -> tuple[dict[tuple[str, str], torch.Tensor], OptimizerState]:
-    """This worker's optimizer state: tensors, or its shards of them, by parameter name and key; and the rest.
+    """This worker's optimizer state: tensors, or its shards of them, by parameter name and key; and the other values.
 
     Raises:
         ValueError: The state of a user's own optimizer cannot be saved.
@@ -132,7 +132,7 @@ def _check_can_be_saved(optimizer: torch.optim.Optimizer, key: str, value: Any, 
 def load_optimizer_state(
     optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, Any]], strategy: Strategy
 ) -> None:
-    """Load this worker's shard of the state. Learning rate, weight decay and momentum stay those of the present
+    """Load this worker's shard of the state. Learning rate, weight decay and momentum keep the values of the current
     config."""
     names = {parameter: name for name, parameter in strategy.parameters.items()}
     order = [names[each] for group in optimizer.param_groups for each in group["params"]]
@@ -149,7 +149,7 @@ def load_optimizer_state(
 
 
 def _own(value: Any) -> Any:
-    """A private copy of a tensor that is mapped from a file, since the file may be overwritten."""
+    """Copy a tensor that is mapped from a file, since the file may be overwritten."""
     return value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
 
 

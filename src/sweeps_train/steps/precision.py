@@ -24,9 +24,9 @@ class Precision:
             name = _best(device)
         self._device_type = device.type
         self.type = _TYPES.get(name)
-        """Dtype of the forward pass; None for that of the weights."""
+        """Dtype of the forward pass; None for the dtype of the weights."""
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
-        """Gradient scaler; inactive unless the dtype is fp16, whose gradients underflow unscaled."""
+        """Gradient scaler; inactive unless the dtype is fp16, in which small gradients would underflow."""
 
     def autocast(self) -> AbstractContextManager[object]:
         """Context manager of a forward pass."""

@@ -25,7 +25,7 @@ def seed_all(*seeds: int) -> None:
     np.random.seed(seed)  # noqa: NPY002 - users' data sets and models may draw from the global state
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
-    else:  # torch.manual_seed also notes it, with the present stack, for each kind of device that may come
+    else:  # torch.manual_seed also notes it, with the current stack, for each kind of device that may come
         torch.default_generator.manual_seed(seed)
 
 
@@ -58,7 +58,7 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 class RandomNumbers:
-    """The random numbers of a training: those of the process."""
+    """The random numbers of a training, from the process's generators."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -68,7 +68,7 @@ class RandomNumbers:
         seed_all(*seeds)
 
     def state(self) -> dict[str, Any]:
-        """The present state, in the form of ``random_state``."""
+        """The current state, in the form of ``random_state``."""
         return random_state(self._device)
 
     def restore(self, state: dict[str, Any]) -> None:

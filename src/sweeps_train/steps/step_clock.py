@@ -1,4 +1,4 @@
-"""The clock of a group's steps, which stops while a lane does something other than a step."""
+"""The clock of a group's steps, which stops while a lane evaluates, saves or reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StepClock:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Context manager in which the clock stands still."""
+        """Context manager in which the clock is stopped."""
         began = time.perf_counter()
         try:
             yield

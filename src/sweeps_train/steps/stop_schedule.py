@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 ASK_WITHIN_S = 1.0
-"""Seconds within which workers ask, or after each step, if that takes longer."""
+"""Maximum seconds until workers ask again, or one step if that takes longer."""
 
 
 class StopSchedule:
@@ -32,7 +32,7 @@ class StopSchedule:
         self._every = sys.maxsize
 
     def is_due(self, step: int) -> bool:
-        """Whether the workers ask after this step; calling it counts as asking."""
+        """Whether the workers ask after this step; a call counts as asking."""
         steps = step - self._reported
         if steps & (steps - 1) and step - self._asked < self._every:
             return False
@@ -40,7 +40,7 @@ class StopSchedule:
         return True
 
     def asked(self, step: int, *, step_s: float) -> None:
-        """Note that the workers have asked on another occasion.
+        """Record that the workers have asked on another occasion.
 
         Args:
             step: The last step.
@@ -49,5 +49,5 @@ class StopSchedule:
         self._asked, self._every = step, max(1, int(ASK_WITHIN_S / step_s))
 
     def reported(self, step: int) -> None:
-        """Note that a step was reported and will be decided on."""
+        """Record that a step was reported and awaits a decision."""
         self._reported = step

@@ -1,5 +1,6 @@
-"""Dtypes of trained weights. In 16 bits most optimizer steps are smaller than the rounding, so that weights would not
-change: they are trained in float32. Autocast and the sharding strategies still compute in 16 bits."""
+"""Dtypes of trained weights. In 16 bits, most optimizer steps are smaller than the rounding error, so that weights
+would not change; they are therefore trained in float32. Autocast and the sharding strategies still compute in 16
+bits."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ SHORT = (torch.float16, torch.bfloat16)
 
 
 def short_types(model: nn.Module) -> dict[str, torch.dtype]:
-    """Dtypes of the trained weights with 16 bits, by name."""
+    """Dtypes of the trained 16-bit weights, by name."""
     return {
         name: parameter.dtype
         for name, parameter in model.named_parameters()
@@ -23,7 +24,7 @@ def short_types(model: nn.Module) -> dict[str, torch.dtype]:
 def hold_in_float32(
     module: nn.Module, names: Collection[str], prefix: str = "", device: torch.device | None = None
 ) -> None:
-    """Convert weights of 16 bits to float32, in place, one after another.
+    """Convert 16-bit weights to float32, in place, one after another.
 
     Args:
         module: A model or a part of it.

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from sweeps_train.compat.torch import multiply_in_place
 
 CHUNK_BYTES = 32 * 2**20
-"""Gradients that are sent together in one all-reduce: large enough for the speed of the network, and small beside the
-gradients, since the copy is made when memory is short."""
+"""Maximum bytes of gradients that are sent together in one all-reduce: large enough for the speed of the network, and
+small beside the gradients, since the copy is made when memory is short."""
 
 
 @torch.no_grad()
@@ -26,7 +26,7 @@ def average_in_chunks(
     Args:
         gradients: This worker's gradients, in the same order on all workers.
         num_workers: Number of workers.
-        group: Their process group; None is that of all workers.
+        group: Process group of the workers; None: all workers.
         max_bytes: Largest copy that is made to send several gradients in one all-reduce. A larger gradient is sent
             without a copy.
     """

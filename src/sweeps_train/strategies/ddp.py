@@ -34,9 +34,9 @@ class DistributedDataParallelStrategy(Strategy):
         super().__init__(workers, precision, Capabilities(random_stream=workers.rank, can_retry_oom=True))
         self._config = config
         self._has_unused = False
-        """Whether the loss of some worker has left out trained parameters in an earlier step."""
+        """Whether in an earlier step the loss of some worker did not use all trained parameters."""
         self._has_exchanged_buffers = False
-        """Whether this worker has the buffers of the present step."""
+        """Whether this worker has received the buffers of the current step."""
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         # All workers have read the frozen weights from the same files. Left alone, they stay mapped pages that the

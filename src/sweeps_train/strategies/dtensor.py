@@ -19,8 +19,8 @@ from sweeps_train.tasks.task import Task
 from sweeps_train.workers.distributed import Workers
 
 MOST_UNSHARDED = 256 * 2**20
-"""Largest size in bytes of all gradients, in float32, that each worker keeps whole between micro batches, so that they
-are exchanged once a step: those of adapters, not those of a whole language model."""
+"""Maximum bytes of all gradients, in float32, up to which each worker keeps them whole between micro batches and
+exchanges them once a step. Adapters are below this size, whole language models are not."""
 
 
 class ShardedStrategy(Strategy):

@@ -29,7 +29,8 @@ from sweeps_train.workers.distributed import Workers
 
 
 class FullyShardedStrategy(ShardedStrategy):
-    """Every worker has its own samples, or its own part of them, and a shard of each parameter."""
+    """Fully sharded training: every worker has its own samples, or its own part of them, and a shard of each
+    parameter."""
 
     model: FSDPModule  # type: ignore[assignment] # and an nn.Module, which typing cannot say of both
 

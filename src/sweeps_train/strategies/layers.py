@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def bare_model(model: nn.Module) -> Any:
-    """The model without peft's adapters around it."""
+    """The model without the wrapper that peft puts around it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator] # peft's
 
 
@@ -52,7 +52,7 @@ def checkpoint_activations(model: nn.Module, *, early_stop: bool = True) -> None
 
 
 def _checkpoint(layer: nn.Module, *, early_stop: bool) -> None:
-    """Wrap ``forward`` rather than the call, so that hooks (those of ``fully_shard``) run only once."""
+    """Wrap ``forward`` rather than the call, so that hooks (such as those of ``fully_shard``) run only once."""
     forward = layer.forward
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

@@ -39,5 +39,5 @@ def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
 
 
 def replicas(workers: Workers, dimension: DeviceMesh) -> Workers:
-    """This worker's place among the model's replicas, which one dimension of a mesh holds."""
+    """This worker's place among the model's replicas, which lie along one dimension of a mesh."""
     return replace(workers, rank=dimension.get_local_rank(), size=dimension.size(), group=dimension.get_group())

@@ -19,7 +19,7 @@ from sweeps_train.strategies.layers import mixes_tokens, repeated_layers
 
 
 def share_tokens(model: nn.Module, plan: Mapping[str, str], row: DeviceMesh) -> list[str]:
-    """Shard the tokens between the blocks of a model's layers; outside of the layers every worker has all tokens.
+    """Shard the tokens between the blocks of a model's layers; outside of the layers, every worker has all tokens.
 
     Args:
         model: The model before ``parallelize_module``, whose row-wise layers will return shards of the tokens.
@@ -79,8 +79,8 @@ def _gather(tensor: torch.Tensor, row: DeviceMesh) -> torch.Tensor:
 
 
 def _redistribute(tensor: torch.Tensor, before: Placement, after: Placement, row: DeviceMesh) -> torch.Tensor:
-    """Change a tensor's placement. Gradients take the way back; those of gathered tokens are already complete on every
-    worker, since sharded layers sum them."""
+    """Change a tensor's placement, and that of its gradients in reverse. Gradients of gathered tokens are already
+    complete on every worker, since sharded layers sum them."""
     moved = DTensor.from_local(tensor, row, [before], run_check=False).redistribute(placements=[after])
     local: torch.Tensor = moved.to_local(grad_placements=[after])
     return local

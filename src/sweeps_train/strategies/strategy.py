@@ -31,24 +31,25 @@ class Capabilities:
     """Properties of a strategy on one worker that affect the training loop."""
 
     random_stream: int
-    """Index of this worker's stream of random numbers. Workers that process the same tokens share a stream, and so draw
-    the same dropout masks; all others have different ones."""
+    """Index of this worker's stream of random numbers. Workers that process the same tokens share a stream, so that
+    they draw the same dropout masks; all others have different streams."""
     is_reporting_rank: bool = True
-    """Whether this worker's losses and scores are counted. Of workers that compute the same ones, one counts."""
+    """Whether this worker's losses and scores are counted. Of several workers that compute the same ones, only one
+    counts."""
     activation_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass."""
     can_retry_oom: bool = False
-    """Whether a worker that runs out of memory can repeat its micro batches alone, as long as it has not started to
+    """Whether a worker that runs out of memory can repeat its micro batches alone, provided it has not started to
     exchange gradients. False for strategies that communicate in every layer."""
     communicates_in_layers: bool = False
     """Whether workers exchange activations within a layer, through ``DTensor``."""
     flop_counters: int = 1
-    """Number of workers that count the same FLOPs: torch counts those of a whole layer on each worker that has a shard
-    of it."""
+    """Number of workers that count the same FLOPs: torch counts the FLOPs of a whole layer on each worker that has a
+    shard of it."""
 
 
 class Strategy:
-    """Training in a single process. Strategies of several workers override what differs.
+    """Training in a single process. Strategies for several workers override methods.
 
     The loop calls ``parallelize`` once, then ``backward``, ``clip_grad_norm`` and the optimizer for every step, with
     ``evaluate`` and ``gather_full`` in between. All workers make the same calls.
@@ -66,9 +67,9 @@ class Strategy:
         self.model: nn.Module
         """The module that a forward pass of training calls: the task's model, possibly wrapped."""
         self.grad_sync_started = False
-        """Whether others may wait for this worker, which has started to exchange the present step's gradients."""
+        """Whether this worker has started to exchange the current step's gradients, so that others may wait for it."""
         self._most_scored: float = math.inf
-        """Samples that an evaluation's forward pass is tried with; fewer after running out of memory."""
+        """Maximum samples in a forward pass of an evaluation; reduced after running out of memory."""
         self.parameters: dict[str, nn.Parameter] = {}
         """Parameters that this worker trains, by their names in the unwrapped model."""
         self.random_numbers = RandomNumbers(workers.device)
@@ -76,7 +77,8 @@ class Strategy:
         self._captured: CapturedPasses | None = None
 
     def parallelize(self, task: Task) -> None:
-        """Move the task's model, which every worker has built alike, or this worker's shard of it, to its device."""
+        """Move the task's model, which every worker has built identically, or this worker's shard of it, to its
+        device."""
         self.task = task
         if self.capabilities.activation_checkpointing:
             checkpoint_activations(task.model)
@@ -177,7 +179,8 @@ class Strategy:
             parameter.grad = None
 
     def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
-        """Scale all gradients down to a common norm of at most ``max_norm``; return their norm before, a scalar."""
+        """Scale all gradients down to a common norm of at most ``max_norm``; return their norm before scaling, a
+        scalar."""
         return nn.utils.clip_grad_norm_(self.parameters.values(), max_norm)
 
     @torch.no_grad()
@@ -232,7 +235,7 @@ class Strategy:
                     dist.broadcast(buffer, group=self.data_parallel.group, group_src=0)
 
     def saved_weights(self) -> dict[str, torch.Tensor]:
-        """The weights and buffers of the model's files that this worker holds, in full or as shards, by name. Frozen
+        """Weights and buffers for the model's files that this worker holds, in full or as shards, by name. Frozen
         weights may be missing."""
         return {
             name: each
@@ -283,8 +286,7 @@ def add_scores(total: torch.Tensor, scores: torch.Tensor, indices: Sequence[int]
 
 
 def _moved(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move a model to a device, unless it is there already: moving would lose the scales of bitsandbytes' 8-bit
-    layers."""
+    """Move a model to a device unless it is there: moving would lose the scales of bitsandbytes' 8-bit layers."""
     is_there = all(each.device == device for each in (*model.parameters(), *model.buffers()))
     return model if is_there else model.to(device)
 

@@ -27,8 +27,8 @@ from sweeps_train.workers.distributed import Workers
 
 
 class TensorParallelStrategy(ShardedStrategy):
-    """The workers of a mesh row process the same samples with a shard of every layer each. The workers of a column have
-    the same shard; they are fully sharded or average their gradients."""
+    """Tensor parallelism: the workers of a mesh row process the same samples, each with a shard of every layer. The
+    workers of a column have the same shard; they are fully sharded or average their gradients."""
 
     def __init__(self, config: TensorParallel | FSDPTensorParallel, workers: Workers, precision: Precision):
         num_replicas = config.replicas(workers.size)

@@ -1,4 +1,4 @@
-"""The layers that tensor parallelism shards and how, from the plan in the model's code."""
+"""Chooses the layers that tensor parallelism shards, and their styles, from the plan in the model's code."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def _is_tied(model: nn.Module, name: str) -> bool:
 
 
 def _parts(name: str, module: nn.Module, style: str) -> list[str]:
-    """The modules of a layer that are sharded; in a layer with an adapter also the adapter's second matrix (column-wise
-    layers) or first one (row-wise layers)."""
+    """The modules of a layer that are sharded; for a layer with an adapter, also the adapter's second matrix
+    (column-wise layers) or first one (row-wise layers)."""
     if not hasattr(module, "base_layer"):
         return [name]
     inner = "lora_B" if style.startswith("colwise") else "lora_A"
@@ -106,11 +106,11 @@ def _parts(name: str, module: nn.Module, style: str) -> list[str]:
 
 
 def _refuse_unknown(model: nn.Module, plan: Mapping[str, str], unknown: list[str]) -> None:
-    """Refuse a plan with names that the model does not have. A plan of transformers may name some, but not only such
-    names; in a user's plan every name must exist."""
+    """Refuse a plan with names that the model does not have. In a plan of transformers some names may be missing, but
+    not all; in a user's plan, every name must exist."""
     if len(unknown) == len(plan) or hasattr(model, "tensor_parallel_plan"):
         kind, layers = type(model).__name__, [name for name, _ in model.named_children()]
         raise ValueError(
-            f"strategy.kind=tensor_parallel: the plan of a {kind} names {unknown}, which it does not have; "
-            f"name what it has, within {layers}"
+            f"strategy.kind=tensor_parallel: the plan of a {kind} names {unknown}, which it lacks; "
+            f"name modules within {layers}"
         )

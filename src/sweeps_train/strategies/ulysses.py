@@ -75,14 +75,14 @@ def attention_to_share(model: Any, size: int) -> str:
     kind = type(model).__name__
     if mixes_tokens(model) or not getattr(getattr(model, "config", None), "base_model_pp_plan", None):
         raise ValueError(
-            f"strategy.kind=context_parallel: a {kind} is not known to be layers of attention alone, whose sequences "
-            "can be sharded; use strategy.kind=fsdp"
+            f"strategy.kind=context_parallel: layers of a {kind} may mix tokens without attention, so that sequences "
+            "cannot be sharded; use strategy.kind=fsdp"
         )
     attention = attention_name(model.config)
     if attention == "eager":
         raise ValueError(
-            f"strategy.kind=context_parallel: the attention of a {kind} is eager, which is not for long sequences; "
-            "use model.attention=sdpa, or flash_attention_2 on GPUs"
+            f"strategy.kind=context_parallel: the attention of a {kind} is eager, which is unsuitable for long "
+            "sequences; use model.attention=sdpa, or flash_attention_2 on GPUs"
         )
     config = model.config.get_text_config()
     for name in ("num_attention_heads", "num_key_value_heads"):

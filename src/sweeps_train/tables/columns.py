@@ -16,11 +16,11 @@ ColumnKind = Literal["number", "boolean", "date", "category", "empty"]
 THOUSANDS = re.compile(r"[-+]?\d{1,3}([.,' \u00a0\u202f])\d{3}(\1\d{3})*([.,]\d+)?")
 """Number with marks between its thousands, such as 1.250.000,5."""
 MOSTLY = 0.5
-"""Part of the different texts of a column that are numbers, from which on the others are taken for mistakes."""
+"""Part of a column's distinct texts that must be numbers for the others to be reported as mistakes."""
 
 
 def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
-    """Find columns that the config names and the table does not have.
+    """Find columns that the config names and the table lacks.
 
     Args:
         config: Names of columns.
@@ -100,7 +100,7 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
     if others and all(THOUSANDS.fullmatch(each) for each in others):
         or_decimals = ", or set 'data.decimal=\",\"' if these are decimals" if are_decimals else ""
         raise ValueError(
-            f"data: the column {name!r} has numbers with marks between their thousands ({others[0]}); write them "
+            f"data: the column {name!r} has numbers with thousands separators ({others[0]}); write them "
             f"without{or_decimals}, or name the column in data.categories"
         )
     if are_decimals:
@@ -112,7 +112,7 @@ def _check_texts(config: TableData, name: str, column: pa.ChunkedArray) -> None:
         shown = ", ".join(repr(each) for each in others[:3]) + (", ..." if len(others) > 3 else "")
         missing = json.dumps([*config.missing, *others[:3]], ensure_ascii=False)
         raise ValueError(
-            f"data: the column {name!r} has numbers, and texts among them ({shown}); name the column in "
+            f"data: the column {name!r} has numbers mixed with texts ({shown}); name the column in "
             f"data.categories, or add those that stand for a missing value: {shlex.quote(f'data.missing={missing}')}"
         )
 

@@ -1,5 +1,5 @@
-"""Parses texts as a model's training CSV wrote missing values and numbers, so that raw rows are read in the same
-way."""
+"""Parses texts with the missing values and number format of a model's training CSV, so that raw rows are read like that
+file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class CsvTexts:
     """Conversion of texts into values."""
 
     missing: list[str]
-    """Texts that stand for a missing value, as an empty one always does."""
+    """Texts that stand for a missing value, as an empty text always does."""
     decimal: str
     """Character before the decimals of a number."""
 
     @classmethod
     def of(cls, config: TableData) -> CsvTexts | None:
-        """Return how the texts of a table are read; None if its files have typed columns."""
+        """Return how a table's texts are read; None if its files have typed columns."""
         return cls(config.missing, config.decimal) if config.format == "csv" else None
 
     def options(self) -> Any:
@@ -44,7 +44,7 @@ class CsvTexts:
         """Parse a column of texts as in the CSV file; columns of categories or other types stay unchanged.
 
         Raises:
-            ValueError: It has a text that is no number.
+            ValueError: It contains a text that is not a number.
         """
         import pyarrow as pa
         from pyarrow import csv
@@ -68,7 +68,7 @@ class CsvTexts:
         )
 
     def as_number(self, text: str) -> float:
-        """Parse a text as a number; NaN if it is none."""
+        """Parse a text as a number; NaN if it is not one."""
         return float(text.replace(self.decimal, ".")) if is_number(text, self.decimal) else float("nan")
 
     @property

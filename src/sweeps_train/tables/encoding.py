@@ -31,7 +31,7 @@ ENCODING_FILE = "table.json"
 DATE_PARTS = ("days", "month", "weekday", "hour")
 """Numbers that a column of dates becomes: days since 1970, and parts of the date."""
 LARGEST_CLASSES = 1000
-"""Number of classes from which on the target is taken for a number."""
+"""Maximum number of classes of a target."""
 
 
 @dataclass(config=STORED, frozen=True)
@@ -41,12 +41,12 @@ class NumberFeature:
     column: str
     part: Literal["value", "days", "month", "weekday", "hour"]
     mean: float
-    """Mean of the training rows; 0 if numbers are not standardized, and then ``scale`` is 1."""
+    """Mean of the training rows. Without standardization, it is 0 and ``scale`` is 1."""
     scale: float
     fill: float
-    """Value in the place of a missing one."""
+    """Replacement for a missing value."""
     has_missing: bool
-    """Whether values are missing in the training rows, so that a further input says where."""
+    """Whether training rows have missing values, which a further input then marks."""
 
     @property
     def name(self) -> str:
@@ -56,12 +56,12 @@ class NumberFeature:
 
 @dataclass(config=STORED, frozen=True)
 class CategoryFeature:
-    """A column of categories. Their indices count from 1; 0 is a missing or unknown one."""
+    """A column of categories. Indices count from 1; 0 is a missing or unknown category."""
 
     column: str
     values: list[str]
     numeric: bool = False
-    """Whether they are numbers in the file, so that the text ``012`` is the category ``12``."""
+    """Whether the categories are numbers in the file, so that the text ``012`` is the category ``12``."""
 
 
 @dataclass(config=STORED, frozen=True)
@@ -101,7 +101,7 @@ class TableEncoding:
     kinds: dict[str, ColumnKind]
     """Kind of each column to predict from."""
     texts: CsvTexts | None = None
-    """Conversion of texts in the place of other values; None if the files of the training had typed columns."""
+    """Conversion of texts to values; None if the training files had typed columns."""
 
     @property
     def num_outputs(self) -> int:
@@ -162,8 +162,8 @@ class TableEncoding:
         return np.concatenate([filled, marked, *hot], axis=1).astype(np.float32)
 
     def frame(self, features: Features) -> pd.DataFrame:
-        """Inputs as a pandas frame, for libraries that handle missing values and categories: numbers with NaN, and
-        columns of pandas' category type."""
+        """Return the inputs as a pandas frame, for libraries that handle missing values and categories: numbers with
+        NaN, and columns of pandas' category type."""
         import pandas as pd
 
         columns: list[Any] = [features.numbers[:, index] for index in range(len(self.numbers))]
@@ -294,7 +294,8 @@ def _learn_output(config: TableData, goal: Goal, table: pa.Table) -> Classes | A
 
 
 def plain_names(names: Sequence[str]) -> list[str]:
-    """Distinct names made of letters, digits and ``_`` only: XGBoost and LightGBM refuse brackets, commas and more.
+    """Return distinct names of letters, digits and ``_``: XGBoost and LightGBM refuse brackets, commas and other
+    characters.
 
     >>> plain_names(["a", "size [m]", "size <m>"])
     ['a', 'size__m_', 'size__m__']
@@ -357,7 +358,8 @@ def _indices(column: pa.ChunkedArray, feature: CategoryFeature, texts: CsvTexts 
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as texts; whole numbers without decimals, since a column with missing values turns them into floats."""
+    """Convert values to texts; whole numbers have no decimals, even from a column that became float because of missing
+    values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

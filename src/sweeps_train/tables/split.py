@@ -95,7 +95,7 @@ def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Ro
             )
         except ValueError as error:
             raise ValueError(
-                f"data.eval_fraction={config.eval_fraction}: of {len(rows)} rows it does not leave every class one to "
+                f"data.eval_fraction={config.eval_fraction}: of {len(rows)} rows it does not leave each class one to "
                 f"train and one to evaluate ({error}); change it"
             ) from error
     return np.sort(train), np.sort(held_out)
@@ -136,7 +136,7 @@ def _classes(config: TableData, table: pa.Table) -> list[str]:
 
 
 def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
-    """Classes of the rows as texts; each must have this many rows."""
+    """Return the classes of the rows as texts, and check that each class has at least this many rows."""
     labels = _classes(config, table)
     rarest, number = Counter(labels).most_common()[-1]
     if number < least:
@@ -148,7 +148,7 @@ def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
 
 
 def _groups(config: TableData, table: pa.Table) -> Rows:
-    """Number of the group of each row; rows without a group share one."""
+    """Number of each row's group; rows without a group share one."""
     column = table[str(config.group)].combine_chunks().dictionary_encode(null_encoding="encode")
     codes: Rows = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TYPES = {"csv": (".csv", ".tsv", ".csv.gz", ".tsv.gz"), "parquet": (".parquet", ".pq")}
-"""Ends of file names by ``data.format``."""
+"""File name endings by ``data.format``."""
 LEAST_CSV_BYTES = 2**20
 MOST_COMPRESSED = 20
-"""Factor by which a compressed CSV file is assumed to be smaller."""
+"""Assumed compression ratio of a CSV file, as an upper limit."""
 MOST_CSV_BYTES = 2**31 - 1
-"""Bytes of a CSV file from which the types of its columns are inferred; Arrow reads no larger blocks."""
+"""Maximum bytes of a CSV file from which the types of its columns are inferred; Arrow reads no larger blocks."""
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -54,7 +54,7 @@ def read_table(config: TableData, key: str = "data.path", path: str | None = Non
     Args:
         config: Type of the files, and how missing values are written.
         key: Config key that has the path, for messages.
-        path: Where it is; default: the config's own path.
+        path: Path of the table; default: the config's own path.
 
     Returns:
         An Arrow table; columns without a name, such as the index that pandas writes, are left out.
@@ -116,7 +116,7 @@ def _read(config: TableData, location: str, *, first_block: bool = False) -> pa.
 
 
 def _explained(config: TableData, location: str) -> str | None:
-    """Name the key that makes a CSV file readable: its encoding, or its separator."""
+    """Explain an error in reading a CSV file by the key that fixes it: its encoding or its separator."""
     separator = _separator(config, location)
     with open_file(location) as opened:
         text = io.TextIOWrapper(_uncompressed(location, opened), encoding=config.encoding)

@@ -22,8 +22,8 @@ from sweeps_train.tasks.causal_lm import CausalLMTraining, repeats_its_passes
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy
 
 _CHANGES_OF_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
-"""Keys of transformers' configs for models whose logits are not those of a plain linear layer. A training finds that
-out by values, which are not here."""
+"""Keys of transformers' configs for models whose logits are not those of a plain linear layer. A real training finds
+that out from values, which are missing here."""
 
 
 class BlankCausalLM(CausalLMTraining):
@@ -33,7 +33,7 @@ class BlankCausalLM(CausalLMTraining):
         """
         Args:
             config: The training.
-            autocasts: Whether it computes in 16 bits.
+            autocasts: Whether the training computes in 16 bits.
         """
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         self._base = None

@@ -35,7 +35,7 @@ from sweeps_train.workers.distributed import Workers
 from sweeps_train.workers.worker_cache import cached, evict
 
 KEPT_PART = 0.5
-"""Largest part of a machine's memory that base models of all its workers take between trials."""
+"""Maximum part of a machine's memory that the cached base models of all its workers take between trials."""
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 
 
@@ -57,7 +57,7 @@ class CausalLMTraining:
         Args:
             config: The training.
             weights: Folder of a checkpoint whose weights are loaded.
-            shared: Base model that other trainings use at the same time; None: one of its own.
+            shared: Base model that other trainings use at the same time; None: load a separate one.
         """
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         model, data = config.model, config.data
@@ -95,7 +95,7 @@ class CausalLMTraining:
         self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
         self._head = detach_head(self.model)
         self.head_of_loss = self._head
-        """Head that the loss applies: that of another model where a strategy runs the passes through it."""
+        """Head that the loss applies; a strategy that runs the passes through another model sets that model's head."""
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
     def _adapted_base(self, model: CausalLM, lora: Lora, *, shards: bool) -> nn.Module:
@@ -103,7 +103,7 @@ class CausalLMTraining:
 
         Args:
             model: The model.
-            lora: Its adapters.
+            lora: Config of the adapters.
             shards: Whether the strategy shards the base model, which then stays on the CPU as well.
         """
         base = shared_base(model, shards=shards)
@@ -167,7 +167,7 @@ class CausalLMTraining:
 
 
 def _whole_model(model: CausalLM, weights: Path | None) -> tuple[nn.Module, dict[str, torch.dtype]]:
-    """A model that is trained as a whole, and the types in which its weights are stored."""
+    """Load a model that is trained as a whole, and the types in which its weights are stored."""
     evict("base model")  # both may not fit into memory together
     if model.dtype != "float32":
         built = build_causal_lm(model, weights)
@@ -190,14 +190,14 @@ def shared_base(model: CausalLM, *, shards: bool) -> SharedBase:
 
 
 def repeats_its_passes(config: CausalLM, model: Any) -> bool:
-    """Whether a model's computation depends only on the shapes of its batch, which is false if it skips layers at
-    random. Checkpoints of activations restore random states of the processor."""
+    """Whether a model's computation depends only on the shapes of its batch; false if it skips layers at random.
+    Activation checkpointing restores the random state of the processor."""
     leaves_out = getattr(model.config.get_text_config(), "layerdrop", None)
     return not (config.gradient_checkpointing or config.trust_remote_code or leaves_out)
 
 
 def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
-    """Refuse a tokenizer with more tokens than embeddings: on a GPU such a token aborts the process without an
+    """Refuse a tokenizer with more tokens than embeddings: on a GPU, such a token aborts the process without an
     explanation."""
     rows = model.get_input_embeddings().num_embeddings
     if tokens <= rows:
@@ -209,6 +209,6 @@ def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
         )
     raise ValueError(
         f"model.path={config.path}: its own tokenizer has {tokens} tokens, and the model has embeddings for {rows}, as "
-        "after tokens were added; give model.tokenizer without them, or save the model once more after "
+        "after tokens were added; set model.tokenizer to one without them, or save the model again after "
         "`model.resize_token_embeddings(len(tokenizer))`"
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 CHUNK = 2**25
-"""Maximum number of logits per chunk: float32 copies of more need more memory than most models."""
+"""Maximum number of logits per chunk: float32 copies of more logits need more memory than most models."""
 
 
 def linear_cross_entropy(
@@ -107,8 +107,8 @@ def _sharded_cross_entropy(
 
 
 class _ChunkedLinear(torch.autograd.Function):
-    """Autograd function that saves the gradients of its inputs, which are small compared to the logits. That of the
-    weight is summed over the chunks in float32, also where the weight has 16 bits."""
+    """Autograd function that saves the gradients of its inputs, which are small compared to the logits. The weight's
+    gradient is summed over the chunks in float32, even if the weight has 16 bits."""
 
     @staticmethod
     def forward(
@@ -187,7 +187,7 @@ def _chunks(vocabulary: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Ten
 
 @functools.cache
 def _liger_loss() -> Any:
-    """Liger's fused kernel, where it is installed (``pip install ray-sweeps[liger]``); None elsewhere."""
+    """Return Liger's fused kernel if it is installed (``pip install ray-sweeps[liger]``), else None."""
     if importlib.util.find_spec("liger_kernel") is None:
         return None
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy

@@ -21,7 +21,7 @@ class Task(Protocol):
 
     @property
     def frozen(self) -> Sequence[str]:
-        """Names of parameters that are not trained and equal on all workers, which read the same files."""
+        """Names of parameters that are not trained and equal on all workers, since all read the same files."""
 
     @property
     def stored_types(self) -> Mapping[str, torch.dtype]:
@@ -45,7 +45,7 @@ class Task(Protocol):
 
     @property
     def scores_each_sample(self) -> bool:
-        """Whether metrics need the scores of each sample, such as AUC, instead of sums."""
+        """Whether metrics such as AUC need the scores of each sample instead of sums."""
 
     @property
     def repeats_its_passes(self) -> bool:
@@ -62,7 +62,7 @@ class Task(Protocol):
         """
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
-        """Run the model on a batch, as far as ``loss`` and ``score`` need it.
+        """Run the part of the model that ``loss`` and ``score`` need on a batch.
 
         Args:
             model: The task's model, possibly wrapped, or a stage of it.
@@ -95,7 +95,7 @@ class Task(Protocol):
         """
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
-        """Write the model's weights and what belongs to them.
+        """Write the model's weights and the files that belong to them.
 
         Args:
             folder: Existing folder.
@@ -103,4 +103,4 @@ class Task(Protocol):
         """
 
     def close(self) -> None:
-        """Restore settings of the process that the next training in it shares."""
+        """Restore process settings that the next training in this process shares."""

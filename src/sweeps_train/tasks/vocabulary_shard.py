@@ -1,4 +1,4 @@
-"""The part of a vocabulary whose head rows one worker of a tensor parallel strategy holds.
+"""The part of a vocabulary whose rows of the head are held by one worker of a tensor parallel strategy.
 
 Each worker computes the logits of its own words. A softmax needs three numbers for each token of the others': the
 largest logit, the sum of exponentials, and the logit of the target, which the workers exchange.
@@ -23,11 +23,12 @@ class VocabularyShard:
     """The contiguous range of words that this worker holds."""
 
     first: int
-    """Index of the first one."""
+    """Index of the first word."""
     largest: int
-    """Number of words of the worker that has most: the same on all, so that all make the same chunks of tokens."""
+    """Number of words of the worker that has the most; equal on all workers, so that all form the same chunks of
+    tokens."""
     group: dist.ProcessGroup
-    """The workers that have the other words."""
+    """The workers that hold the other words."""
 
     @classmethod
     def of(cls, weight: DTensor) -> VocabularyShard:

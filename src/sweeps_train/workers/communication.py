@@ -19,13 +19,13 @@ from sweeps_train.workers.distributed import Workers
 COLLECTIVES = "gloo:", "nccl"
 """Name prefixes of collective operations: gloo's on CPUs, NCCL's kernels on GPUs."""
 FIRST = 200
-"""First step that is measured, and smallest distance of two, if the config says ``auto``."""
+"""First step that is measured, and minimum distance between measured steps, if the config says ``auto``."""
 MOST = 0.003
-"""Part of the time that measuring may then take."""
+"""Maximum part of the time that measuring then takes."""
 
 
 class CommunicationMeter:
-    """Profiles a sample of steps with torch's profiler, which sees all operations of gloo and NCCL.
+    """Measures a sample of steps with torch's profiler, which records all operations of gloo and NCCL.
 
     A worker that waits for a slower one is inside of a collective; that time is part of the share.
     """
@@ -34,7 +34,7 @@ class CommunicationMeter:
         """
         Args:
             workers: All workers; a single one is not measured.
-            every: Steps from one measurement to the next; None measures nothing.
+            every: Steps between two measurements; None measures nothing.
             note: Tells the user something, on rank 0.
         """
         self._measurement = Measurement("train/communication_share", note)
@@ -45,7 +45,7 @@ class CommunicationMeter:
         self._other_steps, self._other_s = 0, 0.0
         self._shares: list[float] = []
         self._costs: list[float] = []
-        """Time of each measured step, in steps that were not measured."""
+        """Time of each measured step, as a multiple of the time of an unmeasured step."""
 
     @contextmanager
     def watching(self, step: int) -> Iterator[None]:
@@ -85,10 +85,10 @@ class CommunicationMeter:
         return [sum(each) / len(each) for each in (shares, costs)] if shares else []
 
     def schedule_next(self, cost: float) -> None:
-        """Choose the next step to measure, if the config says ``auto``; none if a worker cannot measure.
+        """Choose the next step to measure if the config says ``auto``; choose none if a worker cannot measure.
 
         Args:
-            cost: Mean cost of a measured step over all workers, in steps; the same on all of them.
+            cost: Mean extra time of a measured step over all workers, in steps; equal on all workers.
         """
         if math.isnan(cost):
             self._every = None

@@ -18,7 +18,7 @@ from sweeps_train.devices.worker_device import select, worker_device
 T = TypeVar("T")
 
 MEET_WITHIN = timedelta(days=1)
-"""Maximum time that workers wait for each other to prepare their data and model; Sweeps ends them long before."""
+"""Maximum time that workers wait for each other to prepare their data and model; Sweeps ends them long before that."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Workers:
 
     @classmethod
     def current(cls) -> Workers:
-        """The running process group, whoever created it (Ray Train, torchrun, a test), and this worker's device."""
+        """Return the running process group, whether Ray Train, torchrun or a test created it, and this worker's
+        device."""
         device = worker_device()
         distributed = dist.is_available() and dist.is_initialized()
         rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
@@ -47,7 +48,7 @@ class Workers:
         return cls(rank, size, device)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Sum values element by element over all workers; every worker must pass equally many.
+        """Sum values element by element over all workers; every worker must pass the same number of values.
 
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
         [1.0, 2.5]
@@ -56,7 +57,7 @@ class Workers:
         return [float(value) for value in total.tolist()]
 
     def max(self, values: Sequence[float]) -> list[float]:
-        """Maximum of values element by element over all workers; every worker must pass equally many.
+        """Maximum of values element by element over all workers; every worker must pass the same number of values.
 
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).max([1, 2.5])
         [1.0, 2.5]
@@ -67,7 +68,7 @@ class Workers:
         return [float(value) for value in largest.tolist()]
 
     def all_gather(self, values: Sequence[float]) -> list[list[float]]:
-        """The values of each worker, by rank; every worker must pass equally many.
+        """Return the values of each worker, by rank; every worker must pass the same number of values.
 
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).all_gather([1, 2.5])
         [[1.0, 2.5]]
@@ -88,7 +89,7 @@ class Workers:
         return tensor
 
     def broadcast(self, value: T) -> T:
-        """Rank 0's value, on every worker."""
+        """Return rank 0's value on every worker."""
         box = [value]
         if self.size > 1:
             dist.broadcast_object_list(box, src=0)
@@ -130,7 +131,7 @@ class Workers:
         store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all have seen that one
 
     def shard(self, indices: Sequence[int]) -> Sequence[int]:
-        """This worker's samples, of which no other worker has any.
+        """This worker's samples, which no other worker has.
 
         >>> Workers(rank=1, size=2, device=torch.device("cpu")).shard(range(7))
         range(1, 7, 2)

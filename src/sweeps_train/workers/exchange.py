@@ -17,7 +17,8 @@ T = TypeVar("T")
 Rows = list[list[float]]
 """Numbers by worker."""
 Exchange = Generator[Sequence[float], Rows, T]
-"""Yields this worker's numbers, as many as on every other worker, and receives those of all; returns its result."""
+"""Yields this worker's numbers, the same number as every other worker, and receives those of all; returns its
+result."""
 
 
 def exchange_together(workers: Workers, numbers: Sequence[Sequence[float]]) -> list[Rows]:

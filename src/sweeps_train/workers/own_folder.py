@@ -22,8 +22,8 @@ _QUOTED = re.compile(r"""(['"])([^'"]+)\1""")
 
 
 def start_folder() -> Path:
-    """Return the folder in which the sweep was started, to which user code's relative data paths refer. Outside of a
-    trial it is the working folder, so that the code runs by itself, too.
+    """Return the folder in which the sweep was started, to which relative data paths in user code refer. Outside of a
+    trial it is the working folder, so that the code also runs without Sweeps.
 
     Returns:
         An absolute path.
@@ -47,8 +47,8 @@ def own_folder(checkpoint_folder: str | Path) -> Path:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[Path]:
-    """Work in a folder for a block, while ``start_folder`` returns the previous one; yields the latter. Whoever calls
-    this restores the environment.
+    """Work in a folder for the duration of a block, while ``start_folder`` returns the previous one; yields the latter.
+    The caller must restore the environment.
 
     Raises:
         OSError: The block has not found a file; if the start folder has it, the message says so.
@@ -75,7 +75,7 @@ def working_in(folder: Path) -> Iterator[Path]:
 
 
 def _named_by(error: OSError) -> Iterator[str]:
-    """Yield candidates for the missing path in an error, which libraries word differently from Python."""
+    """Yield candidates for the missing path in an error; libraries word such errors differently."""
     if isinstance(error.filename, str):
         yield error.filename
         return
@@ -98,8 +98,8 @@ def _calls(error: OSError) -> Iterator[str]:
 
 
 def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
-    """Return the first name that exists in the start folder but not in the trial's own folder, relative to the
-    latter."""
+    """Return the first name that exists in the start folder but not in the trial's own folder, relative to the start
+    folder."""
     for name in names:
         relative = name.removeprefix(f"{folder}{os.sep}")
         if (
@@ -113,7 +113,7 @@ def _only_in(start: Path, folder: Path, names: Iterable[str]) -> str | None:
 
 
 def as_seen_from_anywhere(value: Any, start: Path) -> Any:
-    """Return a config value in which texts that name files of the start folder are absolute paths.
+    """Return a config value in which names of files in the start folder are replaced by absolute paths.
 
     >>> as_seen_from_anywhere({"rate": 0.1, "list": ["a/b.csv"]}, Path("/nowhere"))
     {'rate': 0.1, 'list': ['a/b.csv']}
@@ -130,8 +130,8 @@ def as_seen_from_anywhere(value: Any, start: Path) -> Any:
 
 
 def hint(lines: Iterable[str], start: Path) -> str:
-    """Return advice on a path that a program did not find in the trial's own folder, if its last lines name one that
-    the start folder has; else nothing.
+    """Return advice about a path that a program did not find in the trial's own folder, if its last lines name a path
+    that exists in the start folder; otherwise an empty string.
 
     Example:
         >>> hint(["FileNotFoundError: [Errno 2] No such file or directory: 'rows.csv'"], Path("/nowhere"))

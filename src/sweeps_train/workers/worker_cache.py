@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 WITH_CYCLES = {"base model"}
-"""Kinds of objects that reference cycles may keep in memory, of a size that matters. Data sets have none of ours, and
-what a user's own leaves is freed with all else that a trial leaves."""
+"""Kinds of large objects that reference cycles may keep in memory. Data sets have none of ours, and those of a user's
+own data set are freed together with everything else that a trial leaves."""
 
 _cache: dict[str, tuple[Any, Any]] = {}
 """Key and value of the object of each kind."""
 
 
 def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
-    """Return the cached object with this key, or else what ``make`` returns.
+    """Return the cached object with this key, or create it with ``make``.
 
     One object of each kind is cached, and replaced when another key is asked for, so that memory does not grow with the
     number of trials.

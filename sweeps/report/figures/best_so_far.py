@@ -22,7 +22,7 @@ from sweeps.tracking.record import TrialRecord
 
 
 def seconds_in(data: ReportData, trial: TrialRecord) -> float:
-    """Seconds from the sweep's start to a trial's end (of a running trial: to its start), without the pauses between
+    """Seconds from the sweep's start to a trial's end (to its start, if it is running), excluding the pauses between
     drivers."""
     at = trial.spans[-1].ended or trial.spans[-1].trained if trial.spans else trial.ended or trial.started
     return data.record.elapsed(at or data.record.started)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".png", ".svg", ".pdf")
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 MOST_MARKED = 60
-"""Largest number of points of a line that has a marker at each."""
+"""Maximum number of points of a line with a marker at each point."""
 PANEL_INCHES = (4.4, 4.2)
 
 
@@ -87,8 +87,8 @@ def comparison_figure(comparison: Comparison) -> go.Figure:
 
 
 def _later_range(comparison: Comparison) -> tuple[float, float] | None:
-    """Range of the values from half of each sweep's trials on: the first ones are far worse, and would flatten the
-    differences that remain. None if all values are the same."""
+    """Range of the values from half of each sweep's trials on: the first values are far worse, and would flatten the
+    remaining differences. None if all values are the same."""
     later = [point.best for each in comparison.sweeps for point in each.curve[len(each.curve) // 2 :]]
     if not later or min(later) == max(later):
         return None

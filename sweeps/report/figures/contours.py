@@ -18,7 +18,7 @@ from sweeps.report.report_data import ReportData
 from sweeps.texts.wording import counted
 
 CONTOUR_TRIALS = 120
-"""Largest number of trials of a figure: Optuna interpolates at every pair of their values."""
+"""Maximum number of trials of a figure: Optuna interpolates at every pair of their values."""
 CONTOUR_PARAMETERS = 4
 LEVELS = 12
 IMAGE_CONTOURS = 3

@@ -12,8 +12,8 @@ from sweeps.tracking.record import TrialRecord
 
 LONGEST_HOVER = 160
 MOST_DESCRIBED = 500
-"""Largest number of trials whose labels show their parameters; with more the page would become large, and its table has
-them."""
+"""Maximum number of trials whose labels show their parameters: with more, the page would become large, and its table
+shows them."""
 
 
 def trial_hover(trial: TrialRecord, count: int) -> str:

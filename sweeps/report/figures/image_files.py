@@ -235,7 +235,7 @@ class _Subplot:
 
 
 def _categories(axis: Any, name: str, traces: Sequence[Any]) -> list[str]:
-    """Values of a category axis in their order; none if the axis is of numbers or dates."""
+    """Values of a category axis in order; empty for an axis of numbers or dates."""
     values = [value for trace in traces for value in (trace[name] if trace[name] is not None else ())]
     if axis.type == "date" or not (axis.type == "category" or any(isinstance(value, str) for value in values)):
         return []
@@ -261,7 +261,7 @@ def _colour(text: str) -> tuple[Any, float]:
 
 
 def _draw_parallel_coordinates(axes: Axes, trace: Any) -> None:
-    """Draw a line for each trial; lines that come later are above."""
+    """Draw a line for each trial; later lines cover earlier ones."""
     heights = []
     for index, dimension in enumerate(trace.dimensions):
         values = np.array(dimension["values"], float)

@@ -15,10 +15,10 @@ from sweeps.report.figures.study_in_memory import build_study
 from sweeps.report.report_data import ReportData, evenly
 
 FEWEST_TRIALS = 8
-"""Smallest number of trials, with a value and with a parameter, that show how much the parameter matters."""
+"""Minimum number of trials with a value and a parameter for the importance of that parameter."""
 FOREST_TRIALS, TREES = 200, 16
-"""Number of trials from which fANOVA learns: its time grows with the square of their number, to minutes at 3,000. With
-twice as many trees a share differs by about 0.01, and it takes twice as long."""
+"""Number of trials from which fANOVA learns, and of trees. Its time grows with the square of the number of trials, to
+minutes at 3,000. Twice as many trees would change a share by about 0.01, and take twice as long."""
 PED_TRIALS = 500
 MOST_BARS = 20
 EVALUATORS = {"fANOVA": "#2563c9", "PED-ANOVA": "#d9892b"}
@@ -43,7 +43,7 @@ def importances(data: ReportData, objective: int) -> dict[str, Importance]:
 
 
 def _by_group(data: ReportData, evaluator: Any, objective: int, most: int) -> Importance:
-    """Shares of all parameters, from one evaluation for each group of parameters that the same trials have."""
+    """Shares of all parameters, from one evaluation for each group of parameters that occur in the same trials."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in data.paths:
         groups.setdefault(tuple(trial.trial for trial in data.having(path)), []).append(path)
@@ -74,7 +74,7 @@ def _evaluate(study: optuna.Study, evaluator: Any, objective: int, names: list[s
 
 
 def by_importance(data: ReportData, found: Mapping[str, Importance]) -> list[str]:
-    """Paths of the parameters, the most important first; in their own order where importance is not known."""
+    """Paths of the parameters, most important first; in their own order if importance is unknown."""
     total = {path: sum(shares.get(data.names[path], 0.0) for shares in found.values()) for path in data.paths}
     return sorted(data.paths, key=lambda path: -total[path])
 
@@ -119,7 +119,7 @@ def _figure(data: ReportData, metric: str, found: Mapping[str, Importance]) -> S
 
 
 def _labels(data: ReportData, paths: Sequence[str]) -> list[str]:
-    """Names of parameters, with the number of trials where only some trials have the parameter."""
+    """Names of parameters; with the number of trials if only some trials have the parameter."""
     counts = {path: len(data.having(path)) for path in paths}
     return [
         data.names[path]

@@ -27,26 +27,26 @@ from sweeps.tracking.mlflow_texts import describe
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 ValueAxis = Literal["good", "all", "log"]
-"""Range of the value axis: that of the good curves, or all values, or all values on a logarithmic scale."""
+"""Range of the value axis: the good curves, all values, or all values on a logarithmic scale."""
 
 GOOD_SHARE, FEWEST_GOOD = 0.25, 3
-"""Share of the trials whose curves the axis shows, and the smallest number of them."""
+"""Share of the trials whose curves the axis shows, and the minimum number of them."""
 WARM_UP = 0.25
-"""Share of a curve's first points that the axis need not show: losses begin far above where they end."""
+"""Share of a curve's first points that the axis may leave out: losses begin far above where they end."""
 WORTH_CUTTING = 2.0
-"""Ratio of the range of all values to that of the good curves from which the axis leaves values out."""
+"""Ratio of the range of all values to that of the good curves above which the axis leaves values out."""
 LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
 class LearningCurves:
-    """Data of the figure."""
+    """Data of the figure of learning curves."""
 
     record: SweepRecord
     histories: Mapping[str, Sequence[HistoryPoint]]
     """Reported points by trial, in the order of their steps."""
     chosen: Sequence[str] = ()
-    """Trials that a person compares."""
+    """Trials that the reader compares."""
 
     @cached_property
     def best(self) -> str | None:
@@ -55,7 +55,7 @@ class LearningCurves:
 
     @cached_property
     def trials(self) -> list[TrialRecord]:
-        """Trials with a curve; the best trial is the last, so that it is drawn above the others."""
+        """Trials with a curve; the best trial comes last, so that it is drawn above the others."""
         found = [trial for trial in self.record.trials if self.histories.get(trial.trial)]
         return sorted(found, key=lambda trial: trial.trial == self.best)
 
@@ -87,7 +87,7 @@ class LearningCurves:
 
     @property
     def selection(self) -> str:
-        """Text that says which trials have a curve; empty if all have."""
+        """Description of the trials with a curve; empty if all have one."""
         count, total = len(self.trials), len(self.record.trials)
         return (
             f"{count} of {total:,} trials: the best ones, and an even selection of the others" if count < total else ""
@@ -97,13 +97,13 @@ class LearningCurves:
 def learning_curves(
     data: ReportData, metric: str | None = None, chosen: Sequence[str] = (), axis: ValueAxis = "good"
 ) -> Section | None:
-    """Section of the report; None if nothing was reported.
+    """Section with the learning curves; None if nothing was reported.
 
     Args:
         data: The sweep, with the histories of this metric.
         metric: Name of the metric; default: the first objective.
         chosen: Trials to compare, each drawn in a colour of its own before the others, which are pale.
-        axis: What the value axis shows.
+        axis: Range of the value axis.
     """
     curves = LearningCurves(data.record, data.curves, chosen)
     if not curves.trials:
@@ -142,7 +142,7 @@ def _by_state(curves: LearningCurves) -> go.Figure:
 
 
 def _compared(curves: LearningCurves) -> go.Figure:
-    """Figure with the chosen trials in their own colours, and all others pale."""
+    """Figure with the chosen trials in their own colours and all others in a pale one."""
     figure = go.Figure()
     scatter = go.Scattergl if len(curves.values) >= WEBGL_FROM else go.Scatter
     others = [trial for trial in curves.trials if trial.trial not in curves.chosen]

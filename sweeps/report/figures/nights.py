@@ -26,7 +26,7 @@ MARKS = {
     "promotion": (("first", "promoted"), STATE_COLOURS["running"], "star"),
     "regression": (("regression",), STATE_COLOURS["failed"], "x"),
 }
-"""Name of a mark -> the verdicts that have it, its colour and its symbol."""
+"""Verdicts with each mark, and the mark's colour and symbol, by the mark's name."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class NightsRecord:
 
     @property
     def axis(self) -> tuple[str, str] | None:
-        """Range of the axis of a single night, which has no extent of its own; None: that of the nights."""
+        """Range of the axis for a single night, which has no extent; None: the range of the nights."""
         times = {night["due"] for night in self.nights}
         return (_utc(min(times) - DAY_S), _utc(min(times) + DAY_S)) if len(times) == 1 else None
 
@@ -61,13 +61,13 @@ def _utc(seconds: float) -> str:
 
 
 def recorded_nights(record: SweepRecord) -> NightsRecord | None:
-    """Nights of a sweep's schedule when the sweep was judged; None if the sweep is not a night."""
+    """Nights of a sweep's schedule up to this sweep; None if the sweep is not a night."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, NIGHTS_ARTIFACT)
     return None if text is None else NightsRecord(**json.loads(text))
 
 
 def noise_band(champion: float | None, noise: float | None) -> tuple[float, float] | None:
-    """One standard deviation of the noise below and above the champion's value; None if either is not known."""
+    """One standard deviation of the noise below and above the champion's value; None if either is unknown."""
     champion, noise = finite(champion), finite(noise)
     return None if champion is None or noise is None else (champion - noise, champion + noise)
 

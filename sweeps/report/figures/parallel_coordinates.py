@@ -20,7 +20,7 @@ from sweeps.texts.wording import counted
 from sweeps.tracking.record import TrialRecord
 
 LINES = 300
-"""Largest number of lines: more cover each other."""
+"""Maximum number of lines: more would cover each other."""
 AXES = 10
 
 _ABSENT = object()
@@ -68,11 +68,11 @@ def parallel_coordinates(data: ReportData, order: Sequence[str]) -> Section | No
 
 
 def chosen_for_lines(data: ReportData, always: Sequence[str] = ()) -> list[TrialRecord]:
-    """Trials that have a line, from the worst to the best: later lines are drawn above earlier ones.
+    """Trials with a line, from the worst to the best: later lines are drawn above earlier ones.
 
     Args:
         data: The sweep.
-        always: Trials that have one in any case.
+        always: Trials that always have one.
     """
     trials = data.ranked
     if len(trials) > LINES:
@@ -101,7 +101,7 @@ def make_axes(data: ReportData, order: Sequence[str], trials: Sequence[TrialReco
 
 
 def describe_lines(data: ReportData, order: Sequence[str], trials: Sequence[TrialRecord]) -> str:
-    """Sentences about what the figure leaves out; empty if it shows everything."""
+    """Sentences about trials and axes that the figure leaves out; empty if it shows all."""
     text = ""
     if any(set(order[:AXES]) - set(trial.params) for trial in trials):
         text += " “absent”: the trial does not have the parameter."
@@ -113,7 +113,7 @@ def describe_lines(data: ReportData, order: Sequence[str], trials: Sequence[Tria
 
 
 def _axis(name: str, distribution: BaseDistribution, values: Sequence[Any]) -> dict[str, Any]:
-    """Dimension of one parameter, with a position below all others for trials that do not have it."""
+    """Axis of one parameter, with a position below all others for trials without the parameter."""
     axis = ParameterAxis(distribution)
     low, high = axis.ends
     below = low - 0.12 * (high - low or 1.0)

@@ -25,7 +25,7 @@ RANKS: dict[str, float] = {
     "best tenth": 0.1,
     "best": 0.0,
 }
-"""Groups of trials, the worst first, and the share of the trials that are in them or better."""
+"""Groups of trials, worst first, and the share of the trials in each group or a better one."""
 
 
 def parallel_lines(data: ReportData, order: Sequence[str], marked: Sequence[str] = ()) -> Section | None:
@@ -65,7 +65,7 @@ def parallel_lines(data: ReportData, order: Sequence[str], marked: Sequence[str]
 
 
 def _rank(place: int, count: int) -> str:
-    """Group of a trial by its place among the others, from 0."""
+    """Group of a trial by its rank, from 0."""
     return next(name for name, share in reversed(RANKS.items()) if place <= share * (count - 1))
 
 
@@ -102,7 +102,7 @@ def _ends(axis: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _height(axis: Mapping[str, Any], position: float) -> float:
-    """Height of a position from 0 to 1; what lies outside the axis is at its end."""
+    """Height of a position from 0 to 1; positions outside the axis are moved to its end."""
     low, high = _ends(axis)
     return min(1.0, max(0.0, (position - low) / (high - low)))
 

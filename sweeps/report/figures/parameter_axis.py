@@ -69,7 +69,7 @@ class ParameterAxis:
 
 
 def set_log_ticks(figure: go.Figure, distributions: Sequence[BaseDistribution]) -> None:
-    """Label logarithmic axes with whole numbers; Plotly's own ticks are 2, 5 and prefixes of units.
+    """Label logarithmic axes with whole numbers instead of Plotly's own ticks (2, 5 and prefixes of units).
 
     Args:
         figure: The figure.

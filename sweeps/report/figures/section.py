@@ -17,9 +17,9 @@ class SectionFigure:
     label: str = ""
     """Text of its tab, or its title in a grid."""
     height: int = 420
-    """Pixels."""
+    """Height in pixels."""
     min_width: int = 0
-    """Pixels; on a narrower screen it scrolls."""
+    """Minimum width in pixels; on a narrower screen the figure scrolls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +30,9 @@ class Image:
     """File name without its suffix."""
     figures: Sequence[go.Figure]
     size: tuple[float, float] = (8, 4.5)
-    """Inches."""
+    """Size in inches."""
     columns: int = 1
-    """Figures side by side."""
+    """Number of figures side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,5 +67,5 @@ def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
 
 
 def escape_hover(text: str) -> str:
-    """Text for a hover label, in which Plotly would read some HTML."""
+    """Escape text for a hover label, in which Plotly interprets some HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;")

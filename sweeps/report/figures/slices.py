@@ -98,7 +98,7 @@ def _strip_quotes(figure: go.Figure) -> None:
 
 
 def _show_whole_range(figure: go.Figure, data: ReportData, path: str) -> None:
-    """Let the axis of a number show its whole range, and not only what was tried."""
+    """Let the axis of a number show its whole range instead of only the tried part."""
     distribution = distribution_of(data, path)
     if not isinstance(distribution, CategoricalDistribution):
         low, high = ParameterAxis(distribution).ends

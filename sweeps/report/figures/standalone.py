@@ -21,14 +21,14 @@ from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.record import SweepRecord
 
 TITLE_HEIGHT = 56
-"""Pixels."""
+"""Height in pixels."""
 IMAGE_WIDTH = 9.0
-"""Inches."""
+"""Width in inches."""
 PIXELS_PER_INCH = 80
 
 
 class ReportFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
-    """Figure of Plotly whose output in a notebook has an image, too, for viewers that run no Plotly, such as GitHub and
+    """Plotly figure whose notebook output also has an image, for viewers that cannot run Plotly, such as GitHub and
     nbconvert's pages."""
 
     # Plotly's own show no image, and a page that loads its library from the network.
@@ -72,7 +72,7 @@ def sweep_figure(record: SweepRecord, name: str) -> go.Figure:
 
     Args:
         record: The sweep, which may still be running.
-        name: Its name, or that of a kind, whose first figure is returned.
+        name: Its name, or a kind, whose first figure is returned.
 
     Raises:
         UnknownName: There is no such figure, or the sweep has no data for it.

@@ -19,13 +19,13 @@ from sweeps.texts.wording import value_text
 from sweeps.tracking.record import TrialRecord
 
 LONGEST_CHOICE = 28
-"""Largest number of characters of a choice on an axis."""
+"""Maximum number of characters of a choice on an axis."""
 LOG_ABOVE = 300
-"""Ratio of the highest to the lowest value from which an axis is logarithmic if the config is not known."""
+"""Ratio of the highest to the lowest value from which an axis is logarithmic if the config is unknown."""
 
 
 def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study:
-    """Study of trials that have values; a pruned trial's value is the best that it reported.
+    """Study of trials with values; a pruned trial's value is the best that it reported.
 
     Parameters have their short names and the config's ranges, widened to hold all tried values.
     """
@@ -60,7 +60,7 @@ def distribution_of(data: ReportData, path: str) -> BaseDistribution:
 
 
 def label(value: Any) -> Any:
-    """A value as an axis shows it: all but numbers become a short text."""
+    """Label of a value on an axis; all but numbers become a short text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number else shorten(value_text(value), LONGEST_CHOICE)
 

@@ -21,7 +21,7 @@ MUTED = "#6b7280"
 GRID = "#e5e7eb"
 BACKGROUND = "#ffffff"
 CHOSEN_COLOURS = ("#2563c9", "#c2410c", "#15803d", "#a21caf", "#0e7490", "#92400e", "#be123c", "#4d7c0f")
-"""Colours of trials that a person compares, in the order in which they are chosen."""
+"""Colours of trials that the reader compares, in the order in which they are chosen."""
 SCALE = [[0, "#9cc3f5"], [1, "#0b3a8f"]]
 """Colour scale of the order of trials, from the first to the latest."""
 RANK_COLOURS = ("#c9d1db", "#a9c2e8", "#6f9fe0", "#2f6fcf", "#0b3a8f")
@@ -58,13 +58,13 @@ DARK = {
 }
 """Colour on a dark background, by the colour on a light one."""
 VALUE_SCALE = [[0, "#0b3a8f"], [0.25, "#2f6fcf"], [0.5, "#5586cc"], [0.75, "#7690b8"], [1, "#8792a1"]]
-"""Colour scale of values from the best to the worst; a thin line of each colour is seen on the background."""
+"""Colour scale of values from the best to the worst; a thin line of each colour is visible on the background."""
 WEBGL_FROM = 4000
 """Number of points from which WebGL draws a figure: browsers are slow with more SVG points, and allow few WebGL
 figures."""
 TAIL = 5
-"""Largest distance of an outlier from the 90th percentile, as a multiple of that percentile's distance from the best
-value; the axis ends there."""
+"""Maximum distance of the axis end from the 90th percentile, as a multiple of that percentile's distance from the best
+value; outliers beyond it are cut off."""
 
 
 def robust_range(values: Sequence[float], mode: str) -> tuple[float, float] | None:
@@ -90,7 +90,7 @@ def robust_range(values: Sequence[float], mode: str) -> tuple[float, float] | No
 
 
 def value_range(values: Sequence[float], mode: str) -> tuple[float, float]:
-    """``robust_range``, or from the lowest to the highest value where all fit."""
+    """Range of the axis: ``robust_range``, or from the lowest to the highest value if all fit."""
     return robust_range(values, mode) or (min(values), max(values))
 
 

@@ -1,4 +1,4 @@
-"""Figure of what the workers' time was spent on: a bar for the sweep and one for each of its trials."""
+"""Figure of the workers' time by activity: a bar for the sweep and one for each of its trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeps.report.report_data import ReportData
 from sweeps.tracking.time_account import NAMES, WORDS, TimeAccount
 
 MOST_TRIALS = 30
-"""Largest number of trials with a bar of their own: those that used the most time."""
+"""Maximum number of trials with a bar of their own: those that used the most time."""
 COLOURS = {
     "training": "#2563c9",
     "start": STARTING_COLOUR,

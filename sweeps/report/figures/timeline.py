@@ -21,10 +21,10 @@ from sweeps.tracking.time_account import describe_rest
 
 MOST_BARS = 4000
 MOST_ROWS = 64
-"""Largest number of workers with a row each; with more, a row stands for all workers of a trial."""
+"""Maximum number of workers with a row each; with more, a row stands for all workers of a trial."""
 BINS = 240
 LABELLED = 60
-"""Largest number of bars that show the trial's number."""
+"""Maximum number of bars that show the trial's number."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Bar:
 
 
 def bars(data: ReportData) -> list[Bar]:
-    """A bar for each worker of each trial. A row is a GPU, or on hosts without GPUs one of the workers that the host
-    had at the same time."""
+    """A bar for each worker of each trial. A row is a GPU; on hosts without GPUs, it is one of the workers that the
+    host had at the same time."""
     record = data.record
     last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
     end = max(last, *(trial.ended or 0.0 for trial in record.trials), record.started)
@@ -104,7 +104,7 @@ def timeline(data: ReportData) -> Section | None:
     figures = [SectionFigure(figure=figure, label="workers", height=height + 180, min_width=480)]
     shares = time_shares(data)
     if shares is not None:
-        label = "what the time was spent on"
+        label = "time by activity"
         figures.append(SectionFigure(figure=shares, label=label, height=shares_height(shares), min_width=480))
     images = [each.figure for each in figures]
     pixels = 40 + sum(each.height for each in figures)

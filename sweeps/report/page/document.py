@@ -105,7 +105,7 @@ def _linked(page: str) -> str:
 
 
 def _errors(trials: Sequence[TrialRecord]) -> list[tuple[str, int, str]]:
-    """Most frequent errors: text, number of trials, first trial."""
+    """The most frequent errors, each with its text, number of trials, and first trial."""
     first: dict[str, str] = {}
     for trial in trials:
         if trial.error:

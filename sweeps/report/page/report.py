@@ -1,4 +1,4 @@
-"""Report of a sweep: the page and its images in a folder, and the same as artifacts of the sweep's run."""
+"""Report of a sweep: the page and its images in a folder, and also as artifacts of the sweep's run."""
 
 from __future__ import annotations
 

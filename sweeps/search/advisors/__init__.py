@@ -1,4 +1,4 @@
-"""Advisors: knowledge beside the metric that guides the search: failed trials, memory use and priors.
+"""Advisors guide the search by information other than the metric: failed trials, memory use and priors.
 
 Begin with ``advisor``.
 """

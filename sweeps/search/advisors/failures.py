@@ -39,11 +39,11 @@ EXTERNAL_CAUSE = re.compile(
     r"stopped by a person|preempt|node (\w+ )?(died|failed|was (lost|removed|terminated))|interrupted", re.IGNORECASE
 )
 NOT_SIZES = ("worker", "parallel", "accumulation", "seed", "step", "epoch", "every")
-"""Parts of the names of integer parameters that do not increase a worker's memory when they grow."""
+"""Parts of names of integer parameters that do not affect a worker's memory."""
 
 
 def classify(reason: str) -> Failure | None:
-    """Kind of a failure, by the text of its error; None if the point is not its cause (a person, a lost node)."""
+    """Kind of a failure, by the text of its error; None if the point did not cause it (a person, a lost node)."""
     reason = without_location(reason)
     if OUT_OF_MEMORY.search(reason):
         return "out of memory"
@@ -53,7 +53,7 @@ def classify(reason: str) -> Failure | None:
 
 
 class FailureAdvisor(Advisor):
-    """Refuses points near to which trials failed repeatedly; one failure alone refuses nothing.
+    """Refuses points close to which trials failed repeatedly; a single failure refuses nothing.
 
     **Out of memory** is assumed to be monotone: a point is refused if two trials ran out of memory whose sizes were all
     no larger, unless a trial of at least the point's sizes succeeded. Sizes are integers (batch size, sequence length,

@@ -1,4 +1,4 @@
-"""Estimate of a trial's memory, from the memory that other trials took."""
+"""Estimates a trial's memory from the memory that other trials took."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 KINDS = {"system/gpu_memory_mib": "GPU memory", "system/memory_mib": "memory"}
 """Metrics of one worker's memory, and their names; the first one that trials report is shown."""
 MIN_TRIALS = 3
-"""Fewest trials for an estimate."""
+"""Minimum number of trials for an estimate."""
 MAX_FITTED = 100
-"""Most trials to fit the process to: the time grows with their third power."""
+"""Maximum number of trials to which the process is fitted: the time grows with their cube."""
 UPDATE_GROWTH = 1.1
-"""Growth of the number of trials after which the process is fitted to them: a trial waits for its start meanwhile."""
+"""Growth of the number of trials after which the process is fitted to them, while a trial waits for its start."""
 REFIT_GROWTH = 2.0
 """Growth of the number of trials after which the process's length scales are fitted again."""
 MIN_RELATIVE_ERROR = 0.05
-"""Smallest error relative to the estimate: trials that took the same memory may have been alike."""
+"""Minimum error relative to the estimate: trials that took the same memory may have been similar."""
 MIB_OF_GIB = 1024
 
 
 @cache
 def import_early() -> None:
-    """Import scikit-learn in a thread, once, so that no trial waits seconds for it at the first estimate."""
+    """Import scikit-learn in a thread, once, so that the first estimate does not make a trial wait for seconds."""
     threading.Thread(
         target=importlib.import_module, args=("sklearn.gaussian_process",), name="imports", daemon=True
     ).start()
@@ -55,9 +55,9 @@ class Estimate(NamedTuple):
 class _Fitted(NamedTuple):
     process: GaussianProcessRegressor
     number: int
-    """Number of trials that it was fitted to."""
+    """Number of trials to which the process was fitted."""
     searched_at: int
-    """Number of trials that its length scales were fitted to."""
+    """Number of trials to which the length scales were fitted."""
 
 
 class MemoryEstimate(Advisor):
@@ -83,8 +83,8 @@ class MemoryEstimate(Advisor):
         """
         Args:
             space: Space of the points.
-            limits: Bounds of reported metrics; a point that will exceed one on memory is refused.
-            room: Memory of a worker in MiB, by metric, as far as it is known before workers report it.
+            limits: Bounds of reported metrics; a point that will exceed a memory bound is refused.
+            room: Memory of a worker in MiB, by metric, as far as known before workers report it.
         """
         self._unit = UnitCube(space)
         self._limits, self._room = limits or {}, room or {}
@@ -98,7 +98,7 @@ class MemoryEstimate(Advisor):
 
         Args:
             trial: Identifies the trial.
-            point: Its parameters, by path.
+            point: Parameters of the trial, by path.
             metrics: The reported metrics.
         """
         for metric, peaks in self._peaks.items():
@@ -109,7 +109,7 @@ class MemoryEstimate(Advisor):
                     self._vectors[trial] = self._unit.vector(point)
 
     def observe_limits(self, metrics: Mapping[str, float]) -> None:
-        """Learn the memory that workers may use from their reports; the smallest of any worker counts.
+        """Update the memory that workers may use by their reports; the smallest of any worker applies.
 
         Args:
             metrics: The reported metrics of this cluster's workers.
@@ -132,7 +132,7 @@ class MemoryEstimate(Advisor):
         return Estimate(mib, mib * max(math.expm1(deviation[0]), MIN_RELATIVE_ERROR))
 
     def _fit(self, peaks: Mapping[Hashable, float], before: _Fitted | None) -> _Fitted:
-        """Fit the process; for a few more trials with the length scales of before.
+        """Fit the process; for a few more trials, keep the previous length scales.
 
         Fitting these takes a hundred times as long.
         """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import optuna
 
 HALVED_AFTER = 10
-"""Trials after which half of the confidence is left; a third is left after twice as many, and so on."""
+"""Trials after which the confidence is halved; after twice as many, a third is left, and so on."""
 
 
 class PriorAdvisor(Advisor):
@@ -51,7 +51,7 @@ class PriorAdvisor(Advisor):
         """
         Args:
             space: Space whose distributions have priors.
-            seed: Seed of the draws, with a trial's number: a resumed sweep draws the same.
+            seed: Seed of the draws, together with a trial's number, so that a resumed sweep draws the same.
         """
         self._priors: dict[str, tuple[Distribution, Prior]] = {}
         for path, distribution in space.distributions.items():
@@ -60,7 +60,7 @@ class PriorAdvisor(Advisor):
         self._seed = seed
 
     def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Values that are drawn from priors in the trial of this number."""
+        """Values drawn from priors for the trial of this number."""
         random = np.random.default_rng((self._seed, number))
         threshold = random.random() * (1 + number / HALVED_AFTER)
         return {

@@ -1,4 +1,5 @@
-"""Gaussian process of learning curves: what each configuration will reach at the last rung, from all curves so far.
+"""Gaussian process of learning curves: predicts the value of each configuration at the last rung from all curves so
+far.
 
 It is the autoregressive model for several fidelities of Kennedy and O'Hagan (2000,
 https://doi.org/10.1093/biomet/87.1.1): the function of each rung is that of the rung before, times a slope, and what

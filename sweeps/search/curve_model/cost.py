@@ -1,4 +1,4 @@
-"""Model of what trainings cost: seconds for a unit of the resource, by configuration."""
+"""Model of the cost of trainings: seconds per unit of the resource, by configuration."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from sweeps.search.curve_model.observations import Array, Observations
 from sweeps.search.curve_model.posterior import Posterior
 
 POWER = 0.5
-"""Power of the cost that a promise is divided by. With 0 costs would not matter; with 1 ("expected improvement per
-second": Snoek et al., 2012, https://arxiv.org/abs/1206.2944) cheap configurations are preferred so much that the best
-ones, which often are expensive, come too late (Lee et al., 2020, https://arxiv.org/abs/2003.10870)."""
+"""Power of the cost by which an improvement is divided. With 0, costs would not matter; with 1 ("expected improvement
+per second": Snoek et al., 2012, https://arxiv.org/abs/1206.2944) cheap configurations are preferred so much that the
+best ones, which often are expensive, come too late (Lee et al., 2020, https://arxiv.org/abs/2003.10870)."""
 FEWEST = 8
-"""Fewest trials whose costs are known."""
+"""Minimum number of trials with known costs."""
 MOST = 120
-"""Trials that the model is given at most, evenly over the search."""
+"""Maximum number of trials for the model, evenly over the search."""
 
 
 class CostModel:
-    """Gaussian process of the logarithm of the cost, relative to the mean one."""
+    """Gaussian process of the logarithm of the cost, relative to the mean."""
 
     def __init__(self, at: Hyperparameters, groups: Sequence[int], vectors: Array, seconds: Array):
         """
         Args:
-            at: What ``fit_costs`` found.
+            at: Result of ``fit_costs``.
             groups: Parameter of each column of the vectors, from 0.
             vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
-            seconds: Their seconds for a unit of the resource, above 0.
+            seconds: Seconds of these per unit of the resource, above 0.
         """
         self._mean, self._scale = _mean_and_scale(seconds)
         self._posterior = Posterior(at, groups, _observed(vectors, seconds))
 
     def of(self, vectors: Array) -> Array:
-        """Relative costs of new configurations, by which their promise is divided; 1 is the mean cost."""
+        """Relative costs of new configurations, by which their expected improvement is divided; 1 is the mean cost."""
         return np.asarray(np.exp(POWER * self._scale * self._posterior.predict(vectors, 0)[0]))
 
     def of_known(self, seconds: Array) -> Array:

@@ -13,18 +13,20 @@ from sweeps.search.curve_model.hyperparameters import CONSTANT, Hyperparameters,
 from sweeps.search.curve_model.observations import Array, Observations
 
 MOST_FITTED = 150
-"""Values that hyperparameters are fitted to at most: one evaluation of the likelihood takes some milliseconds."""
+"""Maximum number of values to which hyperparameters are fitted: one evaluation of the likelihood takes some
+milliseconds."""
 BOUND = 4.0
-"""Distance from the prior's mean, in its standard deviations, beyond which no hyperparameter goes."""
+"""Maximum distance of a hyperparameter from the prior's mean, in the prior's standard deviations."""
 JITTER = 1e-6
-"""Added to the diagonal of a covariance matrix, so that it has a Cholesky factor; ten times as much until it has."""
+"""Term added to the diagonal of a covariance matrix so that it has a Cholesky factor, and multiplied by ten until it
+has."""
 ROOT_5 = 5**0.5
 FITTED_FIRST, FITTED_AGAIN = 8, 1.2
-"""Number of values that the first fit is made of, and how many times as many the next one is."""
+"""Number of values for the first fit, and ratio of the number for each fit to that for the previous one."""
 
 
 def fitted_number(number: int) -> int:
-    """Number of values that the last fit is made of, when there are ``number``; at least ``FITTED_FIRST``."""
+    """Number of values of the last fit, if there are ``number`` values; at least ``FITTED_FIRST``."""
     fitted = FITTED_FIRST
     while (following := int(fitted * FITTED_AGAIN) + 1) <= number:
         fitted = following
@@ -32,10 +34,10 @@ def fitted_number(number: int) -> int:
 
 
 def cholesky_factor(covariance: Array) -> Array:
-    """The lower Cholesky factor of a covariance matrix, to whose diagonal as little is added as it needs.
+    """Return the lower Cholesky factor of a covariance matrix, with the smallest necessary term added to the diagonal.
 
     Raises:
-        numpy.linalg.LinAlgError: It is no covariance matrix.
+        numpy.linalg.LinAlgError: It is not a covariance matrix.
     """
     diagonal = np.diag_indices(len(covariance))
     scale, added = max(1.0, float(covariance[diagonal].mean())), JITTER
@@ -64,7 +66,7 @@ def fit(
         data: The observations; if there are many, those of the trials with most values.
         groups: Parameter of each column of the vectors, from 0.
         rungs: Number of rungs.
-        start: Where to begin; default: at the prior's mean.
+        start: Initial values; default: at the prior's mean.
         iterations: Most steps of the optimisation (L-BFGS).
     """
     parameters = max(groups, default=-1) + 1
@@ -80,7 +82,8 @@ def fit(
 
 
 def _fitted(data: Observations) -> Observations:
-    """The observations of the trials with most values, up to ``MOST_FITTED``; of equal ones, evenly over the search."""
+    """The observations of the trials with the most values, up to ``MOST_FITTED``; of trials with equally many, evenly
+    over the search."""
     if len(data) <= MOST_FITTED:
         return data
     counts = np.bincount(data.trials, minlength=len(data.vectors))

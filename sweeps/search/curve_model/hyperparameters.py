@@ -1,4 +1,4 @@
-"""Hyperparameters of the model of learning curves, and what is assumed of them before there are data."""
+"""Hyperparameters of the model of learning curves, and their prior distribution."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Hyperparameters:
     log_variances: Array
     """Logarithm of the variance that each rung adds."""
     slopes: Array
-    """Factor from each rung's function to the next one's."""
+    """Factor from each rung's function to the next rung's."""
     log_noise: Array
     """Logarithm of the variance of a value around its trial's function, at each rung."""
     logit_own: float
-    """Logit of the part of the added variances that trials have for themselves, at whatever configuration."""
+    """Logit of the part of the added variances that is specific to a trial instead of its configuration."""
 
     @property
     def rungs(self) -> int:
@@ -36,12 +36,12 @@ class Hyperparameters:
 
     @cached_property
     def own(self) -> float:
-        """Part of the added variances that trials have for themselves."""
+        """Part of the added variances that is specific to a trial instead of its configuration."""
         return 1 / (1 + math.exp(-self.logit_own))
 
     @cached_property
     def factors(self) -> Array:
-        """Factor of what each rung adds in the function of each rung, of shape ``[adding, rungs]``."""
+        """Factor of each rung's addition in the function of each rung, of shape ``[adding, rungs]``."""
         factors = np.eye(self.rungs)
         for rung in range(1, self.rungs):
             factors[:rung, rung] = factors[:rung, rung - 1] * self.slopes[rung - 1]
@@ -57,7 +57,7 @@ class Hyperparameters:
         return derivative
 
     def vector(self) -> Array:
-        """All of them as one vector."""
+        """All hyperparameters as one vector."""
         return np.concatenate([self.log_lengths, self.log_variances, self.slopes, self.log_noise, [self.logit_own]])
 
     @classmethod
@@ -82,7 +82,7 @@ class Prior:
 
     @classmethod
     def of(cls, parameters: int, rungs: int) -> Prior:
-        """The prior for a number of parameters and of rungs."""
+        """The prior for a given number of parameters and rungs."""
         later = rungs - 1
         mean = Hyperparameters(
             np.full(parameters, math.log(0.5) + 0.5 * math.log(max(parameters, 1) / 3)),

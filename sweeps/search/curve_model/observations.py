@@ -1,4 +1,4 @@
-"""Values of trials at rungs, as the model of learning curves sees them."""
+"""Values of trials at rungs, in the form of the model of learning curves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Indices = npt.NDArray[np.intp]
 GOOD = 0.1
 """Quantile of all values below which the scale is linear."""
 WORST, BEST = 3.0, -30.0
-"""Largest value before they are standardised, ten times as far from the good ones as the median is; and the one below
-which the scale is logarithmic, for values that are too good to be true."""
+"""Maximum value before standardisation, ten times as far from the good values as the median; and the value below which
+the scale is logarithmic, for implausibly good values."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Observations:
     vectors: Array
     """Configurations in the unit cube, of shape ``[trials, columns]``."""
     trials: Indices
-    """Row of ``vectors`` of each value."""
+    """Row of ``vectors`` for each value."""
     rungs: Indices
     """Index of the rung of each value, from 0."""
     values: Array
@@ -40,7 +40,7 @@ class Observations:
         )
 
     def with_values(self, vectors: Array, rung: int, values: Array) -> Observations:
-        """These and one value at a rung for each of some further configurations."""
+        """These observations plus one value at a rung for each of some further configurations."""
         count = len(vectors)
         return Observations(
             np.vstack([self.vectors, vectors]),
@@ -51,14 +51,14 @@ class Observations:
 
 
 def observe(vectors: Array, values: Array) -> Observations:
-    """Bring values to the model's scale: linear for the good ones, logarithmic for bad ones, of variance 1.
+    """Convert values to the model's scale: linear for good ones, logarithmic for bad ones, of variance 1.
 
     Otherwise a few diverged trainings would decide the model. Were good values on a logarithmic scale, too, each small
-    gain at the best place so far would look like much, and other places like little.
+    gain at the best place so far would look large, and differences elsewhere small.
 
     Args:
         vectors: Configurations in the unit cube, of shape ``[trials, columns]``.
-        values: Their values, of shape ``[trials, rungs]``; smaller is better, NaN where a trial was not at a rung.
+        values: Values of shape ``[trials, rungs]``; smaller is better, NaN where a trial was not at a rung.
     """
     known = np.isfinite(values)
     trials, rungs = np.nonzero(known)
@@ -111,7 +111,7 @@ def most_telling(values: Array, most: int) -> Indices:
 
 
 def _best_first(values: Array) -> Indices:
-    """Rows of the trials: first the best of each last rung, then the second ones, and so on."""
+    """Rows of the trials: first the best of each last rung, then the second best, and so on."""
     count, last = len(values), last_rungs(values)
     order = np.lexsort((values[np.arange(count), last], last))
     place = np.empty(count, dtype=np.intp)  # among those of the same last rung
@@ -120,6 +120,6 @@ def _best_first(values: Array) -> Indices:
 
 
 def last_rungs(values: Array) -> Indices:
-    """Index of the last rung at which each trial has a value; values as for ``observe``."""
+    """Index of the last rung at which each trial has a value; for values as in ``observe``."""
     reached = np.isfinite(values)
     return np.asarray(reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1))

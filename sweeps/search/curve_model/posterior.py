@@ -13,7 +13,7 @@ from sweeps.search.curve_model.observations import Array, Indices, Observations
 
 
 class Posterior:
-    """The model's functions, given observations."""
+    """The model's functions conditioned on observations."""
 
     def __init__(self, at: Hyperparameters, groups: Sequence[int], data: Observations):
         """
@@ -61,10 +61,11 @@ class Posterior:
         return self._mean(solved), self._deviation(solved, rung, 1.0)
 
     def look_ahead(self, vectors: Array, rung: int) -> tuple[Array, Array, Array]:
-        """Predictions for new trials at a rung, and by how much their values at the first rung will change them.
+        """Predictions for new trials at a rung, and how much their values at the first rung will change these
+        predictions.
 
         Args:
-            vectors: Their configurations.
+            vectors: Configurations of the trials.
             rung: Index of the rung.
 
         Returns:
@@ -77,7 +78,7 @@ class Posterior:
         return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), told
 
     def look_ahead_observed(self, following: Indices, rung: int) -> tuple[Array, Array, Array]:
-        """Predictions for the observed trials at a rung, and by how much their next values will change them.
+        """Predictions for the observed trials at a rung, and how much their next values will change these predictions.
 
         Args:
             following: Index of the next rung of each trial.
@@ -95,7 +96,7 @@ class Posterior:
         return self._mean(at_rung), self._deviation(at_rung, rung, 1.0), told
 
     def _told(self, at_next: Array, following: int, at_rung: Array, rung: int) -> Array:
-        """Standard deviations by which predicted means at a rung will change, once values at an earlier rung are
+        """Standard deviations of the change of predicted means at a rung when values at an earlier rung become
         known."""
         factors = self._at.factors
         covariance = ((self._variances + self._constants) * factors[:, following] * factors[:, rung]).sum()
@@ -104,16 +105,16 @@ class Posterior:
         return np.asarray(covariance / np.sqrt(of_next))
 
     def _kernel(self, vectors: Array) -> Array:
-        """The part of the kernel with each observation that configurations share."""
+        """Covariance with each observation that depends only on the configuration, not on the trial."""
         return (1 - self._at.own) * self._matern(vectors * self._inverse_lengths)
 
     def _kernel_of_observed(self) -> Array:
-        """The kernel of the observed trials with each observation."""
+        """Covariance of the observed trials with each observation."""
         is_own = np.arange(len(self._data.vectors))[:, None] == self._data.trials
         return np.asarray(self._kernel(self._data.vectors) + self._at.own * is_own)
 
     def _solved_with(self, kernel: Array, rung: int) -> Array:
-        """Covariance of functions at a rung with the observations, times the inverse of their Cholesky factor."""
+        """Covariance of functions at a rung with the observations, multiplied by the inverse Cholesky factor."""
         factors = self._at.factors[:, rung]
         covariance = kernel * ((self._variances * factors) @ self._rows) + CONSTANT * factors @ self._rows
         return np.asarray(covariance @ self._inverse_factor.T)
@@ -122,13 +123,13 @@ class Posterior:
         return np.asarray(solved @ self._whitened)
 
     def _deviation(self, solved: Array, rung: int, share: float) -> Array:
-        """Standard deviations of functions that have this share of the added variances."""
+        """Standard deviations of functions with this share of the added variances."""
         factors = self._at.factors[:, rung]
         prior = ((share * self._variances + self._constants) * factors**2).sum()
         return np.asarray(np.sqrt(np.maximum(prior - (solved**2).sum(axis=1), 1e-12)))
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """Expected amount by which normally distributed values are below ``best``; 0 where they are above it."""
+    """Expected amount by which normally distributed values are below ``best``; 0 for values above it."""
     score = (best - mean) / deviation
     return np.asarray(deviation * (score * ndtr(score) + np.exp(-score * score / 2) / np.sqrt(2 * np.pi)))

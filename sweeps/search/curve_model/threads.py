@@ -14,7 +14,7 @@ _LIBRARIES = ThreadpoolController()
 
 
 def on_one_thread(function: Function) -> Function:
-    """Decorate a function so that NumPy and SciPy compute on one thread in it.
+    """Decorate a function so that NumPy and SciPy use one thread in it.
 
     Its matrices have a few hundred rows. More threads would gain little, and where all processors train they wait for
     each other, and keep the processors from the training meanwhile.

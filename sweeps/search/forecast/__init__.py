@@ -1,3 +1,1 @@
-"""Forecast of a search that runs: the work that is left. Begin with
-``search_forecast``.
-"""
+"""Forecast of the remaining work of a running search. Begin with ``search_forecast``."""

@@ -1,4 +1,4 @@
-"""Time and work that the rest of a search takes, simulated from the trials so far.
+"""Simulates the time and work that the rest of a search takes, from the trials so far.
 
 The progress at which trials end, by the scheduler's hand or at their end, is drawn from a Kaplan-Meier estimate (1958,
 https://doi.org/10.1080/01621459.1958.10501452), so that trials that run count as what they are: not ended yet. Trials
@@ -18,33 +18,35 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 HALF_LIFE = 0.25
-"""Share of the trials so far after which a trial counts half: samplers and schedulers change while they learn."""
+"""Share of the trials so far after which a trial has half the weight, since samplers and schedulers change as they
+learn."""
 FIRST_DECISION = math.log(3)
-"""Logarithm of the factor of progress that the first report counts for: schedulers decide from one rung to the next."""
+"""Logarithm of the factor of progress for which the first report counts: schedulers decide from one rung to the
+next."""
 WHOLE = 1.0
-"""Progress of a trial that is trained to its end, where that is known."""
+"""Progress of a trial that is trained to its end, if that is known."""
 MOST_OPERATIONS = 2e7
-"""Bound of the work of one simulation of all places and trials; above it there are fewer draws."""
+"""Maximum operations of one simulation of all places and trials; above it, fewer draws are made."""
 FEWEST_DRAWS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """A trial so far."""
+    """Progress and time of a trial so far."""
 
     progress: float
-    """Share of its training that it has done; seconds if the length of a training is not known."""
+    """Completed share of the trial's training; seconds if the length of a training is unknown."""
     held_s: float
-    """Seconds for which it had held workers at its last report; 0 before its first one."""
+    """Seconds for which the trial had held workers at its last report; 0 before its first one."""
     state: str
     """``ended`` or ``running``."""
     first: tuple[float, float] | None = None
-    """Progress and these seconds at its first report; None before it, or if they are not known."""
+    """Progress and seconds with workers at the trial's first report; None before it, or if unknown."""
 
 
 @dataclass(frozen=True)
 class RemainingWork:
-    """Draws of what is left."""
+    """Draws of the remaining work."""
 
     wall_s: Floats
     """Seconds to the end."""
@@ -117,7 +119,7 @@ def _start_s(trials: Sequence[Course]) -> float:
 
 
 def _unit_s(trial: Course, start_s: float) -> float:
-    """Seconds of a trial for a progress of 1; NaN before its first report."""
+    """Seconds that a trial takes for a progress of 1; NaN before its first report."""
     if trial.progress <= 0 or trial.held_s <= 0:
         return math.nan
     return max(trial.held_s - start_s, 0.1 * trial.held_s) / trial.progress
@@ -132,7 +134,7 @@ class Ends:
             trials: Trials so far, in the order of their starts.
             draws: Number of draws at a time.
             random: Random numbers.
-            whole: Progress at which a trial ends by itself; None if that is not known.
+            whole: Progress at which a complete trial ends; None if unknown.
         """
         progress = np.array([each.progress for each in trials])
         ended = np.array([each.state == "ended" for each in trials])
@@ -150,7 +152,7 @@ class Ends:
         self._beyond = survival[:, -1]
 
     def after(self, progress: float) -> Floats:
-        """Draw an end of a trial that has got so far."""
+        """Draw an end for a trial with this progress."""
         mass = np.where(self._progress > progress, self._mass, 0.0)
         cumulated = np.concatenate([mass, self._beyond[:, None]], axis=1).cumsum(axis=1)
         chosen = self._random.random(len(cumulated)) * cumulated[:, -1]
@@ -168,21 +170,21 @@ class Ends:
         return np.where(seen, self._progress[np.where(seen, index, 0)], later)
 
     def longest(self) -> Floats:
-        """Draw an end of a trial that nothing stops."""
+        """Draw an end for a trial that nothing stops."""
         return (
             np.full(len(self._mass), self._whole) if self._whole is not None else self.after(float(self._progress[-1]))
         )
 
     def _later(self, progress: float) -> Floats:
-        """Draw an end beyond those that were seen: as many are stopped on each multiplication of the progress as
-        before, until the whole is done."""
+        """Draw an end beyond the observed ones: the rate of stops per multiplication of the progress continues until
+        the training is complete."""
         factor = np.exp(np.minimum(self._random.exponential(size=len(self._tail)) / self._tail, 50.0))
         if self._whole is None:
             return progress * np.minimum(factor, 1 + self._random.exponential(size=len(self._tail)))
         return np.minimum(progress * factor, self._whole) if progress > 0 else np.full(len(factor), self._whole)
 
     def _tail_index(self, progress: Floats, stopped: npt.NDArray[np.bool_]) -> Floats:
-        """Draw the number of stops on each multiplication of the progress by e, from their posterior."""
+        """Draw the number of stops per multiplication of the progress by e, from their posterior."""
         began = progress[progress > 0]
         if not len(began):
             return np.full(len(self.weights), 1e-9)
@@ -203,7 +205,7 @@ def _choose(weights: Floats, count: int, random: np.random.Generator) -> npt.NDA
 
 
 def _placed(left: Sequence[Floats], trainings: Floats, free: Floats, limit_s: float) -> tuple[Floats, Floats]:
-    """Give trials to places, each to the one that is free first, until all have ended or the budget has.
+    """Give each trial to the place that becomes free first, until all have ended or the budget is spent.
 
     Args:
         left: Seconds that are left of each trial that has begun, by draw.

@@ -1,4 +1,4 @@
-"""Forecast of a search from its trials so far: intervals of the rest's time and work."""
+"""Forecast of a search from its trials so far: intervals for the remaining time and work."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from sweeps.tracking.forecast_record import LEVEL, Forecast, Interval
 DRAWS = 400
 WIDER_WORK, SPREAD = 1.35, 0.05
 """Factor and term by which the draws' intervals of time and work are widened in both directions on a logarithmic scale,
-since the next trials differ from those so far in ways that no trial has shown yet. Both are measured on the problems of
+since future trials differ from past ones in ways that no trial has shown yet. Both are measured on the problems of
 ``python benchmarks/forecast.py --tuning`` (split-conformal calibration: Vovk et al., 2005), and reported on others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSoFar:
-    """A search as far as it has got, and what it may still use."""
+    """State of a search so far, and its remaining budgets."""
 
     trials: Sequence[Course]
-    """Its trials, in the order of their starts."""
+    """Trials of the search, in the order of their starts."""
     to_start: int
-    """Number of trials that have still to be started."""
+    """Number of trials that have not been started yet."""
     places: int
     """Number of trials at a time."""
     knows_length: bool = True
-    """Whether the progress of trials is a share of their whole training, and not seconds."""
+    """Whether the progress of trials is a share of their whole training instead of seconds."""
     limit_s: float = math.inf
-    """Seconds that are left of its budgets."""
+    """Remaining seconds of the search's budgets."""
     stage: int | None = None
-    """Number of the stage of the search that these trials are of; None: they are those of the sweep."""
+    """Number of the stage to which these trials belong; None: the sweep itself."""
     to_follow: int = 0
-    """Number of trials of later stages and of the sweep, which come after this stage."""
+    """Number of trials of later stages and of the sweep."""
     repeats: tuple[int, int] = (0, 0)
-    """Fewest and most whole trainings with other seeds after the search, to confirm its winner."""
+    """Minimum and maximum number of whole trainings with other seeds after the search, to confirm its winner."""
     workers: float = 1.0
     """Workers of a trial."""
     gpus: float = 0.0
     """GPUs of a trial."""
     hourly_cost: float = 0.0
-    """Cost of a trial for an hour; 0 without prices."""
+    """Cost of a trial per hour; 0 without prices."""
 
 
 def forecast(search: SearchSoFar, seed: int = 0) -> Forecast:
-    """Forecast what the rest of a search costs.
+    """Forecast the cost of the rest of a search.
 
     Args:
         search: The search as far as it has got.

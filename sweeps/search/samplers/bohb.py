@@ -36,7 +36,7 @@ class RungSampler(StudyViewSampler):
         """
         Args:
             sampler: Makes the suggestions.
-            enough: Fewest trials at a rung to learn from; in BOHB one more than the number of parameters.
+            enough: Minimum number of trials at a rung to learn from; in BOHB one more than the number of parameters.
         """
         super().__init__(sampler)
         self._enough = enough
@@ -52,7 +52,7 @@ class RungSampler(StudyViewSampler):
         return trials if rung is None else [shown for trial in trials if (shown := self._as_of(rung, trial))]
 
     def _highest_rung(self, trials: Sequence[FrozenTrial]) -> int | None:
-        """The highest step at which several trials ended or wait and that enough have reached.
+        """The highest step at which several trials ended or wait, and that enough trials have reached.
 
         If no two trials report at the same steps, the last step that enough have reached; None if too few have
         reported at all.
@@ -76,7 +76,7 @@ class RungSampler(StudyViewSampler):
         return last_step
 
     def _as_of(self, rung: int, trial: FrozenTrial) -> FrozenTrial | None:
-        """A trial with its value at the rung; None if it ended before."""
+        """Return a trial with its value at the rung; None if it ended before."""
         if trial.number in self._at_rung:
             return self._at_rung[trial.number]
         last_step = self._last_step(trial)
@@ -94,7 +94,7 @@ class PredictedSampler(RungSampler):
         """
         Args:
             sampler: Makes the suggestions.
-            enough: Fewest trials at a rung to learn from.
+            enough: Minimum number of trials at a rung to learn from.
             seed: Ignored.
         """
         super().__init__(sampler, enough)

@@ -38,7 +38,7 @@ from sweeps.space.space import Lookup, Space
 GOOD_TRIALS_OF_A_FRONT = 0.2
 """Share of the ended trials that TPE counts as good with several objectives."""
 MOST_TRIALS_OF_A_FRONT = 25
-"""Trials that it counts as good at most, as Optuna does."""
+"""Maximum number of trials that TPE counts as good, as in Optuna."""
 
 
 def build_sampler(
@@ -151,8 +151,8 @@ def _one_optimum() -> dict[str, Any]:
 
 def _front() -> dict[str, Any]:
     """Options of TPE for several objectives. Good trials lie along a whole front: more of them count as good than for
-    one optimum (Optuna: a tenth), and each parameter has its own density, since a joint one of so few points in
-    several places is worse (``benchmarks/two_objectives.py``)."""
+    one optimum (Optuna: a tenth). Each parameter has its own density, since a joint one of few points in several places
+    is worse (``benchmarks/two_objectives.py``)."""
     return {
         "multivariate": False,
         "gamma": lambda ended: min(math.ceil(GOOD_TRIALS_OF_A_FRONT * ended), MOST_TRIALS_OF_A_FRONT),
@@ -160,14 +160,14 @@ def _front() -> dict[str, Any]:
 
 
 def _independent_sampler(seed: int, startup: int) -> BaseSampler:
-    """Sampler of the parameters that the main sampler does not model (conditional ones, choices), each by itself."""
+    """Sampler for each parameter that the main sampler does not model (conditional ones, choices) separately."""
     return optuna.samplers.TPESampler(
         seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
     )
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
-    """The points in a seeded random order, so that the first part of a grid covers its whole range as well."""
+    """The points in a seeded random order, so that the first part of a grid also covers its whole range."""
     shuffled = [dict(point) for point in points]
     random.Random(seed).shuffle(shuffled)
     return shuffled

@@ -13,9 +13,10 @@ from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws, Suggester
 
 POOL = 1500
-"""Random points from which those of each suggestion are taken: drawing new ones would take longer than their use."""
+"""Number of random points from which those of each suggestion are taken: drawing new ones would take longer than using
+them."""
 CHANGED = 0.5
-"""Probability that a parameter of a near point is not that of the point that it is near to."""
+"""Probability that a parameter of a near point differs from the original point."""
 
 Allows = Callable[[Point], bool]
 Parameters = dict[str, Any]
@@ -23,14 +24,14 @@ Parameters = dict[str, Any]
 
 
 class Candidates(NamedTuple):
-    """Some points."""
+    """Candidate points."""
 
     parameters: list[Parameters]
     vectors: Vector
     """The same points in the unit cube, of shape ``[points, columns]``."""
 
     def with_others(self, others: Candidates) -> Candidates:
-        """These and others."""
+        """These candidates and others."""
         return Candidates(self.parameters + others.parameters, np.vstack([self.vectors, others.vectors]))
 
 
@@ -44,7 +45,7 @@ class CandidateSource:
             cube: Encodes its points.
             lookup: Returns the config's own value at a path.
             seed: Seed of the random points.
-            allows: Whether the constraints hold at a point; others are no candidates.
+            allows: Whether the constraints hold at a point; other points are left out.
         """
         self._space, self._cube, self._lookup, self._seed, self._allows = space, cube, lookup, seed, allows
         self._pool: Candidates | None = None
@@ -61,12 +62,12 @@ class CandidateSource:
         return Candidates([self._pool.parameters[index] for index in chosen], self._pool.vectors[chosen])
 
     def near(self, given: Sequence[Parameters], widths: Sequence[float], number: int, seed: int) -> Candidates:
-        """Points near given ones, which take turns.
+        """Points near given ones, taken in turn.
 
         Args:
             given: The points.
             widths: Standard deviations of the changes, as parts of a range, which take turns as well.
-            number: How many points.
+            number: Number of points.
             seed: Seed of the changes.
         """
         draws = [NearDraws(seed + each, given[each % len(given)], widths[each % len(widths)]) for each in range(number)]
@@ -80,7 +81,7 @@ class CandidateSource:
 
 
 class NearDraws(RandomDraws):
-    """Suggests values near those of a point; a parameter that the point does not have is random."""
+    """Suggests values near those of a point; a parameter that the point lacks is random."""
 
     def __init__(self, seed: int, point: Mapping[str, Any], width: float):
         """
@@ -137,7 +138,7 @@ class NearDraws(RandomDraws):
 
 
 class _Noted:
-    """Notes the values that are suggested, as Optuna stores them."""
+    """Records the suggested values, as Optuna stores them."""
 
     def __init__(self, draws: Suggester):
         self._draws = draws

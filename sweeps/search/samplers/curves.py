@@ -31,20 +31,21 @@ from sweeps.search.unit_cube import UnitCube
 from sweeps.space.space import Lookup, Space
 
 RANDOM_SHARE, RANDOM_AT_FIRST = 0.1, 0.5
-"""Least share of the suggestions that do not ask the model, so that it cannot settle at a wrong place for good; and the
-share before any training has ended, when nothing tells how well early values predict final ones."""
+"""Minimum share of the suggestions that do not use the model, so that it cannot stay at a wrong place; and the share
+before any training has ended, when it is unknown how well early values predict final ones."""
 FEWEST_GOOD = 2
-"""Fewest trials that neither broke a limit nor diverged: without them nothing tells what is better."""
+"""Minimum number of trials that neither violated a limit nor diverged, without which no value is known to be good."""
 MOST, MOST_RUNNING = 200, 100
-"""Trials that the model is given at most, and further ones that run: the last ones."""
+"""Maximum number of trials for the model, and of additional running ones, the last."""
 RANDOM, NEAR, REFINED = 256, 48, 24
-"""Candidates: random ones, those near the best trials, and those near the best candidates, twice."""
+"""Number of random candidates, of candidates near the best trials, and of candidates near the best candidates
+(twice)."""
 NUM_PARENTS, NUM_REFINED = 6, 3
 NEAR_WIDTHS, REFINED_WIDTHS = (0.045, 0.15), ((0.024, 0.08), (0.012, 0.04))
 SAME = 1e-4
 """Distance in the unit cube within which two points are the same."""
 KNOWN = 1e6
-"""Amount subtracted from the promise of a point that is known."""
+"""Amount subtracted from the score of a known point."""
 
 
 class _Seen(NamedTuple):
@@ -57,7 +58,7 @@ class _Seen(NamedTuple):
     rungs: list[int]
     """Steps of the rungs."""
     num_values: int
-    """Number of values of the first objective that trials of this search have, also of trials that are left out."""
+    """Number of values of the first objective in trials of this search, including trials that are left out."""
 
 
 class CurveSampler(WrappedSampler):
@@ -78,7 +79,7 @@ class CurveSampler(WrappedSampler):
     The first suggestions, half of those before a training has ended, and at last a tenth, are those of the wrapped
     sampler.
 
-    Hyperparameters are fitted anew when there are a fifth more values, and noted in the trial: so the suggestions are
+    Hyperparameters are fitted again when there are a fifth more values, and noted in the trial: so the suggestions are
     the same if the search is interrupted, and can be made again.
 
     Example:
@@ -104,10 +105,10 @@ class CurveSampler(WrappedSampler):
         Args:
             sampler: Makes the first suggestions.
             space: Space of the points.
-            startup: Fewest trials with a value for the model.
+            startup: Minimum number of trials with a value for the model.
             seed: Seed of the search.
             lookup: Returns the config's own value at a path.
-            allows: Whether a point may be suggested: whether the search's constraints hold there.
+            allows: Whether the search's constraints hold at a point.
         """
         super().__init__(sampler)
         self._startup, self._seed = startup, seed
@@ -134,7 +135,7 @@ class CurveSampler(WrappedSampler):
     # --- what the model learns from ------------------------------------------------------------------------------
 
     def _seen_for(self, study: optuna.Study, trial: FrozenTrial) -> _Seen | None:
-        """The trials for a suggestion; None if the wrapped sampler shall make it."""
+        """Return the trials for a suggestion; None if the wrapped sampler should make it."""
         if self._seen is None or self._seen[0] != trial.number:
             ended = sum(each.state is TrialState.COMPLETE for each in study.get_trials(deepcopy=False))
             share = max(RANDOM_SHARE, RANDOM_AT_FIRST / (1 + ended))
@@ -197,7 +198,7 @@ class CurveSampler(WrappedSampler):
         return {name: value for name, value in chosen.items() if name in self._relative}
 
     def _posterior(self, at: Hyperparameters, data: Observations, under_way: Array, end: int) -> Posterior:
-        """The model, for which running trials have ended with what is predicted for them."""
+        """Return the model in which running trials have ended with their predicted values."""
         posterior = Posterior(at, self._cube.groups, data)
         if not len(under_way):
             return posterior
@@ -207,7 +208,7 @@ class CurveSampler(WrappedSampler):
     def _hyperparameters(
         self, study: optuna.Study, trial: FrozenTrial, every: Sequence[FrozenTrial], seen: _Seen
     ) -> list[Hyperparameters]:
-        """Hyperparameters that were noted last, or new ones if there are many more values; for each objective."""
+        """Return the hyperparameters recorded last, or new ones if there are many more values; for each objective."""
         rungs, parameters = len(seen.rungs), len(set(self._cube.groups))
         noted = next((each for each in _noted(every, CURVE_MODELS) if each["rungs"] == seen.rungs), None)
         starts: list[Hyperparameters | None] = [None] * len(seen.values)
@@ -226,7 +227,7 @@ class CurveSampler(WrappedSampler):
     def _costs(
         self, study: optuna.Study, trial: FrozenTrial, every: Sequence[FrozenTrial], seen: _Seen
     ) -> CostModel | None:
-        """The model of what trainings cost; None if it is known of too few trials."""
+        """Return the model of the cost of trainings; None if too few costs are known."""
         known = [seconds_for_a_unit(each) for each in seen.trials]
         rows = [row for row, seconds in enumerate(known) if seconds is not None]
         if len(rows) < FEWEST:
@@ -240,12 +241,12 @@ class CurveSampler(WrappedSampler):
 
 
 def _noted(trials: Sequence[FrozenTrial], key: str) -> Iterator[dict[str, Any]]:
-    """The notes in the trials, the newest first."""
+    """The records in the trials, newest first."""
     return (each.system_attrs[key] for each in reversed(trials) if key in each.system_attrs)
 
 
 def _rounded(at: Hyperparameters) -> list[float]:
-    """The vector of hyperparameters as it is noted."""
+    """Round a vector of hyperparameters to its recorded form."""
     return [float(f"{value:.9g}") for value in at.vector()]
 
 

@@ -15,11 +15,11 @@ def make_custom_sampler(sampler: CustomSampler, seed: int) -> BaseSampler:
     """Make a custom sampler from its import path and arguments.
 
     Args:
-        sampler: Its config.
+        sampler: Config of the sampler.
         seed: Seed of the search; the sampler gets it, if it accepts one.
 
     Raises:
-        ConfigError: It cannot be imported or called, or is no sampler.
+        ConfigError: It cannot be imported or called, or is not a sampler.
     """
     key = f"search.sampler._target_={sampler.target}"
     module, _, name = sampler.target.rpartition(".")
@@ -42,6 +42,6 @@ def make_custom_sampler(sampler: CustomSampler, seed: int) -> BaseSampler:
 
 
 def _told(error: Exception) -> str:
-    """The error in one line; its type as well, where the text alone says too little."""
+    """Describe an error in one line, with its type if the text alone is not informative."""
     text = " ".join(str(error).split())
     return text if text and isinstance(error, ImportError | AttributeError | TypeError | ValueError) else repr(error)

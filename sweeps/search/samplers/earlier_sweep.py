@@ -17,13 +17,13 @@ class EarlierSweep:
     name: str
     """Name of the sweep, or of the source of its trials."""
     points: list[Point]
-    """Points of this sweep's space; the best first."""
+    """Points of this sweep's space, best first."""
     values: list[float]
     """Value of the metric at each point."""
     runs: list[str] = field(default_factory=list)
-    """MLflow run of each point; none for trials that Sweeps did not make."""
+    """MLflow run of each point; empty for trials that were not made by Sweeps."""
     note: str = ""
-    """Trials that were left out, and names that were matched."""
+    """Description of trials that were left out, and of names that were matched."""
 
 
 def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, Any]) -> Point | str:

@@ -1,4 +1,4 @@
-"""Sampler that learns from a limited number of trials, so that a suggestion takes no longer in a long search."""
+"""Sampler that learns from a limited number of trials, so that suggestions do not become slower in a long search."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sweeps.search.samplers.study_view import StudyViewSampler
 Rank = tuple[float, ...]
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 MOST_TRIALS = 400
-"""Trials that the sampler sees at most."""
+"""Maximum number of trials that the sampler sees."""
 BEST = 50
-"""Best trials among them. TPE compares the best 25 with all others."""
+"""Number of best trials among them. TPE compares the best 25 with all others."""
 
 
 class LimitedHistorySampler(StudyViewSampler):
-    """Shows a sampler the best trials of a long study, and a part of the others, evenly over its course.
+    """Shows a sampler the best trials of a long study and a part of the others, evenly over its course.
 
     TPE computes a density from all trials that are not among the best, for each suggestion: without a limit a search
     takes time with the square of its number of trials, and after 10,000 of them a fifth of a second for each
@@ -44,7 +44,7 @@ class LimitedHistorySampler(StudyViewSampler):
         """
         Args:
             sampler: Makes the suggestions.
-            most: Trials that it sees at most.
+            most: Maximum number of trials that it sees.
             best: Best trials among them.
         """
         super().__init__(sampler)
@@ -52,12 +52,12 @@ class LimitedHistorySampler(StudyViewSampler):
         self._ended: dict[int, FrozenTrial] = {}
         """The study's ended trials by number, in the order in which they were seen."""
         self._ranked: list[tuple[Rank, int]] = []
-        """Ranks and numbers of the first so many of them, the best first."""
+        """Ranks and numbers of those ended trials that were ranked so far, best first."""
         self._kinds: dict[tuple[str, ...], FrozenTrial] = {}
         """The first ended trial of each set of parameters."""
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Show only one trial of each set of parameters: TPE finds in them which parameters occur together."""
+        """Show only one trial of each set of parameters, from which TPE derives which parameters occur together."""
         self._view = None
         self._take_ended(study.get_trials(deepcopy=False))
         kinds = sorted(self._kinds.values(), key=lambda each: each.number)
@@ -78,8 +78,8 @@ class LimitedHistorySampler(StudyViewSampler):
         return [trial for trial in trials if trial.number in shown]
 
     def _take_ended(self, trials: Sequence[FrozenTrial]) -> None:
-        """Add the trials that have ended since the last call; all trials if the study is another one or the shown
-        earlier sweeps have changed."""
+        """Add the trials that have ended since the last call; add all if the study is another one or the shown earlier
+        sweeps have changed."""
         ended = [trial for trial in trials if trial.state in ENDED]
         new = [trial for trial in ended if self._ended.get(trial.number) is not trial]
         if len(self._ended) + len(new) != len(ended):
@@ -92,8 +92,8 @@ class LimitedHistorySampler(StudyViewSampler):
 
 
 def _rank(trial: FrozenTrial, sign: float) -> Rank:
-    """Place of an ended trial in the order in which TPE chooses the best: complete trials by their value, then pruned
-    ones by their last step and value, then those that violate a constraint.
+    """Place of an ended trial in the order in which TPE chooses the best: complete trials by value, then pruned ones by
+    last step and value, then those that violate a constraint.
 
     Args:
         trial: The trial.

@@ -1,5 +1,5 @@
-"""Promise of candidates: the expected improvement at the last rung, of one objective or a weighted one of several, for
-what it costs."""
+"""Score of candidates: the expected improvement at the last rung, of one objective or a weighted sum of several,
+relative to the cost."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 from sweeps.search.weighted_objective import weighted
 
 DRAWS = 128
-"""Draws of the objectives, by which the expected improvement of a weighted one is computed."""
+"""Number of draws of the objectives from which the expected improvement of a weighted one is computed."""
 LEAST = 1e-12
 """Expected improvement that is too small to compare."""
 
 
 class Promise:
-    """Promise of points, given the models of all objectives.
+    """Score of points, given the models of all objectives.
 
-    With several objectives it is that of a weighted one, by random weights (ParEGO: Knowles, 2006,
+    With several objectives one randomly weighted objective is scored (ParEGO: Knowles, 2006,
     https://doi.org/10.1109/TEVC.2005.851274). Unlike there, each objective has a model of its own, and the improvement
     is the mean over draws of their predictions (qParEGO: Daulton et al., 2020, https://arxiv.org/abs/2006.05078).
     """
@@ -47,11 +47,11 @@ class Promise:
         self._best = float(self._of_known.min())
 
     def best_known(self, number: int) -> Indices:
-        """Rows of the first ``number`` points that were tried, the best one first."""
+        """Rows of the ``number`` best points that were tried, best first."""
         return np.asarray(np.argsort(self._of_known[:number]))
 
     def of(self, points: Array) -> Array:
-        """Logarithm of the expected improvement of points, for what they cost."""
+        """Logarithm of the expected improvement of points, relative to their cost."""
         means, deviations = self._predict(points)
         middle = self._weighted(means)
         if len(means) == 1:
@@ -60,7 +60,7 @@ class Promise:
             drawn = self._weighted(means[:, None] + deviations[:, None] * self._draws)
             improvement = np.maximum(self._best - drawn, 0.0).mean(axis=0)
             doubt = drawn.std(axis=0) + LEAST
-        # Far from the best the expected improvement is no number any more, but some points are still nearer.
+        # Far from the best, the expected improvement underflows, but some points are still nearer.
         nearer = np.log(LEAST) - np.maximum(middle - self._best, 0.0) / doubt
         promise = np.where(improvement > LEAST, np.log(np.maximum(improvement, LEAST)), nearer)
         return promise if self._costs is None else promise - np.log(self._costs.of(points))

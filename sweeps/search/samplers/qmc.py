@@ -24,7 +24,7 @@ class SpaceFillingSampler(optuna.samplers.QMCSampler):
         """
         Args:
             sequence: ``sobol`` or ``halton``.
-            space: Each of its parameters is a dimension of the sequence, also if it does not exist at every point.
+            space: Each of its parameters is a dimension of the sequence, even if it is conditional.
             scramble: Seed of the sequence; the same for all trials.
             seed: Seed of parameters that are not in the sequence.
         """
@@ -42,7 +42,7 @@ class SpaceFillingSampler(optuna.samplers.QMCSampler):
 
 
 def unconditional(space: Space) -> dict[str, BaseDistribution]:
-    """Optuna's distributions of all parameters that have more than one value, without conditions."""
+    """Optuna's distributions of all parameters with more than one value, without conditions."""
     recorder = _DistributionRecorder()
     free = {
         path: distribution if isinstance(distribution, ConstantDistribution) else replace(distribution, when={})

@@ -16,7 +16,7 @@ from sweeps.search.samplers.study_view import WrappedSampler
 
 
 class ReseededSampler(WrappedSampler):
-    """Makes a new sampler for each trial, seeded by the search's seed and the trial's number.
+    """Creates a new sampler for each trial, seeded by the search's seed and the trial's number.
 
     The state of a random generator, and anything else that a sampler keeps between trials, would be lost with the
     driver. Optuna's samplers keep in memory only what they can compute from the study.
@@ -63,4 +63,4 @@ class ReseededSampler(WrappedSampler):
                 raise
 
     def reseed_rng(self) -> None:
-        """Do nothing: each trial has a seed of its own."""
+        """Do nothing: each trial has its own seed."""

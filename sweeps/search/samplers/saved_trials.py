@@ -1,4 +1,5 @@
-"""Earlier trials in the sweep's folder: a sweep that continues learns from the same ones, wherever they came from."""
+"""Earlier trials in the sweep's folder, so that a sweep that continues learns from the same trials, whatever their
+source."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 def save_earlier(folder: Path, earlier: Sequence[EarlierSweep], file: str = EARLIER_FILE) -> None:
-    """Write the trials that a new sweep learns from, if there are any, atomically; or those of one of its stages."""
+    """Write the trials that a new sweep or one of its stages learns from, if there are any, atomically."""
     if earlier:
         write_json(folder / file, FORMAT.stamped({"earlier": [asdict(each) for each in earlier]}), checksum=True)
 
 
 def saved_earlier(folder: Path, file: str = EARLIER_FILE) -> list[EarlierSweep] | None:
-    """Return the trials that a sweep learns from, or those of one of its stages; None if its folder has none.
+    """Return the trials that a sweep or one of its stages learns from; None if its folder has none.
 
     Raises:
         NewerVersion: A later release wrote the file.
@@ -37,6 +38,6 @@ def saved_earlier(folder: Path, file: str = EARLIER_FILE) -> list[EarlierSweep] 
     except OSError:
         return None
     except ValueError as error:
-        logger.warning("%s is damaged (%s): the sweep goes on without the trials in it", path, error)
+        logger.warning("%s is damaged (%s): the sweep continues without the trials in it", path, error)
         return None
     return [EarlierSweep(**each) for each in FORMAT.brought_forward(document, str(path))["earlier"]]

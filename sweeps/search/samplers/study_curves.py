@@ -21,14 +21,15 @@ from sweeps.search.reported_values import reported_values
 from sweeps.search.samplers.study_view import told_steps
 
 MOST_RUNGS = 7
-"""Rungs at most: the model takes longer with each value."""
+"""Maximum number of rungs: the model takes longer with each value."""
 SHARED = 0.5
-"""Least share of the steps at which trials ended or were judged that several have in common, for these to be rungs."""
+"""Minimum share of the steps at which trials ended or were judged that several trials must have in common for these
+steps to be rungs."""
 FACTOR, EARLIEST = 3, 0.1
-"""Ratio of a rung to the one before it if trials have no steps in common, and the part of such steps that may come
-before the first rung."""
+"""Ratio of successive rungs if trials have no steps in common, and the part of such steps that may precede the first
+rung."""
 END = 10**15
-"""The last rung then: a trial that trained to its end is there, however long it was."""
+"""The last rung in that case, which every trial that trained to its end has reached, regardless of its length."""
 NO_STEP = -1
 """The only rung if no trial reports."""
 
@@ -45,7 +46,7 @@ class Curves(NamedTuple):
 
 
 class StudyCurves:
-    """Reads the curves of a study again and again. Those of trials that have ended are kept: they do not change."""
+    """Reads the curves of a study repeatedly. Those of ended trials are kept, since they do not change."""
 
     def __init__(self) -> None:
         self._ended: dict[int, _Told | None] = {}
@@ -54,7 +55,7 @@ class StudyCurves:
         """The rungs of ``_rows``."""
 
     def read(self, study: optuna.Study) -> Curves:
-        """The curves as they are now."""
+        """Return the current curves."""
         told = [each for each in map(self._told_by, study.get_trials(deepcopy=False)) if each is not None]
         signs = [1.0 if direction is StudyDirection.MINIMIZE else -1.0 for direction in study.directions]
         rungs = common_rungs([each.steps for each in told])
@@ -87,16 +88,16 @@ class StudyCurves:
 
 
 class _Told(NamedTuple):
-    """A trial that has values, or none because it is bad."""
+    """A trial with values, or a bad trial without."""
 
     trial: FrozenTrial
     reports: Mapping[int, Values]
     steps: set[int]
-    """Steps at which it ended, waits or was judged (``told_steps``)."""
+    """Steps at which the trial ended, waits or was judged (``told_steps``)."""
 
     def at(self, rungs: Sequence[int], objectives: int) -> list[tuple[float, ...]]:
-        """Values of each objective at the rungs: the last ones reported up to each rung that the trial has reached. A
-        trial that trained to its end before the last rung has its final values there, too."""
+        """Values of each objective at the rungs: the last ones reported up to each rung that the trial has reached. For
+        a trial that trained to its end before the last rung, its final values there, too."""
         steps = sorted(self.reports)
         known: list[Values] = []
         nothing = (math.nan,) * objectives
@@ -129,7 +130,7 @@ def common_rungs(told: Sequence[set[int]]) -> list[int]:
 
 
 def spaced(steps: Sequence[int], count: int) -> list[int]:
-    """Up to ``count`` of the steps, which ascend, in about equal ratios, with the first and the last."""
+    """Select up to ``count`` of the ascending steps, in about equal ratios, including the first and the last."""
     if len(steps) <= count:
         return [*steps]
     wanted = np.linspace(math.log1p(steps[0]), math.log1p(steps[-1]), count)
@@ -138,7 +139,7 @@ def spaced(steps: Sequence[int], count: int) -> list[int]:
 
 
 def is_bad(trial: FrozenTrial) -> bool:
-    """Whether a trial broke a limit, or ended with a value that is no number."""
+    """Whether a trial violated a limit, or ended with a value that is not finite."""
     if trial.state is TrialState.FAIL:
         return str(trial.user_attrs.get(REASON, "")).endswith(("=nan", "=inf", "=-inf"))
     excesses = trial.constraints or trial.user_attrs.get(VIOLATIONS, {})  # Optuna's are set when a trial ends
@@ -152,5 +153,5 @@ def _has_values(trial: FrozenTrial, reports: Mapping[int, Values]) -> bool:
 
 
 def _is_kept(trial: FrozenTrial) -> bool:
-    """Whether a trial has ended and is one of this study, not a trial of an earlier sweep."""
+    """Whether a trial has ended and belongs to this study instead of an earlier sweep."""
     return trial.number >= 0 and trial.state.is_finished()

@@ -1,4 +1,4 @@
-"""Base of the samplers that learn from other trials than those of their study."""
+"""Base of the samplers that learn from trials other than those of their study."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeps.search.schedulers.decisions import is_running, judged_steps
 
 
 class WrappedSampler(BaseSampler):
-    """Leaves everything to another sampler."""
+    """Delegates everything to another sampler."""
 
     def __init__(self, sampler: BaseSampler):
         self.sampler = sampler
@@ -59,10 +59,10 @@ class StudyViewSampler(WrappedSampler, ABC):
 
     @abstractmethod
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
-        """The trials that the wrapped sampler learns from, for the next suggestion; in order of their number."""
+        """The trials that the wrapped sampler learns from for the next suggestion, in the order of their numbers."""
 
     def _view_of(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
-        """The study with these trials: the same view for all parameters of one trial."""
+        """The study with these trials; the same view for all parameters of one trial."""
         if self._view is None or self._view[0] != trial.number:
             self._view = trial.number, StudyView(study, self.trials(study))
         return self._view[1]
@@ -91,10 +91,11 @@ def told_steps(trial: FrozenTrial, reported: Iterable[int]) -> set[int]:
 
 
 def rungs_of(told: Iterable[set[int]]) -> list[int]:
-    """Steps at which several trials ended, wait or were judged, ascending; if there are none, the last of such steps.
+    """Common steps at which several trials ended, wait or were judged, ascending; the last single step if there are
+    none.
 
     Args:
-        told: These steps of each trial (``told_steps``).
+        told: Steps of each trial (``told_steps``).
     """
     found = Counter(step for steps in told for step in steps)
     return sorted(step for step, count in found.items() if count > 1) or sorted(found)[-1:]

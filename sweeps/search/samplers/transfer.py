@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor
 
 NUM_RETRIED, BEST_SHARE = 3, 0.25
-"""Number of earlier points that are tried again first, and the share of the best among which they are."""
+"""Number of earlier points that are tried again first, and the share of the best points from which they are chosen."""
 MIN_DISTANCE = 0.1
 """Distance in the unit cube below which only one of two points is tried again."""
 MIN_PAIRS = 5
-"""Fewest own trials to compute a trust from."""
+"""Minimum number of own trials to compute a trust from."""
 HALVED_AFTER = 20
-"""Own trials after which half of the trust is left; a third is left after twice as many, and so on."""
+"""Own trials after which the trust is halved; after twice as many, a third is left, and so on."""
 MAX_SHOWN = 200
-"""Most trials of one earlier sweep that a sampler learns from."""
+"""Maximum number of trials of one earlier sweep that a sampler learns from."""
 MIN_SOURCES = 10
-"""Fewest earlier trials from which CMA-ES can start: it takes their best tenth."""
+"""Minimum number of earlier trials with which CMA-ES can start: it uses the best tenth."""
 IGNORED_AFTER = 500
 """Own trials after which earlier sweeps are ignored."""
 
 
 def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point]:
-    """The best few distinct points of earlier sweeps, from each in turn, to be tried first.
+    """The few best distinct points of earlier sweeps, from each in turn, to be tried first.
 
     Their values in this sweep show how well the earlier sweeps predict it.
 
@@ -76,7 +76,7 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
 
 
 def distinct_best(sweep: EarlierSweep, number: int, space: Space) -> list[Point]:
-    """The best points of an earlier sweep, of which no two are similar, as far as there are that many.
+    """The best points of an earlier sweep, without similar ones, up to the requested number.
 
     A search that has converged has many points beside its best one, which tell little more than that one.
 
@@ -157,7 +157,7 @@ class EarlierTrials:
         return [model.trust(self._vectors(numbers, own), losses) for model in self._models]
 
     def trials(self, own: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        """Earlier trials to learn from, as complete trials with negative numbers; the best last.
+        """Earlier trials to learn from, as complete trials with negative numbers; best last.
 
         Args:
             own: This sweep's trials so far.
@@ -177,7 +177,7 @@ class EarlierTrials:
         return shown
 
     def _measured(self, own: Sequence[FrozenTrial]) -> tuple[list[int], Vector]:
-        """Positions of the trials that have a value, and their values as losses."""
+        """Positions of the trials with a value, and their values as losses."""
         losses = {index: loss for index, trial in enumerate(own) if (loss := self._loss(trial)) is not None}
         return list(losses), np.array(list(losses.values()))
 
@@ -239,7 +239,7 @@ class _Model:
         return max(0.0, math.tanh(certain))
 
     def trials(self, vectors: Vector, losses: Vector) -> list[FrozenTrial]:
-        """The sweep's trials with values on this sweep's scale; the best last."""
+        """The sweep's trials with values on this sweep's scale, best last."""
         from sklearn.isotonic import IsotonicRegression
 
         scale = IsotonicRegression(out_of_bounds="clip").fit(self._predict(vectors), losses)
@@ -261,7 +261,7 @@ def _ranks(values: Vector) -> Vector:
 
 
 class WarmStartSampler(StudyViewSampler):
-    """Lets a sampler (TPE, GP) learn from trusted trials of earlier sweeps beside the study's own.
+    """Lets a sampler (TPE, GP) learn from trusted trials of earlier sweeps in addition to the study's own.
 
     Example:
         >>> import optuna
@@ -298,7 +298,7 @@ class WarmStartedCmaEs(ReseededSampler):
         Args:
             make: Makes a sampler from its seed and its ``source_trials``.
             seed: Seed of the search.
-            earlier: Trials of earlier sweeps, weighted anew before each trial.
+            earlier: Trials of earlier sweeps, weighted again before each trial.
         """
         self._sources: list[FrozenTrial] | None = None
         super().__init__(lambda trial_seed: make(trial_seed, self._sources), seed)

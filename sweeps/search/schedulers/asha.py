@@ -20,13 +20,13 @@ UNREACHABLE = 1e15
 
 
 class Bracket:
-    """Rungs at which trials are compared, each ``eta`` times as far as the one before it."""
+    """Rungs at which trials are compared, each ``eta`` times as far as the previous one."""
 
     def __init__(self, grace: float, eta: float, skipped: int):
         """
         Args:
             grace: The first rung.
-            eta: One of ``eta`` trials goes on.
+            eta: One in ``eta`` trials continues.
             skipped: Number of rungs to leave out at the beginning.
         """
         self._eta = eta
@@ -34,18 +34,18 @@ class Bracket:
         self.rungs: list[tuple[float, dict[str, float]]] = [
             (grace * eta ** (index + skipped), {}) for index in reversed(range(count))
         ]
-        """Resource and rewards by trial; the furthest rung first."""
+        """Resource and rewards by trial, furthest rung first."""
 
     def at(self, reached: float) -> tuple[float, dict[str, float]] | None:
         """The furthest rung that was reached, and the rewards there by trial; None before the first."""
         return next(((rung, rewards) for rung, rewards in self.rungs if rung <= reached), None)
 
     def least(self, rewards: Sequence[float]) -> float:
-        """Reward of the last trial within the best 1/eta."""
+        """Minimum reward within the best 1/eta."""
         return float(np.percentile(rewards, (1 - 1 / self._eta) * 100))
 
     def compare(self, trial: str, reached: float, reward: float) -> bool | None:
-        """Add a report to its rung: the furthest that it reached.
+        """Add a report to the furthest rung that it reached.
 
         Returns:
             Whether it is worse than the best 1/eta of those that were there before; None if no rung is reached, or the
@@ -61,8 +61,8 @@ class Bracket:
 
 
 def compared(rewards: Mapping[str, float]) -> list[float]:
-    """The rewards that a later one is compared with: infinite ones, of which earlier versions recorded also those that
-    are infinitely bad, have no percentiles."""
+    """The rewards with which a later one is compared. Infinite rewards, which have no percentiles, are left out;
+    earlier versions also recorded those of infinitely bad values."""
     return [reward for reward in rewards.values() if math.isfinite(reward)]
 
 
@@ -86,9 +86,9 @@ class Asha(Scheduler):
     ):
         """
         Args:
-            resource: Key of the result that the rungs are counted in.
+            resource: Key of the result in which the rungs are counted.
             grace: The first rung, before which no trial is stopped.
-            eta: One of ``eta`` trials goes on.
+            eta: One in ``eta`` trials continues.
             brackets: Number of brackets: each leaves out one more rung at the beginning.
             seed: Seed of the choice of a trial's bracket.
             objectives: As in ``Scheduler``.
@@ -120,7 +120,8 @@ class Asha(Scheduler):
         return Verdict.STOP if stops else Verdict.CONTINUE
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
-        """Compare the last report too, and record whether it would stop the trial if it is extended later."""
+        """Compare the last report as well, and record whether it would stop the trial if the trial is extended
+        later."""
         if not self._has_diverged(result) and self._violation(result) is None:
             self._is_worse(trial.id, result, STOPS_IF_LONGER)
 
@@ -141,7 +142,8 @@ class Asha(Scheduler):
         return is_worse
 
     def _forget(self, number: str) -> None:
-        """Compare later reports with none of a trial that broke a limit: it may be better than all that keep it."""
+        """Stop comparing later reports with a trial that violated a limit, which may be better than all that keep
+        it."""
         for _, rewards in self._bracket(number).rungs:
             rewards.pop(number, None)
 
@@ -163,10 +165,10 @@ class Asha(Scheduler):
         return f"{value}, {verdict} {self._sign * least:.6g}, the bound of {share}"
 
     def _reward(self, event: Mapping[str, Any]) -> float:
-        """The reward in the record of a report; that of ``median``, a scheduler of 0.2, has the value."""
+        """The reward in the record of a report; a record of ``median``, a scheduler of 0.2, contains the value."""
         return float(event["reward"]) if "reward" in event else self._sign * float(event["value"])
 
     def _bracket(self, number: str) -> Bracket:
-        """A trial's bracket, drawn by its number: brackets with more rungs are likelier."""
+        """A trial's bracket, drawn by its number; brackets with more rungs are more likely."""
         weights = [math.exp(len(bracket.rungs)) for bracket in self._brackets]
         return random.Random(f"{self._seed}/{number}/bracket").choices(self._brackets, weights)[0]

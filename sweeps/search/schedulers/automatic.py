@@ -1,4 +1,4 @@
-"""The default scheduler: pauses trials where that costs little, and else stops them."""
+"""The default scheduler, which pauses trials if that costs little, and otherwise stops them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sweeps.search.schedulers.places import Places
 from sweeps.search.schedulers.scheduler import Result, ScheduledTrial, Turn, Verdict
 
 CHOSEN = "chosen"
-"""The decision whether trials are paused; ``pauses_trials`` tells, and ``reason`` says why."""
+"""The decision whether trials are paused: ``pauses_trials``, with the ``reason``."""
 
 
 class Automatic(FreezeThaw):
-    """``FreezeThaw``, which measures at the first trials what a pause costs. Where that is too much, trials that are
-    not among the best 1/eta of a rung are stopped from then on, as in asynchronous successive halving."""
+    """``FreezeThaw`` that measures the cost of a pause at the first trials. If it is too high, trials that are not
+    among the best 1/eta of a rung are stopped from then on, as in asynchronous successive halving."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class Automatic(FreezeThaw):
         """
         Args:
             args: As for ``FreezeThaw``.
-            evaluations: Number of evaluations of a whole training, if it is known.
-            announce: Tells people in a line what was chosen, and why.
+            evaluations: Number of evaluations of a whole training, if known.
+            announce: Shows the user a line with the choice and its reason.
             named: As for ``FreezeThaw``.
         """
         self._is_chosen, self._cost, self._announce = False, PauseCost(evaluations), announce

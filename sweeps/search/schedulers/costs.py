@@ -1,4 +1,4 @@
-"""Costs of a search's trials, as a scheduler measures them."""
+"""Measured costs of a search's trials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweeps.search.curve_model.observations import Array
 
 
 class Costs:
-    """Seconds of training for a unit of the resource by trial, and a model of those of new trials."""
+    """Seconds of training per unit of the resource by trial, and a model for new trials."""
 
     def __init__(self, groups: Sequence[int], vectors: Mapping[str, Array]):
         """
@@ -24,13 +24,13 @@ class Costs:
         """
         self._groups, self._vectors = groups, vectors
         self._measured: list[tuple[str, float]] = []
-        """All measurements, in their order."""
+        """All measurements, in order."""
         self._fitted: tuple[int, Hyperparameters] | None = None
-        """Number of the first measurements that the model was fitted to, and its hyperparameters."""
+        """Number of the first measurements to which the model was fitted, and its hyperparameters."""
         self.seconds: dict[str, float] = {}
         """The last measurement of each trial."""
         self._usual_seconds: float | None = math.nan
-        """Median of them; None until it is asked for after a measurement."""
+        """Median of these seconds; computed on demand after each measurement."""
 
     def add(self, trial: str, seconds: float) -> None:
         """Add a measurement, above 0 seconds."""
@@ -46,7 +46,7 @@ class Costs:
         return self._usual_seconds
 
     def divisors(self, trials: Sequence[str], new: Array) -> tuple[Array, Array]:
-        """Factors by which the worth of trials and of new configurations is divided: 1 if costs are not known."""
+        """Factors by which the worth of trials and of new configurations is divided; 1 if costs are unknown."""
         of_trials, of_new = np.ones(len(trials)), np.ones(len(new))
         if (at := self._hyperparameters()) is not None:
             model = CostModel(at, self._groups, *self._vectors_and_seconds(self.seconds))
@@ -56,7 +56,7 @@ class Costs:
         return of_trials, of_new
 
     def _hyperparameters(self) -> Hyperparameters | None:
-        """Hyperparameters fitted to the first so many measurements: to the same after a restart."""
+        """Hyperparameters fitted to a prefix of the measurements that is the same after a restart."""
         number = fitted_number(len(self._measured))
         if self._fitted is None or self._fitted[0] != number:
             first = dict(self._measured[:number])

@@ -19,17 +19,18 @@ from sweeps.search.trial_ids import trial_id
 
 ORDER, STOPS, STOPS_IF_LONGER, PAUSES = "order", "stops", "stops_if_longer", "pauses"
 """Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, whether it would have
-stopped a trial that had not been complete, and whether it pauses its trial."""
+stopped the trial if that had not been complete, and whether it pauses the trial."""
 MOST_SUMMARIES = 2**14
-"""Trials whose decisions are summarised and kept."""
+"""Maximum number of trials whose summarised decisions are cached."""
 
 
 BROKEN = "broken"
-"""Key of the decision that stops a trial because it broke a limit; its value names the limit and what was reported."""
+"""Key of the decision that stops a trial because it violated a limit; its value names the limit and the reported
+value."""
 
 
 class DecisionLog:
-    """All decisions of a sweep's scheduler, in their order.
+    """All decisions of a sweep's scheduler, in order.
 
     A decision is recorded after the report that it rests on, and before anybody acts on it: if the driver dies in
     between, a decision is recorded as a whole or not at all.
@@ -54,13 +55,13 @@ class DecisionLog:
         found.sort(key=lambda each: each[0])
         self._next = found[-1][0] + 1 if found else 0
         self.events = [(number, event) for _, number, event in found]
-        """Decisions of earlier sessions, each with its trial's number (None if it is not about one trial)."""
+        """Decisions of earlier sessions, each with its trial's number (None if it does not concern a single trial)."""
         self.trials = frozenset(self._frozen)
         """Numbers of the trials of earlier sessions."""
 
     @property
     def count(self) -> int:
-        """Number of the decisions so far, of all sessions."""
+        """Number of decisions so far, in all sessions."""
         return self._next
 
     def record(self, number: str | None, event: Mapping[str, Any]) -> None:
@@ -82,7 +83,7 @@ class DecisionLog:
         set_trial_attribute(self._study, self._frozen[number], key, dict(event))
 
     def with_order(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """A decision with its position, for a caller that records it together with something else."""
+        """A decision with its position, for a caller that records it together with other data."""
         self._next += 1
         return {**event, ORDER: self._next - 1}
 
@@ -93,18 +94,18 @@ class DecisionLog:
 
 
 def judged_steps(trial: FrozenTrial) -> frozenset[int]:
-    """Steps at which a scheduler has decided whether a trial continues, as far as it has recorded them."""
+    """Steps at which a scheduler has decided whether a trial continues, as far as recorded."""
     return _summary(trial).steps
 
 
 def was_stopped(trial: FrozenTrial) -> bool:
-    """Whether the last decision about a trial stops it; its driver may have died before it did so."""
+    """Whether the last decision about a trial stops it, even if its driver died before carrying it out."""
     return bool(_summary(trial).last.get(STOPS))
 
 
 def seconds_for_a_unit(trial: FrozenTrial) -> float | None:
-    """Seconds of training for a unit of the resource, by the last decision about a trial that has them; None if none
-    has. They are recorded by schedulers that pause trials, if the search has a budget of time."""
+    """Seconds of training per unit of the resource, by the last decision about a trial that contains them; None if
+    there is none. They are recorded by schedulers that pause trials, if the search has a budget of time."""
     return _summary(trial).seconds
 
 
@@ -114,19 +115,19 @@ def is_paused(trial: FrozenTrial) -> bool:
 
 
 def is_running(trial: FrozenTrial) -> bool:
-    """Whether a trial trains now. One that is paused is known as far as it has come."""
+    """Whether a trial trains now. A paused trial does not, and its values so far are known."""
     return trial.state is TrialState.RUNNING and not is_paused(trial)
 
 
 class _Summary(NamedTuple):
-    """All decisions about a trial, as far as samplers ask for them."""
+    """All decisions about a trial that samplers need."""
 
     last: Mapping[str, Any]
     """The last decision; empty if there was none."""
     steps: frozenset[int]
-    """Steps at which one was made."""
+    """Steps at which a decision was made."""
     seconds: float | None
-    """Seconds of training for a unit of the resource, by the last one that has them."""
+    """Seconds of training per unit of the resource, by the last decision that contains them."""
 
 
 class _SameAttributes:
@@ -161,7 +162,7 @@ def _summarised(key: _SameAttributes) -> _Summary:
 
 
 def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a complete trial, for the longer trial that it becomes when its sweep is extended."""
+    """Adapt the attributes of a complete trial to the longer trial that it becomes when its sweep is extended."""
     longer = {
         f"{DECISION_PREFIX}{order}": {**event, STOPS: True}
         for order, event in _decisions(attributes)
@@ -171,7 +172,7 @@ def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encoded(value: float) -> float | str:
-    """A number for JSON, which has no infinity; ``float`` reads both."""
+    """A number for JSON, which lacks infinity; ``float`` reads both forms."""
     return float(value) if math.isfinite(value) else str(float(value))
 
 

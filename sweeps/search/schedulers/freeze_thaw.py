@@ -1,4 +1,5 @@
-"""Freeze-thaw: trials pause at rungs, and whichever promises most for what it still costs continues."""
+"""Freeze-thaw: trials pause at rungs, and the trial with the most expected improvement for its remaining cost
+continues."""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ from sweeps.space.space import Lookup, Space
 from sweeps.texts.wording import amount
 
 PAUSED_BY_WORKER = 8
-"""Paused trials that are kept for each trial that runs at once; the least promising ones beyond that are stopped."""
+"""Paused trials that are kept for each trial that runs at once; the least promising of the others are stopped."""
 LEAST_FURTHER = 2 / 3
-"""Least share of all steps that is spent on training trials on behind their first rung, as in successive halving. As
-long as no trial has come far, new ones promise most, and nothing would tell how well early values predict late ones."""
+"""Minimum share of all steps that is spent on trials after their first rung, as in successive halving. While no trial
+has come far, new ones look the most promising, and nothing would show how well early values predict late ones."""
 
 
 class FreezeThaw(PausingScheduler):
-    """Pauses trials at rungs and continues whichever promises most (freeze-thaw: Swersky et al., 2014,
+    """Pauses trials at rungs and continues the most promising one (freeze-thaw: Swersky et al., 2014,
     https://arxiv.org/abs/1406.3896), by a model of all learning curves so far (``TrialModel``).
 
-    At a rung a trial goes on if it is worth at least as much as starting a new one, and pauses otherwise. It goes on
-    later if it turns out to be worth it after all, before any new trial is started. The most promising one goes on in
-    any case while less than two thirds of all steps were spent on training trials on. As long as there are too few
-    values for the model, the best 1/eta of a rung go on, as in asynchronous successive halving.
+    At a rung a trial continues if it is worth at least as much as starting a new one, and pauses otherwise. It
+    continues later if it turns out to be worth it after all, before any new trial is started. The most promising one
+    continues in any case while less than two thirds of all steps were spent on resumed trials. As long as there are too
+    few values for the model, the best 1/eta of a rung continue, as in asynchronous successive halving.
 
     Towards the end of a budget of time only trials that can be trained to their end count: no new trial is started that
     cannot, and the best of the paused ones that can are finished. When all trials were started, the paused ones that
@@ -57,9 +58,9 @@ class FreezeThaw(PausingScheduler):
     ):
         """
         Args:
-            resource: Key of the result that the rungs are counted in.
+            resource: Key of the result in which the rungs are counted.
             grace: The first rung.
-            longest: Resource of a trial that trains to its end; None if the trials shall tell.
+            longest: Resource of a trial that trains to its end; None to learn it from the trials.
             eta: Each rung is ``eta`` times as far as the one before it.
             space: Space of the trials' points.
             objectives: As in ``Scheduler``; all of them count.
@@ -77,7 +78,7 @@ class FreezeThaw(PausingScheduler):
         self._pauses = True
         """Whether trials pause; otherwise they are stopped, as in asynchronous successive halving."""
         self._left_s = math.inf
-        """Seconds that were left of the budget when the last decision was made."""
+        """Remaining seconds of the budget when the last decision was made."""
         for name, event in self._decisions.events:
             self._apply(name, event)
 
@@ -138,23 +139,24 @@ class FreezeThaw(PausingScheduler):
         """Reason why a trial at a rung continued, paused or was stopped."""
         if STOPS in arrived:
             least = "not " if arrived[STOPS] else ""
-            return f"it was {least}among the best 1/{self._eta:g} of those that had come there"
+            return f"it was {least}among the best 1/{self._eta:g} of those that had reached it"
         if not arrived.get("new_fits", True):
-            told = "another one that could promised more" if arrived[PAUSES] else "this one promised most"
+            told = "another trial that could continue promised more" if arrived[PAUSES] else "this one promised most"
             return f"no new trial could end within the budget, and of those that had begun {told}"
         if "worth" not in arrived:
-            return f"there were too few values to predict its end, and the best 1/{self._eta:g} went on"
+            return f"there were too few values to predict its end, and the best 1/{self._eta:g} continued"
         if not arrived[PAUSES] and arrived["worth"] < arrived["new"]:
-            return "less than two thirds of all steps had been spent on training trials on, and this one promised most"
+            return "less than two thirds of all steps had been spent on continuing trials, and this one promised most"
         return (
-            f"to go on promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of a "
-            f"whole training, and a new trial {float(arrived['new']):.3g}"
+            f"continuing promised an improvement of {float(arrived['worth']):.3g} standard deviations for the cost of "
+            f"a whole training, and a new trial {float(arrived['new']):.3g}"
         )
 
     # --- what trials are worth -----------------------------------------------------------------------------------
 
     def _fits(self, trial: str | None) -> bool:
-        """Whether a trial can be trained to its end within the budget; None: a new one, true also if no trial can."""
+        """Whether a trial can be trained to its end within the budget; for None, a new trial. Also true if no trial
+        can."""
         if self._left_s == math.inf or self._model.longest is None or not self._model.costs.seconds:
             return True
         if trial is None:
@@ -167,11 +169,11 @@ class FreezeThaw(PausingScheduler):
         return seconds * (self._model.longest - max(self._model.curves.by_trial[trial])) <= self._left_s
 
     def _priority(self, trial: str) -> tuple[bool, float, int]:
-        """Order of trials that could continue, the largest first; of equal ones the earlier."""
+        """Order of trials that could continue, largest first; of equal ones, the earlier trial first."""
         return self._fits(trial), self._worth_of(trial), -trial_number(trial)
 
     def _worth_of(self, trial: str) -> float:
-        """Worth of continuing a trial. Where that is unknown: infinite among the best 1/eta of its rung, else -1."""
+        """Worth of continuing a trial. If unknown: infinite for the best 1/eta of its rung, otherwise -1."""
         if not self._model.curves.by_trial[trial]:
             return math.inf
         if (worth := self._model.worth()) is not None:
@@ -179,12 +181,12 @@ class FreezeThaw(PausingScheduler):
         return math.inf if self._model.curves.is_among_best(trial, self._eta) else -1.0
 
     def _least(self) -> float:
-        """Worth below which a trial does not continue: that of a new trial, if there would be one."""
+        """Worth below which a trial does not continue: that of a new trial, if one can start."""
         worth = self._model.worth()
         return worth.new if worth is not None and self._fits(None) else 0.0
 
     def _goes_on(self, trial: str) -> bool:
-        """Whether a trial at a rung continues at once."""
+        """Whether a trial at a rung continues immediately."""
         if not self._pauses:
             return self._model.curves.is_among_best(trial, self._eta)
         if self._fits(None):
@@ -197,7 +199,7 @@ class FreezeThaw(PausingScheduler):
 
     def _is_behind(self, arrived: str | None = None) -> bool:
         """Whether too small a share of all steps has gone into continuing trials, including the steps about to be made.
-        One that has arrived at a rung just now is about to make none."""
+        A trial that has just reached a rung does not count as about to make any."""
         training_on = self._live - self._paused - self._model.done.keys() - {arrived}
         every, further = self._model.curves.steps(training_on, self._model.rungs())
         return further < LEAST_FURTHER * every
@@ -235,23 +237,23 @@ class FreezeThaw(PausingScheduler):
         return Verdict.PAUSE if event[PAUSES] else Verdict.CONTINUE
 
     def _is_end(self, rung: float) -> bool:
-        """Whether a rung is the known end of a training, or behind it."""
+        """Whether a rung is at or beyond the known end of a training."""
         longest = self._given_longest
         return longest is not None and (rung >= longest or math.isclose(rung, longest, rel_tol=1e-8))
 
     def _new_rung(self, name: str, result: Result) -> float | None:
-        """The rung that a report is the first of its trial at; None if there is none, or objectives are missing."""
+        """The rung that a report of its trial reaches first; None if there is none, or objectives are missing."""
         if self._resource not in result or not {self._objective, *self._further} <= result.keys():
             return None
         rung = self._positions.furthest(result[self._resource])
         return None if rung in self._model.curves.by_trial[name] else rung
 
     def _why_bad(self, result: Result, rung: float | None) -> str | None:
-        """The reason for which a trial cannot be the best any more; None if it can."""
+        """Reason why a trial can no longer be the best; None if it can."""
         if (broken := self._violation(result)) is not None:
             return broken
         if rung is not None and not self._is_finite(result):
-            return f"{', '.join([self._objective, *self._further])} had a value that is no finite number"
+            return f"{', '.join([self._objective, *self._further])} had a value that is not finite"
         return None
 
     def _stop(self, name: str, reason: str) -> Verdict:
@@ -261,7 +263,7 @@ class FreezeThaw(PausingScheduler):
         return Verdict.STOP
 
     def _report(self, kind: str, rung: float, result: Result) -> dict[str, Any]:
-        """The record of a report at a rung; with a budget it has the seconds that are left."""
+        """The record of a report at a rung; with a budget, it contains the remaining seconds."""
         event: dict[str, Any] = {"event": kind, "rung": float(rung)}
         if STEP in result:
             event[STEP] = int(result[STEP])  # samplers learn from the values at rungs
@@ -274,7 +276,7 @@ class FreezeThaw(PausingScheduler):
         return event
 
     def _is_finite(self, result: Result) -> bool:
-        """Whether a report has a finite value of every objective."""
+        """Whether a report has a finite value for every objective."""
         return all(math.isfinite(result.get(metric, math.nan)) for metric in (self._objective, *self._further))
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
@@ -287,18 +289,18 @@ class FreezeThaw(PausingScheduler):
         self.leave(trial, places)
 
     def leave(self, trial: ScheduledTrial, places: Places) -> None:
-        """Forget a trial. One that failed is added again at once if it is started again."""
+        """Forget a trial. A failed trial is added again immediately if it is retried."""
         if trial.id in self._live:
             self._decide(trial.id, {"event": "left"})
             self._let_paused_go_first(places)
 
     def _let_paused_go_first(self, places: Places) -> None:
-        """Start no new trial before a paused one that is worth more was continued."""
+        """Start no new trial before a paused one that is worth more has continued."""
         if self._worth_going_on():
             places.holds_new = True
 
     def _worth_going_on(self) -> list[str]:
-        """Paused trials that should continue, the most promising first."""
+        """Paused trials that should continue, most promising first."""
         chosen: Iterable[str] = self._paused
         if not self._pauses:
             return sorted(filter(self._goes_on, chosen))
@@ -314,8 +316,8 @@ class FreezeThaw(PausingScheduler):
         return self._remaining_s() < math.inf
 
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
-        """The paused trials that are worth more than a new one, the most promising first, and the least promising of
-        the others. When no new ones will be started and none runs, all others are stopped."""
+        """Return the paused trials that are worth more than a new one, most promising first, and the least promising of
+        the others to stop. When no new trials will be started and none runs, all others are stopped."""
         self._left_s = self._remaining_s()
         by_name = {trial.id: trial for trial in paused}
         # Trials that were one too many when those of an earlier session were restored have not come to a rung yet.
@@ -336,8 +338,8 @@ class FreezeThaw(PausingScheduler):
         return [by_name[name] for name in chosen], [by_name[name] for name in dropped]
 
     def _leaders(self) -> set[str]:
-        """The unfinished trial that is predicted to be the best of those that are or can be finished; several trials
-        with several objectives."""
+        """The unfinished trial with the best prediction of those that are or can be finished; several trials with
+        several objectives."""
         worth, found = self._model.worth(), set[str]()
         for ranking in worth.rankings if worth is not None else ():
             first = next((name for name in ranking if name in self._live or self._is_done(name)), None)

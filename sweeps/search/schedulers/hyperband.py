@@ -1,4 +1,4 @@
-"""Hyperband, whose trials are paused at a rung until all trials of their bracket have reached it."""
+"""Hyperband, which pauses trials at a rung until all trials of their bracket have reached it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Bracket:
 
     size: int
     rungs: list[float]
-    """Resource of each rung, ascending; the trials that are left after the last one train to their end."""
+    """Resource of each rung, ascending; the trials that remain after the last one train to their end."""
     eta: float
     closed: bool = False
-    """No further trial will join."""
+    """Whether no further trial will join."""
     level: int = 0
     """Index of the next rung."""
     entered: int = 0
-    """Number of trials that were to reach the next rung."""
+    """Number of trials that were expected at the next rung."""
     values: dict[str, float | None] = field(default_factory=dict)
     """Value of each trial at the next rung (larger is better); None until the trial reaches it. Trials that ended are
     removed."""
@@ -45,7 +45,7 @@ class Bracket:
         return self.rungs[self.level] if self.level < len(self.rungs) else math.inf
 
     def arrive(self, trial: str, reached: float, value: float) -> Verdict:
-        """Add a trial's report; returns what happens to the trial."""
+        """Add a trial's report; return the decision about the trial."""
         while trial in self.values and reached >= self.rung():
             self.values[trial] = value
             if not self.halve():
@@ -57,7 +57,7 @@ class Bracket:
         return self.closed and bool(self.values) and None not in self.values.values()
 
     def halve(self) -> bool:
-        """Keep the best 1/eta for the next rung, once all have reached this one. Returns whether they have."""
+        """Keep the best 1/eta for the next rung once all have reached this one; return whether they have."""
         if not self.is_complete():
             return False
         arrived = {trial: value for trial, value in self.values.items() if value is not None}
@@ -92,10 +92,10 @@ class Hyperband(PausingScheduler):
     ):
         """
         Args:
-            resource: Key of the result that the rungs are counted in.
-            grace: About the first rung of the bracket with the most rungs.
+            resource: Key of the result in which the rungs are counted.
+            grace: Approximate first rung of the bracket with the most rungs.
             longest: Resource of a trial that trains to its end.
-            eta: One of ``eta`` trials goes on.
+            eta: One in ``eta`` trials continues.
             objectives: As in ``Scheduler``.
             decisions: As in ``Scheduler``.
         """
@@ -137,18 +137,18 @@ class Hyperband(PausingScheduler):
                 return (
                     f"at the rung of {amount(bracket.rung(), self._resource)} its {self._objective} was "
                     f"{self._sign * float(value):.6g}; {before} of {len(bracket.values)} trials of its bracket were "
-                    f"there before, of which the best 1/{self._eta:g} go on when all are"
+                    f"there before, of which the best 1/{self._eta:g} continue when all are"
                 )
             case {"broken": limit}:
                 return str(limit)
             case {"event": "resumed"}:
-                return "it was among the best of its bracket, and went on"
+                return "it was among the best of its bracket, and continued"
             case {"event": "left"} if number in self._bracket_of[number].losers:
                 return "it was not among the best of its bracket"
         return None
 
     def _apply(self, trial: str | None, event: dict[str, Any]) -> Verdict:
-        """Change the state; returns what happens to the trial."""
+        """Change the state; return the decision about the trial."""
         decision = Verdict.CONTINUE
         match event:
             case {"event": "closed"}:
@@ -196,7 +196,7 @@ class Hyperband(PausingScheduler):
     # --- what happens to trials ----------------------------------------------------------------------------------
 
     def add(self, trial: ScheduledTrial, places: Places) -> bool:
-        """Put a new trial into the open bracket, and one that failed and is started again back into its own."""
+        """Put a new trial into the open bracket, and a retried one back into its own."""
         waits = super().add(trial, places)
         own = self._bracket_of.get(trial.id)
         if own is None:
@@ -225,7 +225,7 @@ class Hyperband(PausingScheduler):
         self._drop(trial, places, "done" if result.get(COMPLETED) else "left")
 
     def leave(self, trial: ScheduledTrial, places: Places) -> None:
-        """Remove a trial from its bracket. One that failed is added again at once if it is started again."""
+        """Remove a trial from its bracket. A failed trial is added again immediately if it is retried."""
         self._drop(trial, places, "left")
 
     def _drop(self, trial: ScheduledTrial, places: Places, how: str) -> None:
@@ -239,7 +239,8 @@ class Hyperband(PausingScheduler):
         return False
 
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
-        """The paused trials that were among the best of their rung, the furthest first, and the others of that rung."""
+        """Return the paused trials that were among the best of their rung, furthest first, and the others of that rung
+        to stop."""
         if complete and self._brackets and not self._brackets[-1].closed:
             self._decide(None, {"event": "closed"})
         for index, bracket in enumerate(self._brackets):

@@ -1,4 +1,4 @@
-"""Parameters that population based schedulers may change in the middle of a training."""
+"""Parameters that population based schedulers may change during a training."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ MUTABLE = (
     "model.dropout",
     "model.lora.dropout",
 )
-"""Paths on which neither the shape of a weight, nor the order of the data, nor the length of the training depends."""
+"""Paths that affect neither the shape of a weight, nor the order of the data, nor the length of the training."""
 
 
 def is_mutable(path: str) -> bool:
-    """Whether a training that continues from a checkpoint may have another value; assumed of a user's own arguments."""
+    """Whether a training that continues from a checkpoint may use another value; a user's own arguments are assumed to
+    allow it."""
     return path in MUTABLE or ".arguments." in path
 
 

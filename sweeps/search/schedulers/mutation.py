@@ -23,7 +23,7 @@ MAX_ATTEMPTS = 20
 class Mutation:
     """Makes points near a given one, within the space and its conditions (Jaderberg et al., 2017).
 
-    Numbers are multiplied by 0.8 or 1.2, ordered choices move to a neighbour, and some values are sampled anew.
+    Numbers are multiplied by 0.8 or 1.2, ordered choices move to a neighbour, and some values are sampled again.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Mutation:
             changing: Paths whose values change.
             lookup: Returns the config's own value at a path.
             validate: Raises ``ConfigError`` for a point that cannot be run.
-            resample_probability: Probability that a value is sampled anew.
+            resample_probability: Probability that a value is sampled again.
             seed: Seed of all random choices, together with the occasion: they are the same after a restart of the
                 driver, and if trials report in another order.
         """
@@ -89,7 +89,7 @@ class Mutation:
 
 
 def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any:
-    """An encoded value, mutated; None if it has no neighbour and must be sampled anew."""
+    """An encoded value, mutated; None if it has no neighbour and must be sampled again."""
     if isinstance(distribution, OrdinalDistribution):
         return value + chance.choice((-1, 1))
     if isinstance(distribution, CategoricalDistribution) or value == 0:

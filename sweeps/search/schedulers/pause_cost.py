@@ -1,4 +1,4 @@
-"""Cost of pausing trials, measured at the first ones."""
+"""Cost of pausing trials, measured with the first ones."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 from sweeps.constants import CHECKPOINT_TIME, SAVED, TIME_OF_REPORT
 
 MOST = 0.05
-"""Part of a training that saving at each evaluation and beginning again once may take."""
+"""Maximum part of a training that saving at each evaluation and one restart may take."""
 BEGINNINGS, INTERVALS = 3, 4
 """Numbers of measurements after which the cost is known."""
 
 
 class PauseCost:
-    """Measures what it takes to save and to begin again, beside the training between two evaluations."""
+    """Measures the time to save and to restart, in addition to the training between two evaluations."""
 
     def __init__(self, evaluations: float | None):
         """
         Args:
-            evaluations: Number of evaluations of a whole training; None if the first trial that ends shall tell.
+            evaluations: Number of evaluations of a whole training; None to learn it from the first trial that ends.
         """
         self._evaluations = evaluations
         self._reports: dict[str, int] = {}
         self._begins: set[str] = set()
-        """Trials that have not reported since they began or went on."""
+        """Trials that have not reported since they began or continued."""
         self._saved_s: dict[str, float] = {}
         self._beginnings: list[float] = []
-        """Seconds from the beginning of a trial, or of its continuation, to its next report."""
+        """Seconds from the start of a trial, or of its continuation, to its next report."""
         self._intervals: list[float] = []
         self._savings: list[float] = []
 
     def begin(self, trial: str, *, counts: bool) -> None:
-        """Note that a trial begins or continues.
+        """Record that a trial begins or continues.
 
         Args:
-            trial: Its number.
-            counts: Whether to measure this: not where the first workers are started.
+            trial: Id of the trial.
+            counts: Whether to measure the start; false while the first workers are started.
         """
         self._saved_s.pop(trial, None)
         if counts:
@@ -47,7 +47,7 @@ class PauseCost:
         """Add a report.
 
         Returns:
-            Why trials are not to be paused, if that is known now.
+            Reason why trials should not be paused, if known now.
         """
         if result.get(SAVED) is False:
             return "its reports come without checkpoints"
@@ -67,16 +67,16 @@ class PauseCost:
         share = self.share
         if share is None or share <= MOST:
             return None
-        return f"saving and beginning again would take {share:.0%} of a training, more than {MOST:.0%}"
+        return f"saving and restarting would take {share:.0%} of a training, more than {MOST:.0%}"
 
     def complete(self, trial: str) -> None:
-        """Note that a training has come to its end by itself."""
+        """Record that a training has reached its end."""
         self._evaluations = self._evaluations or self._reports.get(trial)
 
     @property
     def share(self) -> float | None:
-        """Share of a whole training that saving at each evaluation and one restart take; None while too little is
-        measured, or the length of a training is unknown."""
+        """Share of a whole training that saving at each evaluation and one restart take; None while there are too few
+        measurements, or the length of a training is unknown."""
         evaluations = self._evaluations
         if evaluations is None or len(self._beginnings) < BEGINNINGS or len(self._intervals) < INTERVALS:
             return None

@@ -15,7 +15,7 @@ RESUMED = {"event": "resumed"}
 
 
 class PausingScheduler(Scheduler, ABC):
-    """A scheduler that pauses trials, and is asked for the next one to resume whenever anything has happened."""
+    """A scheduler that pauses trials, and is asked after every event which one to resume."""
 
     resumes_first = True
     """Whether paused trials run before new ones."""
@@ -42,7 +42,7 @@ class PausingScheduler(Scheduler, ABC):
         return waits
 
     def next(self, live: Sequence[ScheduledTrial], places: Places, *, is_over: bool) -> Turn:
-        """The next paused trial to resume, if another trial may run, and those to stop.
+        """Return the next paused trial to resume, if another trial may run, and those to stop.
 
         Args:
             live: All trials that have not ended.
@@ -70,13 +70,13 @@ class PausingScheduler(Scheduler, ABC):
 
     @property
     def depends_on_time(self) -> bool:
-        """Whether ``ready`` depends on more than the decisions and which trials are paused, as on the time that is
-        left; then it is called after each event."""
+        """Whether ``ready`` depends on more than the decisions and which trials are paused, such as on the remaining
+        time; it is then called after each event."""
         return True
 
     @abstractmethod
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
-        """The paused trials that may be resumed, in this order, and those to stop.
+        """Return the paused trials that may be resumed, in this order, and those to stop.
 
         Args:
             paused: All paused trials.

@@ -41,7 +41,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
         Args:
             arguments: As in ``PopulationBasedTraining``.
             ranges: The values that change, by path.
-            explore: The Gaussian process; None: it knows nothing.
+            explore: The Gaussian process; None: no model.
             named: As in ``PopulationBasedTraining``.
         """
         self._ranges, self._explore_by = ranges, explore
@@ -83,7 +83,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
             self._chosen.append(positions)
 
     def _in_range(self, row: list[Any], ends: list[list[float]]) -> list[Any]:
-        """A row from a time when ranges had these ends, converted to today's ranges, which may be wider."""
+        """Convert a row recorded with these bounds to the current ranges, which may be wider."""
         number, time, *positions, score = row
         for index, (distribution, (low, high)) in enumerate(zip(self._ranges.values(), ends, strict=True)):
             now_low, now_high = scaled_bounds(distribution)
@@ -115,7 +115,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
     def _explore(
         self, trial: ScheduledTrial, donor: ScheduledTrial, positions: Mapping[str, float]
     ) -> dict[str, float]:
-        """The positions that the model chooses; the donor's, if the model has seen it make no progress."""
+        """The positions that the model chooses; the donor's, if the model has seen no progress of the donor."""
         if self._explore_by is None:
             return dict(positions)
         columns = ["Trial", "Time", *self._ranges, "Reward"]

@@ -19,11 +19,12 @@ from sweeps.search.schedulers.scheduler import Choice, Exploit, Result, Schedule
 
 
 class SavedStates:
-    """States that trials have saved for others. Here there are none: a replay copies no trials."""
+    """Interface to the states that trials have saved for others. This base class keeps none, since a replay copies no
+    trials."""
 
     def keep(self, trial: str, num_exploits: int, step: int) -> bool:
-        """Keep the state that a trial has saved with a report, until another one of it is kept; returns whether others
-        can continue from it.
+        """Keep the state that a trial has saved with a report until its next one is kept; return whether others can
+        continue from it.
 
         Args:
             trial: Id of the trial.
@@ -33,26 +34,26 @@ class SavedStates:
         return False
 
     def take_over(self, trial: str, origin: Origin) -> bool:
-        """Give a trial another one's state; returns whether that has succeeded."""
+        """Give a trial the state of another one; return whether that succeeded."""
         return False
 
     def release(self, trial: str) -> None:
-        """Remove the state of a trial from which no other one can continue any more."""
+        """Remove a trial's state from which no other trial can continue any longer."""
 
 
 @dataclass(eq=False)
 class Member:
-    """A trial of the population, as it was when it was last compared with the others."""
+    """A trial of the population at its last comparison with the others."""
 
     trial: ScheduledTrial
     score: float | None = None
-    """Its metric; larger is better. None before the first comparison."""
+    """Value of the trial's metric; larger is better. None before the first comparison."""
     reached: float = 0
-    """Resource that it had reached."""
+    """Resource that the trial had reached."""
     step: int = 0
     """Optimizer steps done."""
     is_saved: bool = False
-    """Whether others can continue from its state."""
+    """Whether others can continue from the trial's state."""
 
 
 class PopulationBasedTraining(PausingScheduler):
@@ -83,12 +84,12 @@ class PopulationBasedTraining(PausingScheduler):
     ):
         """
         Args:
-            resource: Key of the result that ``interval`` is counted in.
+            resource: Key of the result in which ``interval`` is counted.
             interval: Resource between two comparisons of a trial.
-            quantile: Share of the population that is replaced, and that is copied; at most 0.5.
+            quantile: Size of the worst part, which is replaced, and of the best part, which is copied; at most 0.5.
             mutation: Makes the new values.
             objectives: As in ``Scheduler``.
-            population: Number of trials that there will be, which may be raised.
+            population: Planned number of trials, which may be raised.
             states: The saved states of all trials.
             seed: Seed of the choice among the best.
             decisions: As in ``Scheduler``.
@@ -142,20 +143,20 @@ class PopulationBasedTraining(PausingScheduler):
         return Verdict.PAUSE if waits else Verdict.CONTINUE
 
     def _keep(self, trial: ScheduledTrial) -> None:
-        """Keep the state of a trial that was recorded as one of the best: not before, since it replaces an earlier
-        one."""
+        """Keep the state of a trial once it is recorded as one of the best; not earlier, since it replaces a previous
+        state."""
         member = self._members[trial.id]
         member.is_saved = member.is_saved and self._states.keep(trial.id, trial.num_exploits, member.step)
 
     def compare(self, trial: ScheduledTrial, result: Result) -> None:
-        """Set a trial's score, by its report."""
+        """Set a trial's score by its report."""
         member, score = self._members[trial.id], self._sign * result[self._objective]
         is_bad = math.isnan(score) or self._violation(result) is not None
         member.score = -math.inf if is_bad else score
         member.reached, member.step = result[self._resource], result[STEP]
 
     def event(self, trial: ScheduledTrial, *, paused: bool) -> dict[str, Any]:
-        """The record of a comparison: all that the scheduler knows of the trial."""
+        """The record of a comparison: everything that the scheduler knows about the trial."""
         member = self._members[trial.id]
         assert member.score is not None
         return {
@@ -174,7 +175,7 @@ class PopulationBasedTraining(PausingScheduler):
         return len(begun) < self._population()
 
     def _quantiles(self) -> tuple[list[Member], list[Member]]:
-        """The worst and the best trials of the population; none while only one was compared."""
+        """The worst and the best trials of the population; empty while only one was compared."""
         scores = {
             number: member.score
             for number, member in self._members.items()
@@ -185,7 +186,7 @@ class PopulationBasedTraining(PausingScheduler):
         return ranked[:count], ranked[len(ranked) - count :]
 
     def _choose_or_exploit(self, trial: ScheduledTrial, result: Result) -> Exploit | None:
-        """Choose one of the best trials to keep its state, and let one of the worst continue from a kept one.
+        """Choose one of the best trials to keep its state, or let one of the worst continue from a kept state.
 
         Raises:
             TrialFailed: One of the best has saved none.
@@ -213,7 +214,7 @@ class PopulationBasedTraining(PausingScheduler):
         return Exploit(trial.id, origin, parameters, changed, decision)
 
     def occasion(self, trial: ScheduledTrial) -> str:
-        """A name for a trial's next exploit, by which random choices are seeded; it is the same after a restart."""
+        """A name for a trial's next exploit that seeds random choices; it is the same after a restart."""
         return f"{trial.id}/{1 + trial.num_exploits}"
 
     def new_values(self, trial: ScheduledTrial, donor: ScheduledTrial) -> dict[str, Any]:
@@ -224,5 +225,5 @@ class PopulationBasedTraining(PausingScheduler):
         self._states.release(trial.id)
 
     def ready(self, paused: Sequence[ScheduledTrial], places: Places, *, complete: bool) -> Choice:
-        """All paused trials; those that have trained least come first. None is stopped."""
+        """Return all paused trials, the least trained first; none is stopped."""
         return sorted(paused, key=lambda trial: (self._members[trial.id].reached, trial.id)), []

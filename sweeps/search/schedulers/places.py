@@ -6,25 +6,25 @@ from collections.abc import Collection
 
 
 class Places:
-    """Counts the trials that run, of which there may be ``max_concurrent``. A paused trial takes no place."""
+    """Counts the running trials, at most ``max_concurrent``. A paused trial does not take a place."""
 
     def __init__(self, max_concurrent: int):
         self.max_concurrent = max_concurrent
         self.holds_new = False
-        """Whether no new trial begins until a paused one has gone on. Whoever runs trials asks for new ones before it
-        asks the scheduler which of the paused ones goes on."""
+        """Whether new trials wait until a paused one has continued. New trials are requested before the scheduler is
+        asked which paused trial continues."""
         self.is_empty = False
-        """Whether there was no new trial when one was last asked for."""
+        """Whether there was no new trial at the last request."""
         self._live: set[str] = set()
         self._paused: set[str] = set()
 
     @property
     def capacity(self) -> int:
-        """Number of further trials that may run now; negative if too many were started again together."""
+        """Number of further trials that may run now; negative if too many were restarted together."""
         return self.max_concurrent - len(self._live - self._paused)
 
     def may_begin(self) -> bool:
-        """Whether a new trial may begin. They are held only while others live, of which one will go on."""
+        """Whether a new trial may begin. They wait only while another trial is alive and will continue."""
         return self.capacity >= 1 and not (self.holds_new and self._live)
 
     def begin(self, trial: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 SAME = 1e-8
-"""Relative distance below which two rungs are one."""
+"""Relative distance below which two rungs are the same."""
 
 
 class Rungs:
@@ -26,7 +26,7 @@ class Rungs:
         return rung * self._eta
 
     def up_to(self, longest: float) -> list[float]:
-        """All rungs of a training of this length, ascending, and its end; the first one in any case."""
+        """All rungs of a training of this length, ascending, and its end; always includes the first rung."""
         last = self.furthest(longest) or self._grace
         levels = round(math.log(last / self._grace) / math.log(self._eta))
         rungs = [self._grace * self._eta**level for level in range(levels + 1)]

@@ -1,4 +1,4 @@
-"""Interface of schedulers, which decide which trials go on. They start and stop none themselves."""
+"""Interface of schedulers, which decide which trials continue, but do not start or stop them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Result = Mapping[str, Any]
 
 
 class ScheduledTrial(Protocol):
-    """A trial as a scheduler sees it, at any time as it is then."""
+    """A trial as a scheduler sees it; its properties are always current."""
 
     @property
     def id(self) -> str:
-        """Its id, such as ``0003``."""
+        """Id of the trial, such as ``0003``."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Its values, by path."""
+        """Values of the trial, by path."""
 
     @property
     def num_exploits(self) -> int:
-        """Number of times that it has continued from another trial's state."""
+        """Number of times that the trial has continued from another trial's state."""
 
     @property
     def status(self) -> Literal["waiting", "running", "paused", "ended"]:
-        """Its status; it is waiting while its workers start."""
+        """Status of the trial; waiting while its workers start."""
 
 
 class Verdict(StrEnum):
@@ -51,11 +51,11 @@ class Exploit:
     trial: str
     origin: Origin
     parameters: Mapping[str, Any]
-    """Its values from now on, by path."""
+    """New values of the trial, by path."""
     changed: Mapping[str, Any]
-    """Values that differ from those before."""
+    """Values that differ from the previous ones."""
     decision: Mapping[str, Any] = field(default_factory=dict)
-    """The scheduler's decision. It is recorded together with the rest, as a whole or not at all."""
+    """The scheduler's decision, which is recorded together with the rest, completely or not at all."""
 
 
 Choice = tuple[list[ScheduledTrial], list[ScheduledTrial]]
@@ -63,14 +63,14 @@ Choice = tuple[list[ScheduledTrial], list[ScheduledTrial]]
 
 
 class Turn(NamedTuple):
-    """Decision about paused trials."""
+    """The paused trial that continues, and those that are stopped."""
 
     resumed: ScheduledTrial | None = None
     stopped: Sequence[ScheduledTrial] = ()
 
 
 class Scheduler:
-    """Lets every trial train to its end. Other schedulers record each decision before anybody acts on it.
+    """Lets every trial train to its end. Other schedulers record each decision before it is carried out.
 
     Who runs the trials calls ``add`` when a trial begins, or begins again after it has failed, ``report`` after each of
     its reports except the last, and in the end ``complete`` or ``leave``.
@@ -79,8 +79,8 @@ class Scheduler:
     def __init__(self, objectives: Objectives, decisions: DecisionLog | None = None):
         """
         Args:
-            objectives: The search's metrics, of which the first one decides, and its limits.
-            decisions: Decisions of earlier sessions, and where this session's are recorded; default: none, nowhere.
+            objectives: The search's metrics, of which the first decides, and its limits.
+            decisions: Log of earlier decisions, which also records new ones; default: empty, without recording.
         """
         self._decisions = decisions or DecisionLog()
         self._violation = objectives.violation
@@ -89,11 +89,11 @@ class Scheduler:
 
     @property
     def may_pause(self) -> bool | None:
-        """Whether a trial that begins or goes on now may be paused later; None if its config tells."""
+        """Whether a trial that begins or continues now may be paused later; None if its config decides."""
         return None
 
     def add(self, trial: ScheduledTrial, places: Places) -> bool:
-        """Add a trial; returns whether it is paused at once."""
+        """Add a trial; return whether it is paused immediately."""
         return False
 
     def report(self, trial: ScheduledTrial, result: Result, places: Places) -> Verdict | Exploit:
@@ -101,13 +101,13 @@ class Scheduler:
         return Verdict.CONTINUE
 
     def complete(self, trial: ScheduledTrial, result: Result, places: Places) -> None:
-        """Note that a trial has ended that ran, by itself or not, after this last report."""
+        """Record that a running trial has ended, complete or not, after this last report."""
 
     def leave(self, trial: ScheduledTrial, places: Places) -> None:
-        """Note that a trial has failed, or was stopped while it did not run."""
+        """Record that a trial has failed, or was stopped while it did not run."""
 
     def repeat(self, number: str | None, event: Mapping[str, Any]) -> bool | None:
-        """Make a recorded decision again, after all those before it.
+        """Repeat a recorded decision after all those before it.
 
         Args:
             number: The trial's id; None if the decision is not about one trial.
@@ -119,5 +119,5 @@ class Scheduler:
         return None
 
     def explain(self, number: str, event: Mapping[str, Any]) -> str | None:
-        """The reason for a decision about a trial that ``repeat`` is about to make again; None if there is none."""
+        """The reason for a decision that ``repeat`` is about to repeat; None if there is none."""
         return None

@@ -14,23 +14,23 @@ Curve = dict[float, tuple[float, ...]]
 
 
 class TrialCurves:
-    """Curves of the trials of a search, in the order in which they began."""
+    """Curves of the trials of a search, in the order of their starts."""
 
     def __init__(self) -> None:
         self.by_trial: dict[str, Curve] = {}
         self.arrivals: list[tuple[str, float]] = []
-        """All trials and rungs that they reached, in this order."""
+        """All trials and the rungs that they reached, in order."""
         self.rungs: set[float] = set()
-        """All rungs that any trial reached."""
+        """All rungs that any trial has reached."""
         self._steps, self._num_begun = 0.0, 0
-        """Steps of all trials up to their last rungs, and number of trials that reached any."""
+        """Steps of all trials up to their last rungs, and number of trials that reached a rung."""
 
     def add(self, trial: str) -> None:
-        """Add a trial that begins; nothing happens if it is known."""
+        """Add a trial that begins; a known trial is ignored."""
         self.by_trial.setdefault(trial, {})
 
     def arrive(self, trial: str, rung: float, values: tuple[float, ...]) -> None:
-        """Add the values of a trial that reached a rung; the first ones there count."""
+        """Add the values of a trial that reached a rung; only the first values at a rung count."""
         curve = self.by_trial[trial]
         self._num_begun += not curve
         self._steps += max(rung - max(curve, default=0.0), 0.0)
@@ -43,7 +43,7 @@ class TrialCurves:
         return {trial: curve for trial, curve in self.by_trial.items() if curve}
 
     def of_first(self, number: int) -> dict[str, Curve]:
-        """The curves at the time when this many arrivals at rungs were recorded."""
+        """The curves when this many arrivals at rungs had been recorded."""
         curves: dict[str, Curve] = {}
         for trial, rung in self.arrivals[:number]:
             curves.setdefault(trial, {})[rung] = self.by_trial[trial][rung]
@@ -57,10 +57,10 @@ class TrialCurves:
         return bool((np.array(self.by_trial[trial][rung]) >= least).any())
 
     def steps(self, training_on: Collection[str], rungs: Sequence[float]) -> tuple[float, float]:
-        """Steps of all trials up to their last rungs, and those of them behind the first rung.
+        """Steps of all trials up to their last rungs, and the number of these after the first rung.
 
         Args:
-            training_on: Trials of which the steps to their next rung count, too.
+            training_on: Trials whose steps to their next rung count, too.
             rungs: All rungs, ascending.
         """
         coming = []

@@ -30,8 +30,8 @@ def trial_length(config: SweepConfig, resource: Resource) -> float | None:
 
 
 def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> tuple[float | None, float | None]:
-    """Hyperband's range: the resource that every trial gets (about that at its first evaluation), and that of a
-    complete trial; None where it is neither set nor known."""
+    """Hyperband's range: the resource that every trial gets (about that of its first evaluation), and that of a
+    complete trial; None if neither set nor known."""
     scheduler = composition.config.search.scheduler
     assert isinstance(scheduler, HyperbandScheduler)
     longest = scheduler.longest or longest_trial(composition, space, scheduler.resource, lookup)
@@ -42,7 +42,7 @@ def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> t
 
 
 def longest_trial(composition: Composition, space: Space, resource: Resource, lookup: Lookup) -> float | None:
-    """Length of the longest trial of the space (``trial_length``); None if that of any trial is unknown."""
+    """Length of the longest trial of the space (``trial_length``); None if the length of any trial is unknown."""
     configs = [composition.config]
     for path, _, point in space.corners(lookup):
         if path in LENGTH_PATHS:

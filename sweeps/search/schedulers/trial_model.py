@@ -1,4 +1,4 @@
-"""Model of a search's trials, from which a scheduler tells what they are worth: their curves, costs and points."""
+"""Model of a search's trials (curves, costs and points), from which a scheduler computes their worth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sweeps.space.space import Lookup, Point, Space
 from sweeps.space.suggester import RandomDraws
 
 NUM_LAST, NUM_RANDOM = 4, 32
-"""Points that tell what a new trial would be worth: the last ones that were suggested, and random ones."""
+"""Number of last suggested points, and of random points, from which the worth of a new trial is estimated."""
 
 
 class TrialModel:
@@ -34,8 +34,8 @@ class TrialModel:
         Args:
             space: Space of the trials' points.
             lookup: Returns the config's own value at a path.
-            positions: Rungs of a training of any length.
-            longest: Resource of a trial that trains to its end; None if the trials shall tell.
+            positions: Rungs of trainings.
+            longest: Resource of a trial that trains to its end; None to learn it from the trials.
             objectives: Number of objectives.
         """
         self._space, self._lookup, self._cube = space, lookup, UnitCube(space)
@@ -44,12 +44,12 @@ class TrialModel:
         self._vectors: dict[str, Vector] = {}
         """Points of the trials in the unit cube."""
         self._fitted: tuple[int, list[Hyperparameters]] | None = None
-        """Number of the first arrivals that the models were fitted to, and the hyperparameters for each weighting."""
+        """Number of the first arrivals to which the models were fitted, and the hyperparameters for each weighting."""
         self._last_points: list[Vector] = []
-        """The last points that had been suggested at the last arrival."""
+        """The last suggested points at the time of the last arrival."""
         self._worth: Worth | None = None
         self.longest = longest
-        """Resource of the longest training so far, if it was not given."""
+        """Resource of the longest training so far, if none was given."""
         self.curves = TrialCurves()
         """Values at rungs."""
         self.costs = Costs(self._cube.groups, self._vectors)
@@ -57,7 +57,7 @@ class TrialModel:
         self.done: dict[str, tuple[float, ...]] = {}
         """Final values of the trials that have trained to their end."""
         self.bad: set[str] = set()
-        """Trials that broke a limit, or whose values are no numbers any more."""
+        """Trials that violated a limit, or whose values are no longer finite."""
 
     # --- what happens to trials ----------------------------------------------------------------------------------
 
@@ -65,9 +65,9 @@ class TrialModel:
         """Add a trial that begins.
 
         Args:
-            trial: Its number.
-            point: Its point.
-            earlier: Its point in the unit cube of the space as it was then, as earlier versions recorded it.
+            trial: Id of the trial.
+            point: Point of the trial.
+            earlier: The point in the unit cube of the space at that time, as earlier versions recorded it.
         """
         self.curves.add(trial)
         vector = self._cube.vector(point)
@@ -78,7 +78,7 @@ class TrialModel:
         """Add the values of a trial that reached a rung.
 
         Args:
-            trial: Its number.
+            trial: Id of the trial.
             rung: The rung.
             values: Values of all objectives; larger is better.
             seconds: Seconds of its training for a unit of the resource, if known.
@@ -90,19 +90,19 @@ class TrialModel:
             self.costs.add(trial, seconds)
 
     def finish(self, trial: str, rung: float, values: tuple[float, ...]) -> None:
-        """Note that a trial, whose values were added, has trained to its end."""
+        """Record that a trial, whose values were added, has trained to its end."""
         self.done[trial] = values
         self.longest = self._given_longest or max(self.longest or 0.0, rung)
 
     def spoil(self, trial: str) -> None:
-        """Note that a trial cannot be the best any more."""
+        """Record that a trial can no longer be the best."""
         self.bad.add(trial)
         self._worth = None
 
     # --- what trials are worth -----------------------------------------------------------------------------------
 
     def rungs(self) -> list[float]:
-        """Positions of all rungs, as far as they are known; the end of a training is the last one."""
+        """Positions of all known rungs; the end of a training is the last one."""
         if self._given_longest is not None:
             return sorted(self.curves.rungs.union(self._positions.up_to(self._given_longest)))
         if self.longest is None:  # the next one stands for the end, which no trial has come to yet
@@ -110,7 +110,7 @@ class TrialModel:
         return self._positions.up_to(max(self.curves.rungs))  # trials of other lengths end between two of them
 
     def worth(self) -> Worth | None:
-        """Worth of the trials; None as long as there are too few values."""
+        """Worth of the trials; None while there are too few values."""
         if self._worth is None and len(self.curves.arrivals) >= FEWEST:
             self._worth = self._measure()
         return self._worth
@@ -132,7 +132,7 @@ class TrialModel:
 
     def _losses(self, curves: Mapping[str, Curve], rungs: list[float]) -> Array:
         """Values of shape ``[objectives, curves, rungs]``. A trial that has trained to its end has its final value at
-        the last rung, however long it was."""
+        the last rung, regardless of its length."""
         whole = {
             name: curve | {rungs[-1]: self.done[name]} if len(curve) == len(self.curves.by_trial[name]) else curve
             for name, curve in curves.items()
@@ -141,7 +141,7 @@ class TrialModel:
         return losses({**curves, **whole}, rungs)
 
     def _hyperparameters(self, rungs: list[float]) -> list[Hyperparameters]:
-        """Hyperparameters of the models, fitted to the first so many values: to the same after a restart."""
+        """Hyperparameters of the models, fitted to a prefix of the values that is the same after a restart."""
         number = fitted_number(len(self.curves.arrivals))
         if self._fitted is None or self._fitted[0] != number or self._fitted[1][0].rungs != len(rungs):
             curves = self.curves.of_first(number)
@@ -151,7 +151,7 @@ class TrialModel:
         return self._fitted[1]
 
     def _new_points(self) -> Vector:
-        """Points that a new trial may have: the last ones that were suggested, and random ones."""
+        """Possible points of a new trial: the last suggested ones, and random ones."""
         return np.vstack([*self._last_points, self._random_points])
 
     @cached_property

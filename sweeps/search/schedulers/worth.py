@@ -1,4 +1,4 @@
-"""Worth of training a trial on: the improvement that it promises by the end, for what it still costs."""
+"""Worth of continuing a trial: the expected improvement at the end relative to the remaining cost."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sweeps.search.curve_model.observations import Array, last_rungs, most_telli
 from sweeps.search.curve_model.posterior import Posterior, expected_improvement
 
 FEWEST = 8
-"""Fewest values at rungs for the model of learning curves to tell what trials are worth."""
+"""Minimum number of values at rungs from which the model of learning curves estimates the worth of trials."""
 MOST = 200
 """Maximum number of trials from which the model learns."""
 NEW_COUNTS = 0.85
-"""Factor of the worth of a new trial: it is that of the most promising of several points, which is too large."""
+"""Factor of the worth of a new trial, which is overestimated as the maximum over several points."""
 SCORES = np.linspace(-2.5, 2.5, 21)
 DENSITY = np.exp(-SCORES * SCORES / 2) / np.exp(-SCORES * SCORES / 2).sum()
 """A standard normal distribution by its values and their probabilities."""
@@ -24,15 +24,15 @@ DENSITY = np.exp(-SCORES * SCORES / 2) / np.exp(-SCORES * SCORES / 2).sum()
 
 @dataclass(frozen=True)
 class Worth:
-    """Worth of the trials of a search: expected improvement at the end, for the cost of a whole training."""
+    """Worth of the trials of a search: expected improvement at the end, relative to the cost of a whole training."""
 
     trials: Mapping[str, float]
-    """Worth of continuing each trial to its next rung, and from there only if its value is good enough; 0 for the least
-    promising of very many."""
+    """Worth of continuing each trial to its next rung, and beyond only if its value there is good enough; 0 for the
+    least promising if there are very many."""
     new: float
-    """Worth of starting a trial, which goes on after its first rung only if its value there is good enough."""
+    """Worth of starting a trial, which continues after its first rung only if its value there is good enough."""
     rankings: Sequence[Sequence[str]]
-    """The trials by what is predicted for their ends, the best first; with several objectives by several weights."""
+    """The trials by their predicted final values, best first; with several objectives, for several weights."""
 
     @classmethod
     def largest(cls, several: Sequence[Worth]) -> Worth:
@@ -52,18 +52,18 @@ def measure_worth(
     costs: Array,
     costs_of_new: Array,
 ) -> Worth:
-    """Measure what trials are worth, from the curves that there are.
+    """Measure the worth of trials from the available curves.
 
     Args:
         names: The trials that have any value.
-        values: Their values, of shape ``[trials, rungs]``, NaN where there is none; smaller is better.
-        vectors: Their configurations in the unit cube, of shape ``[trials, columns]``.
+        values: Values of the trials, of shape ``[trials, rungs]``, NaN where there is none; smaller is better.
+        vectors: Configurations of the trials in the unit cube, of shape ``[trials, columns]``.
         new: Configurations that new trials may have.
         rungs: Positions of all rungs; the last one is the end of a training.
         at: Hyperparameters of the model of learning curves.
         groups: Parameter of each column of the vectors, from 0.
-        costs: What the worth of each trial is divided by (``CostModel``).
-        costs_of_new: What that of each new trial is divided by.
+        costs: Divisors of the worth of each trial (``CostModel``).
+        costs_of_new: Divisors of the worth of each new trial.
     """
     end, rows = len(rungs) - 1, most_telling(values[None], MOST)
     posterior = Posterior(at, groups, observe(vectors[rows], values[rows]))
@@ -83,8 +83,8 @@ def measure_worth(
 
 
 def worth_of_going_on(mean: Array, deviation: Array, told: Array, before: Array, after: Array, best: float) -> Array:
-    """Largest expected improvements of trials for the cost of a whole training, over all bounds of the value at the
-    next rung from which on a trial continues to its end. (One that always continues has the bound infinity.)
+    """Largest expected improvements of trials relative to the cost of a whole training, over all bounds on the value at
+    the next rung below which a trial continues to its end. (A trial that always continues has the bound infinity.)
 
     Args:
         mean: Predictions for the trials' ends.

@@ -1,1 +1,1 @@
-"""The REST API under ``/api/v1``: a resource a file."""
+"""The REST API under ``/api/v1``, with one file per resource."""

@@ -40,21 +40,21 @@ class CleanBody(Body):
     older_than: Annotated[str, Field(max_length=50)] | None = None
     """Age, such as ``30d``."""
     keep_last: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Number of newest sweeps to leave alone."""
+    """Number of newest sweeps to keep."""
     max_size: Annotated[str, Field(max_length=50)] | None = None
     """Size, such as ``50GiB``."""
     keep_best: Annotated[int, Field(ge=1, lt=2**31)] = 1
-    """Number of best trials of each sweep to leave alone."""
+    """Number of best trials of each sweep to keep."""
     runs: bool = False
-    """Whether to delete the trials' MLflow runs, too."""
+    """Whether to delete the trials' MLflow runs as well."""
     unfinished: bool = False
     """Whether to include interrupted and stopped sweeps."""
     dry_run: bool = True
-    """List what would be removed, and remove nothing."""
+    """Whether to only list the removals, without carrying them out."""
 
 
 class Cleaned(Document):
-    """Removed items, or those that would be: document of ``clean --json`` and text of ``clean``."""
+    """Removed items, or items that would be removed: document of ``clean --json`` and text of ``clean``."""
 
     cleaning: dict[str, Any]
     """The document of ``clean --json``."""
@@ -68,11 +68,11 @@ class TokenBody(Body):
     user: Person
     """Name of the user."""
     role: Role
-    """metrics: only numbers for Prometheus; read: look; run: also start and change sweeps; admin: everything."""
+    """metrics: only numbers for Prometheus; read: read sweeps; run: also start and change sweeps; admin: everything."""
     projects: Annotated[list[Person], Field(max_length=100)] = Field(default_factory=list)
     """Projects that the user may see and use."""
     label: Annotated[str, Field(max_length=200)] = ""
-    """Note for people."""
+    """Note for the users."""
     lasts_s: Annotated[float, Field(gt=0, lt=1e10)] | None = None
     """Seconds until the token expires; null: never."""
 
@@ -86,8 +86,8 @@ class NewToken(Token):
 
 @router.get("/confs")
 def confs(service: Serving, principal: Reader) -> dict[str, dict[str, str]]:
-    """Configs of sweeps and options of groups, with a line about each; only admins see those of the operator's own
-    groups."""
+    """Configs of sweeps and options of groups, with a line about each; only admins see the options of the operator's
+    own groups."""
     return choices_document(service.config_dirs, None, _hidden(principal))
 
 
@@ -134,7 +134,7 @@ def create_token(service: Serving, principal: Admin, body: TokenBody) -> NewToke
 def revoke_token(
     service: Serving, principal: Admin, number: Annotated[int, Path(description="Number of a token.", ge=1, lt=2**31)]
 ) -> Token:
-    """Revoke a token at once."""
+    """Revoke a token with immediate effect."""
     with writing(service.database) as connection:
         token = tokens.revoke(connection, number, service.clock.now())
     service.audit.note(principal, "token revoked", **token.told())
@@ -145,13 +145,13 @@ class AuditPage(Document):
     """A page of the audit log."""
 
     entries: list[Entry]
-    """The entries, the newest first."""
+    """The entries, newest first."""
     next: int | None
     """Value of ``before`` for the next page; null on the last one."""
 
 
 @router.get("/audit", dependencies=[Depends(admin)])
 def audit(service: Serving, q: AuditWords = "", before: AuditPosition = None, limit: Limit = 100) -> AuditPage:
-    """Changes that users have made, as this machine's services have noted them: who, what, when and from where."""
+    """Changes that users have made, as recorded by the services of this machine: who, what, when and from where."""
     entries, following = service.audit.read(limit, before, q)
     return AuditPage(entries=entries, next=following)

@@ -29,7 +29,7 @@ def _of_runner(service: Serving, principal: Runner) -> UserOperations:
 
 
 Reads = Annotated[UserOperations, Depends(_of_reader)]
-"""Operations of a user who may look."""
+"""Operations of a user with read access."""
 Runs = Annotated[UserOperations, Depends(_of_runner)]
 """Operations of a user who may start and change sweeps."""
 Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]

@@ -19,7 +19,7 @@ class Ready(Document):
     """Whether requests can be answered and sweeps started now."""
 
     status: Literal["ready", "not ready"]
-    """Whether it is ready."""
+    """Whether the service is ready."""
     trouble: str | None
     """Error of the storage, if it does not work."""
 
@@ -42,7 +42,7 @@ async def health() -> Health:
 @router.get("/ready", responses={503: {"model": Ready}})
 async def ready(response: Response) -> Ready:
     """Whether the service can work: 503 while its storage is locked, full or unreachable. Route requests elsewhere
-    meanwhile; a restart only helps if `health` does not answer either."""
+    during that time; a restart only helps if `health` does not answer either."""
     reason = outage.reason
     if reason is not None:
         response.status_code = 503

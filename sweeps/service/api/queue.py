@@ -1,4 +1,4 @@
-"""Jobs: what waits, what runs and what has ended; their order, and taking one out."""
+"""Jobs: list queued, running and ended ones, change their order, and cancel them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Order(Body):
     """New priority of a job."""
 
     priority: Priority
-    """Higher starts first."""
+    """Priority; higher starts first."""
 
 
 @router.get("/jobs")
@@ -50,7 +50,7 @@ def listed(
     offset: Offset = 0,
     before: Before = None,
 ) -> Jobs:
-    """Jobs, newest first; with only ``state=queued`` in the order of the queue. Get the next page with ``before``,
+    """Jobs, newest first; with only ``state=queued``, in the order of the queue. Get the next page with ``before``,
     which is as fast for the last page as for the first."""
     with operations.service.database.connect() as connection:
         found = jobs.query(

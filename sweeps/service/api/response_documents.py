@@ -20,16 +20,16 @@ class Prioritised(Body):
     """Body of a request that makes a job."""
 
     priority: Priority = 0
-    """Higher starts first."""
+    """Priority; higher starts first."""
     max_hours: Hours | None = None
-    """Hours from the start until the service ends it, also if it hangs; the operator may allow fewer."""
+    """Hours from the start until the service ends the job, even if it hangs; the operator may allow fewer."""
 
 
 class Queued(Prioritised):
     """Body of a request that makes a sweep."""
 
     project: Project | None = None
-    """Project; default: the first of the token, else the user's name."""
+    """Project; default: the first project of the token, otherwise the user's name."""
 
 
 class Jobs(Document):
@@ -45,7 +45,7 @@ class Extended(Document):
     """Result of extending a sweep."""
 
     answer: str | None
-    """Answer of the driver, if the sweep runs and was extended at once."""
+    """Answer of the driver, if the sweep is running and was extended immediately."""
     job: JobDocument | None
     """Job that continues the sweep, if it had ended."""
 
@@ -54,13 +54,13 @@ class Line(Document):
     """A sweep in a list."""
 
     sweep: str
-    """Name."""
+    """Name of the sweep."""
     conf: str
     """Name of the config."""
     experiment: str
     """MLflow experiment."""
     experiment_id: str
-    """Its id in MLflow."""
+    """Id of the experiment in MLflow."""
     status: str
     """running, finished, stopped, failed or interrupted."""
     metric: str | list[str]
@@ -72,9 +72,9 @@ class Line(Document):
     counts: dict[str, int]
     """Number of trials by state."""
     started: float
-    """Time of its start."""
+    """Time of the sweep's start."""
     wall_s: float
-    """Seconds that it has run."""
+    """Seconds that the sweep has run."""
     run_id: str
     """MLflow run of the sweep."""
     planned: int | None
@@ -103,11 +103,11 @@ class Sweeps(Document):
     """A page of sweeps, newest first."""
 
     total: int
-    """Number of all sweeps that match."""
+    """Number of all matching sweeps."""
     taken: float
-    """Time at which this was read from MLflow."""
+    """Time at which the list was read from MLflow."""
     trouble: str
-    """Reason why it is not newer, if MLflow does not answer; otherwise empty."""
+    """Reason why the list is not newer, if MLflow does not answer; otherwise empty."""
     sweeps: list[Line]
     """The sweeps."""
 
@@ -116,7 +116,7 @@ class Sweep(Document):
     """A sweep with its trials: the document of ``show --json``."""
 
     sweep: SweepName
-    """Name."""
+    """Name of the sweep."""
     status: str
     """running, finished, stopped, failed or interrupted."""
     metric: str | list[str]
@@ -133,15 +133,16 @@ class Sweep(Document):
     """All trials."""
     time: dict[str, float | dict[str, float]]
     """Seconds of the sweep, seconds of training, the fraction of the workers' time in which they computed steps that
-    were kept, and the seconds of all workers by what they were spent on."""
+    were kept, and the seconds of all workers by activity."""
     confirmation: dict[str, Any] | None = None
-    """Winner among the best trials, and their means with confidence intervals, if search.confirm is set."""
+    """Winner among the best trials, and the means of these trials with confidence intervals, if search.confirm is
+    set."""
     repeats: list[dict[str, Any]] = Field(default_factory=list)
     """Trials that repeat the best ones with other seeds."""
     stages: list[dict[str, Any]] = Field(default_factory=list)
-    """Stages of the search with their trials, and how far the order of each agrees with what followed."""
+    """Stages of the search with their trials, and how far the order of each agrees with the following trainings."""
     forecast: dict[str, Any] | None = None
-    """Time and work that are still to come, of a sweep that has not ended."""
+    """Remaining time and work of a sweep that has not ended."""
 
 
 class Trial(Document):
@@ -160,15 +161,15 @@ class Trial(Document):
     steps: int
     """Optimizer steps done."""
     attempts: int
-    """Number of times that it was started."""
+    """Number of times that the trial was started."""
     started: float | None
-    """Time of its start."""
+    """Time of the trial's start."""
     ended: float | None
-    """Time of its end."""
+    """Time of the trial's end."""
     checkpoint: str | None
-    """Address of its best checkpoint."""
+    """Address of the trial's best checkpoint."""
     error: str | None
-    """Last line of its error."""
+    """Last line of the trial's error."""
 
     @classmethod
     def of(cls, trial: TrialRecord) -> Trial:
@@ -181,7 +182,7 @@ class Trials(Document):
     """A page of trials."""
 
     total: int
-    """Number of all trials that match."""
+    """Number of all matching trials."""
     trials: list[Trial]
     """The trials."""
 

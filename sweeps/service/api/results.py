@@ -20,7 +20,7 @@ from sweeps.service.queue.job_requests import Alias, ModelName, SweepName, Trial
 from sweeps.tracking.record import SweepRecord
 
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'"}
-"""Headers of a report, which give it an origin of its own, so that its scripts cannot act for the user."""
+"""Headers of a report that give it a separate origin, so that its scripts cannot act for the user."""
 
 router = APIRouter(tags=["results"])
 
@@ -61,7 +61,7 @@ class Best(Document):
     """The best trial, or the Pareto front; null while no trial has a value."""
 
     best: dict[str, Any] | list[dict[str, Any]] | None
-    """The best trial, or a list."""
+    """The best trial, or a list of trials."""
 
 
 class Report(Document):
@@ -111,7 +111,7 @@ def compare(operations: Reads, sweep: Compared) -> dict[str, Any]:
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def make(operations: Runs, name: Name) -> Report:
-    """Make a sweep's report, even while it runs."""
+    """Make a sweep's report, even while the sweep runs."""
     operations.make_report(name)
     return Report(page=f"sweeps/{name}/report", archive=f"sweeps/{name}/report.zip")
 

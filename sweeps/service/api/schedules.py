@@ -1,4 +1,4 @@
-"""Schedules: list, coming firings, nights; firing one now; making, changing and removing them, with their versions."""
+"""Schedules: list, coming firings, nights; fire one now; create, change and remove them, with their versions."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class ScheduleBody(Body):
     schedule: dict[str, Any] = Field(examples=[EXAMPLE])
     """Keys and values as in a file of ``conf/schedule/``; default user and project: those of the token."""
     description: Annotated[str, Field(max_length=300)] | None = None
-    """First line of its file; null: the present one."""
+    """First line of the schedule's file; null: keep the current one."""
     tag: Annotated[str, Field(max_length=64)] | None = None
-    """State of the schedule that is changed: its ``tag``. If somebody else has changed it since, the answer has the
-    status 409. Null: whatever is there."""
+    """The ``tag`` of the schedule that the change is based on. If somebody else has changed it since, the answer has
+    the status 409. Null: overwrite any state."""
 
     def settings(self, principal: Principal) -> Settings:
         """Return the schedule.
@@ -60,15 +60,16 @@ class ScheduleDocument(Document):
     name: str
     """Name of the schedule."""
     schedule: dict[str, Any]
-    """All its settings, with defaults."""
+    """All settings of the schedule, with defaults."""
     description: str
-    """First line of its file."""
+    """First line of the schedule's file."""
     tag: str
-    """State of its saved file, for a later change; empty if it is the operator's own."""
+    """Version of the schedule's saved file, to send with a change; empty if the schedule comes from the operator's own
+    file."""
     is_saved: bool
-    """Whether it was saved through the service."""
+    """Whether the schedule was saved through the service."""
     may_change: bool
-    """Whether the user may change it."""
+    """Whether the user may change the schedule."""
 
     @classmethod
     def of(cls, service: AppContext, principal: Principal, name: str) -> ScheduleDocument:
@@ -89,7 +90,7 @@ class CheckedSchedule(Document):
     """A schedule without mistakes."""
 
     coming: list[dict[str, Any]]
-    """Its next firings."""
+    """Next firings of the schedule."""
 
 
 @router.get("/schedules")
@@ -132,7 +133,7 @@ def run(service: Serving, principal: Runner, name: Schedule) -> JobDocument:
 
 @router.post("/schedules", status_code=201)
 def create(service: Serving, principal: Runner, body: ScheduleBody) -> ScheduleDocument:
-    """Make a schedule."""
+    """Create a schedule."""
     settings = body.settings(principal)
     service.schedule_editor.save(principal, settings, body.description, tag=body.tag, is_new=True)
     return ScheduleDocument.of(service, principal, settings.name)
@@ -153,7 +154,7 @@ def schedule(service: Serving, principal: Reader, name: Schedule) -> ScheduleDoc
 
 @router.put("/schedules/{name}")
 def change(service: Serving, principal: Runner, name: Schedule, body: ScheduleBody) -> ScheduleDocument:
-    """Change a schedule. The operator's own file is not written: the changed schedule is saved beside it."""
+    """Change a schedule. The operator's own file is not changed: the changed schedule is saved separately."""
     service.schedule_editor.find(principal, name)
     settings = body.settings(principal)
     if settings.name != name:
@@ -184,7 +185,7 @@ def resume(service: Serving, principal: Runner, name: Schedule) -> ScheduleDocum
 
 @router.get("/schedules/{name}/versions")
 def versions(service: Serving, principal: Reader, name: Schedule) -> list[Version]:
-    """Saved versions of a schedule, the newest first; also those of a removed one."""
+    """Saved versions of a schedule, newest first; also for a removed schedule."""
     return service.schedule_editor.versions(principal, name)
 
 

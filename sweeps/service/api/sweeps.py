@@ -44,7 +44,7 @@ from sweeps.tracking.values import finite
 router = APIRouter(tags=["sweeps"])
 
 Tokens = Annotated[list[Token], Field(max_length=1000)]
-"""Overrides; ``access.max_overrides`` may allow fewer, with a message of its own."""
+"""Overrides; ``access.max_overrides`` may allow fewer, with a separate message."""
 
 
 class RunBody(Queued):
@@ -96,7 +96,7 @@ class RetrainBody(Queued):
     merged: bool = False
     """Whether to merge LoRA adapters into their base model."""
     no_register: bool = False
-    """Whether to train only."""
+    """Whether to train without registering the model."""
 
     def to_request(self, sweep: str) -> Retrain:
         """Return the request of the queue."""
@@ -169,7 +169,7 @@ def sweep(operations: Reads, name: Name) -> Sweep:
 
 @router.get("/sweeps/{name}/record", response_model=dict[str, Any])
 def record(operations: Reads, name: Name) -> Response:
-    """Full record of a sweep, as ``--server`` reads it; non-finite numbers are strings."""
+    """Full record of a sweep, for clients with ``--server``; non-finite numbers are strings."""
     return Response(serialization.write_record(operations.record(name)), media_type="application/json")
 
 
@@ -216,7 +216,7 @@ def jobs_of(operations: Reads, name: Name) -> list[JobDocument]:
 
 @router.post("/sweeps/{name}/stop", status_code=202)
 def stop(operations: Runs, name: Name, body: StopBody | None = None) -> None:
-    """Stop a sweep, or one of its trials, without waiting for the end; they save their state first."""
+    """Stop a sweep, or one of its trials, without waiting for the end; trials save their state first."""
     operations.stop(name, None if body is None else body.trial)
 
 

@@ -48,7 +48,7 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 LOOKUP_THREADS = 4
 """Number of threads that look up tokens, separate from those of the routes, so that slow routes do not delay them."""
 NOTE_USE_S = 0.5
-"""Maximum seconds to wait for the database to note the use of a token, which the request does not need."""
+"""Maximum seconds to wait for the database to record the use of a token, which the request does not depend on."""
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Authenticator:
         """
         Args:
             database: The service's database, with the tokens.
-            access: Access section of the service's config.
+            access: Section ``access`` of the service's config.
             clock: Clock for the expiry of tokens.
             loopback: Whether only this machine can reach the service; tokens are then required once one exists.
         """
@@ -122,7 +122,7 @@ class Authenticator:
         return token
 
     def _note_use(self, token: Token, now: float) -> None:
-        """Note the time of use; a storage outage is ignored, since the token is valid all the same."""
+        """Record the time of use; a storage outage is ignored, since the token is valid all the same."""
         try:
             with waiting_at_most(NOTE_USE_S), writing(self._database) as connection:
                 tokens.note_use(connection, token, now)
@@ -192,7 +192,7 @@ def authenticator_of(request: Request) -> Authenticator:
 
 
 def address_of(request: Request) -> str:
-    """Return the address of the client, or of a proxy before it."""
+    """Return the address of the client, or of a proxy in front of it."""
     return request.client.host if request.client is not None else "unknown"
 
 
@@ -251,11 +251,11 @@ Reader = Annotated[Principal, Depends(reader)]
 Runner = Annotated[Principal, Depends(runner)]
 """Principal that may also start, stop and change sweeps."""
 Admin = Annotated[Principal, Depends(admin)]
-"""Principal that may do everything, to all sweeps."""
+"""Principal with all rights to all sweeps."""
 
 
 def scraper(principal: Annotated[Principal, Depends(authenticated)]) -> None:
-    """Dependency of the metrics, which are about all users: for tokens of the role ``metrics``, and admins.
+    """Dependency of the metrics, which concern all users: for tokens of the role ``metrics``, and admins.
 
     Raises:
         HTTPException: Status 403 for others.

@@ -19,7 +19,7 @@ def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> s
     Args:
         connection: A writing transaction.
         token: Token of the user who signs in.
-        now: Present time.
+        now: Current time.
         lasts_s: Seconds until the session expires, unless the token expires earlier.
     """
     connection.execute(delete(tables.sessions).where(tables.sessions.c.expires <= now))
@@ -31,7 +31,7 @@ def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> s
 
 
 def find_token(connection: Connection, cookie: str, now: float) -> Token | None:
-    """Return the token of a session; None if either is invalid."""
+    """Return the token of a session; None if the session or the token is invalid."""
     statement = select(tables.sessions).where(tables.sessions.c.digest == digest(cookie))
     session = connection.execute(statement).mappings().one_or_none()
     if session is None or session["expires"] <= now:

@@ -1,4 +1,4 @@
-"""Programs that a config may run (``task=command``): those that the operator has written down, and no others."""
+"""Programs that a config may run (``task=command``): only those that the operator has defined."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CommandPolicy:
         self._allowed += [section for each in own if (section := _complete(each)) is not None]
 
     def refusals(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-        """Yield path, value and reason of what is refused.
+        """Yield path, value and reason of each refusal.
 
         Args:
             config: Nested mappings with the keys of the YAML; may be partial.
@@ -64,7 +64,7 @@ class CommandPolicy:
 
 
 TASK_FIELDS = frozenset(("command", "options", "files", "environment", "working_folder", "read", "checkpoints"))
-"""Fields of programs alone; those of other tasks have rules of their own."""
+"""Fields that only programs have; those of other tasks have separate rules."""
 
 
 def _refused_arguments(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
@@ -76,7 +76,7 @@ def _refused_arguments(arguments: Mapping[str, Any], known: Mapping[str, Any]) -
 
 
 def _operators_section(folders: Sequence[Path], name: str) -> dict[str, Any] | None:
-    """Return the section that a file of the operator gives; None if it is none of a program, or is not complete."""
+    """Return the section ``task`` of an operator's file; None if it is not one of a program, or is incomplete."""
     for folder in folders:
         file = folder / "task" / f"{name}.yaml"
         if file.is_file():

@@ -56,9 +56,9 @@ class Own(NamedTuple):
 
     overrides: Collection[str] = ()
     values: Collection[tuple[str, str]] = ()
-    """Identities of those that would be refused in a user's sweep."""
+    """Identities of the values that would be refused in a user's sweep."""
     tasks: Sequence[Any] = ()
-    """Sections ``task`` of its configs."""
+    """Sections ``task`` of the sweep's configs."""
 
 
 NOTHING_OWN = Own()
@@ -82,7 +82,7 @@ class ConfigPolicy:
             tracking_uri: Tracking URI of the service, for every sweep.
             output_dir: Output folder of the service, for every sweep.
             config_dirs: Folders of the operator's configs.
-            own: Values that are allowed since the operator's own sweep has them.
+            own: Values that are allowed because the operator's own sweep has them.
         """
         self._access = access
         self._paths = PathPolicy(access)
@@ -92,11 +92,11 @@ class ConfigPolicy:
         self._output_dir = Path(output_dir).expanduser().resolve()
 
     def allowing_own(self, overrides: Sequence[str], composition: Composition) -> ConfigPolicy:
-        """Return the policy for changes of the operator's own sweep, which may keep all values that it has.
+        """Return the policy for changes of the operator's own sweep, which may keep all its values.
 
         Args:
             overrides: Overrides of the operator's sweep.
-            composition: Its composed config.
+            composition: Composed config of the sweep.
         """
         configs = [*_all_configs(composition)]
         values = {each.identity for config in configs for each in self._refused_values(config, lambda _: False)}
@@ -107,7 +107,7 @@ class ConfigPolicy:
         )
 
     def check_request(self, conf: str | None, overrides: Sequence[str]) -> None:
-        """Check a request before anything of it is composed.
+        """Check a request before any part of it is composed.
 
         Args:
             conf: Name of the config; None for an existing sweep.
@@ -169,7 +169,7 @@ class ConfigPolicy:
                 yield value, refusal
 
     def _refusal(self, reach: Reach, value: Any) -> str | None:
-        """Return why a single value is refused; None if it is allowed."""
+        """Return the reason why a single value is refused; None if it is allowed."""
         if reach is Reach.TARGET:
             return refusal_of_target(value, self._access.allowed_targets)
         if reach is Reach.SOURCE:
@@ -204,7 +204,7 @@ class ConfigPolicy:
         return isinstance(value, str) and (absolute(value) == self._tracking_uri or value in self._access.allowed_uris)
 
     def _is_allowed_variable(self, name: str) -> bool:
-        """Whether a name, or all names with a beginning, are allowed."""
+        """Whether a name, or all names with a prefix, are allowed."""
         allowed = self._access.allowed_env
         return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in allowed)
 
@@ -220,7 +220,7 @@ class ConfigPolicy:
 
 def _all_configs(composition: Composition) -> Iterator[Mapping[str, Any]]:
     """Yield the sweep's config and all configs that its trials may have: every combination of group options, with every
-    choice of the space set by itself, including values of the YAML that follow from it."""
+    choice of the space set separately, including values of the YAML that follow from it."""
     document = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
     yield document
     options = [dict(variant) for variant in composition.variants]

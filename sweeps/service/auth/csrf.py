@@ -21,8 +21,8 @@ def is_loopback_host(host: str) -> bool:
 
 
 def refusal_of_host(headers: Mapping[str, str]) -> str | None:
-    """Return why a service without tokens refuses a request; None if it does not. Another host name may belong to a
-    site that rebinds its DNS entry to this machine, and a proxy may forward requests of anybody."""
+    """Return the reason why a service without tokens refuses a request's host; None if it does not. Another host name
+    may belong to a site that rebinds its DNS entry to this machine, and a proxy may forward anybody's requests."""
     if not is_loopback_host(headers.get("host", "")):
         return "without tokens the service answers only to localhost and 127.0.0.1; `token create` makes one"
     if any(name in headers for name in FORWARDED):
@@ -31,7 +31,7 @@ def refusal_of_host(headers: Mapping[str, str]) -> str | None:
 
 
 def refusal_of_site(method: str, headers: Mapping[str, str], own: Collection[str]) -> str | None:
-    """Return why a browser's request is refused, if a page of another site made it; otherwise None.
+    """Return the reason why a browser's request is refused, if a page of another site made it; otherwise None.
 
     Browsers send the relation of the sites with every request (``Sec-Fetch-Site``), and the site itself with every
     request that may change something (``Origin``); no page can forge either. Other clients send neither.

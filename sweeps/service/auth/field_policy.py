@@ -14,7 +14,7 @@ from sweeps.errors import ConfigError
 
 @dataclass(frozen=True)
 class ReachingValue:
-    """A value of a config, and what it could reach."""
+    """A value of a config, with its reach."""
 
     path: str
     reach: Reach
@@ -84,7 +84,7 @@ def _reach(field: Any) -> Reach | None:
 
 
 def _sections(annotation: Any) -> Iterator[Any]:
-    """Yield the schema's classes that a type is, or is a union of."""
+    """Yield the schema's classes that a type is or is a union of."""
     if hasattr(annotation, "__pydantic_fields__"):
         yield annotation
     elif typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType):

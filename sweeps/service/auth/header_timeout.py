@@ -1,5 +1,5 @@
-"""HTTP protocol with a timeout for request headers and limits of connections. Uvicorn itself waits for ever for the
-rest of a request's headers, so that a few slow clients could occupy all connections."""
+"""HTTP protocol with a timeout for request headers and limits on connections. Uvicorn itself waits forever for the rest
+of a request's headers, so that a few slow clients could occupy all connections."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HEADER_TIMEOUT_S = 10.0
 
 class OpenConnections:
     """Open connections of a server, all and by address, ordered by their last activity. Each operation takes constant
-    time, since a flood opens thousands a second."""
+    time, since a flood opens thousands per second."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[LimitedProtocol, None] = OrderedDict()
         self._by_host: defaultdict[str, OrderedDict[LimitedProtocol, None]] = defaultdict(OrderedDict)
 
     def touch(self, connection: LimitedProtocol) -> None:
-        """Move a connection to the end: it is new, or has sent something."""
+        """Move a connection to the end because it is new or has sent data."""
         for order in (self._all, self._by_host[connection.host]):
             order[connection] = None
             order.move_to_end(connection)
@@ -50,7 +50,7 @@ class LimitedProtocol(H11Protocol):
     """Uvicorn's HTTP protocol with a header timeout and connection limits."""
 
     most, most_per_address = 1000, 250
-    """Maximum number of connections, in all and of one address."""
+    """Maximum number of connections, in total and per address."""
     open_connections = OpenConnections()
     _deadline: asyncio.TimerHandle | None = None
     host = ""
@@ -81,8 +81,8 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle longest if there are too many; this one if none is idle. So nobody
-        can keep others out by opening connections."""
+        """Close the connection that has been idle longest if there are too many; this one if none is idle. Thus nobody
+        can lock others out by opening connections."""
         candidates = self.open_connections.over_limit(self.host, self.most, self.most_per_address)
         if candidates is None:
             return
@@ -93,7 +93,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered, since none has arrived completely."""
+        """Whether no request is being answered, because none has arrived completely."""
         if self.conn.their_state is h11.SEND_BODY:
             return True  # the middleware calls no route before the whole body has arrived
         return self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE

@@ -13,8 +13,9 @@ IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
 
 def refusal_of_target(target: object, allowed: Sequence[str]) -> str | None:
-    """Return why an import path may not be run; None if it may. Allowed are the listed paths and, for
-    ``package.module.*``, the public functions and classes that this module defines, not those that it only imports."""
+    """Return the reason why an import path may not be run; None if it may. The listed paths are allowed and, for
+    ``package.module.*``, the public functions and classes that this module defines, but not those that it only
+    imports."""
     if not isinstance(target, str) or not IMPORT_PATH.fullmatch(target):
         return "is not an import path"
     if target in allowed:

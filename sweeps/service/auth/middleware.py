@@ -31,9 +31,9 @@ from sweeps.tracking.client import reaching_within
 
 API = "/api/"
 HEALTH_PATHS = {"/api/v1/health", "/api/v1/ready"}
-"""Paths that are answered without a token and without the database, which may be what does not work."""
+"""Paths that are answered without a token and without the database, which may be the failing part."""
 MLFLOW_S = 2.0
-"""Seconds for MLflow to answer at all; a request that needs more than one answer of it is answered within 5 s, too."""
+"""Seconds for MLflow to answer at all; a request that needs several of its answers is still answered within 5 s."""
 SIGN_IN = "/sign-in"
 """The only path that accepts a body without a token."""
 MAX_SIGN_IN_BYTES = 8 * 1024
@@ -75,14 +75,14 @@ class SecurityMiddleware:
         Args:
             app: Application to protect.
             authenticator: The service's authenticator.
-            own: Origins of the service where a proxy changes the host, such as ``https://sweeps.example.org``.
+            own: Origins of the service if a proxy changes the host, such as ``https://sweeps.example.org``.
         """
         self._app = app
         self._authenticator = authenticator
         self._own = [each.rstrip("/") for each in (*own, *authenticator.access.allowed_origins)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request, and answer it or pass it on."""
+        """Check a request, then answer it or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

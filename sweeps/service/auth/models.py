@@ -1,4 +1,4 @@
-"""Check before a model is registered: nobody adds a version to a model that belongs to somebody else."""
+"""Check before a model is registered: nobody may add a version to a model that belongs to another user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps.tracking.client import connect
 
 
 def check_model(tracking_uri: str, model: str, rights: ModelRights, sweep_exists: SweepExists, *, adopt: bool) -> None:
-    """Check that a user may register a model version. A name that nobody has registered yet is decided by the registry,
+    """Check that a user may register a model version. For a name that nobody has registered yet, the registry decides
     when it is registered (``sweeps.registry.ownership``).
 
     Args:

@@ -30,7 +30,7 @@ class PathPolicy:
         self._folders = [Path(each).expanduser().resolve() for each in access.allowed_folders]
 
     def refusal(self, text: str) -> str | None:
-        """Return why a model's or a data set's path may not be read; None if it may."""
+        """Return the reason why a model's or a data set's path may not be read; None if it may."""
         if BUILTIN.fullmatch(text):
             return None
         if ADDRESS.match(text):
@@ -44,13 +44,13 @@ class PathPolicy:
         return None
 
     def refusal_of_argument(self, text: str) -> str | None:
-        """Return why a text that may be a path may not be read; None if it may, or is not a path."""
+        """Return the reason why a text that may be a path may not be read; None if it may, or is not a path."""
         if ADDRESS.match(text):
             return self.refusal_of_address(text)
         return self._refusal_of_file(text) if _is_local(text) else None
 
     def refusal_of_records(self, text: str) -> str | None:
-        """Return why trials may not be read from a file, database or server; None if they may."""
+        """Return the reason why trials may not be read from a file, database or server; None if they may."""
         if text.startswith("$"):
             return "environment variables of the service cannot be read"
         if (database := sqlite_path(text)) is not None:
@@ -58,7 +58,7 @@ class PathPolicy:
         return self.refusal_of_address(text) if ADDRESS.match(text) else self._refusal_of_file(text)
 
     def refusal_of_address(self, text: str) -> str | None:
-        """Return why an address may not be used; None if it may."""
+        """Return the reason why an address may not be used; None if it may."""
         if text.startswith("file:/") and "::" not in text:
             parts = urlsplit(text)
             return "names another machine" if parts.netloc else self._refusal_of_file(unquote(parts.path))
@@ -84,8 +84,8 @@ class PathPolicy:
 
 
 def _is_below(text: str, allowed: str) -> bool:
-    """Whether an address is below an allowed one. A `..` may lead out of it, and servers may read what follows `?`, `#`
-    or `@` in another way than we do; none of these is allowed."""
+    """Whether an address is below an allowed one. A `..` may lead out of it, and servers may interpret the part after
+    `?`, `#` or `@` differently; none of these is allowed."""
     rest = text.removeprefix(allowed)
     return allowed.endswith("/") and rest != text and re.search(r"(^|/)\.\.(/|$)|%|\\|[?#@]|::", rest) is None
 

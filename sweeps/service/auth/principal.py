@@ -9,8 +9,8 @@ from sweeps.errors import UnknownName
 
 Role = Literal["metrics", "read", "run", "admin"]
 ROLES: tuple[Role, ...] = ("metrics", "read", "run", "admin")
-"""Roles in ascending order; each includes the rights of those before it, except that ``metrics``, which reads numbers
-about all users, is included by ``admin`` alone."""
+"""Roles in ascending order; each includes the rights of the previous ones, except that only ``admin`` includes
+``metrics``, which reads numbers about all users."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Principal:
     user: str
     role: Role
     projects: tuple[str, ...] = ()
-    """Projects whose sweeps the user may access besides their own."""
+    """Projects whose sweeps the user may access in addition to their own."""
     token: int | None = field(default=None, compare=False)
     """Number of the token, for the audit log."""
     address: str = field(default="", compare=False)
-    """Address that the request came from, for the audit log."""
+    """Address from which the request came, for the audit log."""
 
     def may(self, role: Role) -> bool:
         """Whether the principal has this role or a higher one."""
@@ -40,18 +40,18 @@ class Owned(Protocol):
 
     @property
     def user(self) -> str:
-        """User who submitted it."""
+        """User who submitted the job."""
         ...
 
     @property
     def project(self) -> str:
-        """Project that it belongs to."""
+        """Project of the job."""
         ...
 
 
 def visible(principal: Principal, job: Owned | None) -> bool:
-    """Whether a principal may see a sweep: their own and those of their projects. A sweep that is not visible is
-    answered like one that does not exist.
+    """Whether a principal may see a sweep: their own and those of their projects. An invisible sweep is answered like
+    one that does not exist.
 
     Args:
         principal: Principal of the request.
@@ -73,4 +73,4 @@ def project_of(principal: Principal, requested: str | None) -> str:
     if principal.role == "admin" or requested == principal.user or requested in principal.projects:
         return requested
     known = ", ".join([*principal.projects, principal.user])
-    raise UnknownName(f"project={requested}: is not one of yours; there is {known}")
+    raise UnknownName(f"project={requested}: is not one of yours; use one of {known}")

@@ -61,7 +61,7 @@ class RateLimits:
 
     @contextmanager
     def expensive(self) -> Iterator[None]:
-        """Run an expensive operation, of which only a few run at once.
+        """Run an expensive operation, of which only a few may run at once.
 
         Raises:
             HTTPException: Status 429, while too many run.

@@ -19,7 +19,7 @@ KEY = re.compile(r"[A-Za-z_][\w-]*([./][\w-]+)*", re.ASCII)
 """Pattern of a dotted path or group; `@`, which would move a group elsewhere, does not match."""
 OPENING, CLOSING = "[{(", "]})"
 OPERATORS = ("schedule", "service")
-"""Groups of configs that only the operator's files use: messages about them would tell names and values."""
+"""Groups of configs that only the operator's files use: messages about them would reveal names and values."""
 
 
 def check_conf(conf: str) -> None:
@@ -83,7 +83,7 @@ def _check_text(token: str, access: Access) -> None:
         depth += (character in OPENING) - (character in CLOSING)
         deepest = max(deepest, depth)
     if deepest > access.max_depth:
-        raise ConfigError(f"{token[:50]}...: has more than {access.max_depth} brackets within brackets; simplify it")
+        raise ConfigError(f"{token[:50]}...: has more than {access.max_depth} levels of brackets; simplify it")
     if re.search(r"(?<!\d)\d{1000}", token):
         raise ConfigError(f"{token[:50]}...: has a number of more than a thousand digits; give a shorter one")
     if not token.isprintable():
@@ -103,7 +103,7 @@ def _check_value(shown: str, text: str) -> None:
 
 
 def _plain(override: Override) -> Any:
-    """Return the value of an override, or all values of a choice or glob; numeric ranges hold no texts."""
+    """Return the value of an override, or all values of a choice or glob; numeric ranges contain no texts."""
     value: Any = override.value()  # Hydra's annotation leaves Glob out
     if isinstance(value, ChoiceSweep):
         return value.list

@@ -27,28 +27,28 @@ USED_EVERY_S = 60.0
 
 
 class Token(BaseModel):
-    """Description of a token. Times are seconds since 1970 (UTC)."""
+    """Stored properties of a token. Times are seconds since 1970 (UTC)."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     id: int
     """Number of the token."""
     label: str
-    """Note for people."""
+    """Note for the users."""
     user: str
-    """Name of the user."""
+    """Role: metrics, read, run or admin."""
     role: Role
     """metrics, read, run or admin."""
     projects: tuple[str, ...]
     """Projects that the user may see and use."""
     created: float
-    """Time of its creation."""
+    """Time at which the token was created."""
     expires: float | None
-    """Time at which it expires."""
+    """Time at which the token expires."""
     revoked: float | None
-    """Time at which it was revoked."""
+    """Time at which the token was revoked."""
     used: float | None
-    """Time of its last use."""
+    """Time at which the token was last used."""
 
     @property
     def principal(self) -> Principal:
@@ -60,7 +60,7 @@ class Token(BaseModel):
         return self.revoked is None and (self.expires is None or now < self.expires)
 
     def told(self) -> dict[str, str | int]:
-        """Return what the audit log tells about the token."""
+        """Return the token's properties for the audit log."""
         return {"token": self.id, "of": self.user, "role": self.role, "projects": ", ".join(self.projects)}
 
     def as_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def create(
         connection: A writing transaction.
         user: User of the token.
         role: ``metrics``, ``read``, ``run`` or ``admin``.
-        now: Present time.
+        now: Current time.
         projects: Projects whose sweeps the user may access besides their own.
         label: Purpose of the token.
         lasts_s: Seconds until the token expires; None: never.
@@ -122,7 +122,7 @@ def list_tokens(connection: Connection) -> list[Token]:
 
 
 def revoke(connection: Connection, number: int, now: float) -> Token:
-    """Revoke a token, and with it its sessions, at once.
+    """Revoke a token and its sessions with immediate effect.
 
     Raises:
         UnknownName: There is no such token.
@@ -134,7 +134,7 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
 
 
 def find_valid(connection: Connection, secret: str, now: float) -> Token | None:
-    """Return the valid token with this secret; None if there is none. The lookup by its hash takes a time that reveals
+    """Return the valid token with this secret; None if there is none. The lookup by hash takes a time that reveals
     nothing about the secret."""
     return _if_valid(_first(connection, tables.tokens.c.digest == digest(secret)), now)
 
@@ -145,15 +145,15 @@ def find_valid_by_id(connection: Connection, number: int, now: float) -> Token |
 
 
 def rights_of(connection: Connection, user: str, project: str, now: float) -> Principal:
-    """Return what a user may do now, for what happens later than it was requested: the start of a job, the firing of
-    a schedule.
+    """Return a user's current rights, for actions that happen later than they were requested: the start of a job, the
+    firing of a schedule.
 
     Args:
         connection: Any connection.
         user: The user.
         project: Project of what happens. If the user has no valid token any more, the user's own sweeps and those of
             this project can be read.
-        now: Present time.
+        now: Current time.
     """
     if not any_made(connection):
         return Principal(user, "admin")  # as LOCAL

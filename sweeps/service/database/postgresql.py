@@ -1,5 +1,5 @@
-"""Connections to PostgreSQL that never wait for long: for a lock, a server that hangs, a machine that has gone, or a
-connection of the pool. They work through PgBouncer in transaction mode, and after a failover find the new primary."""
+"""Connections to PostgreSQL that never wait for long: for a lock, a hanging server, a lost machine, or a connection of
+the pool. They work through PgBouncer in transaction mode, and find the new primary after a failover."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sweeps.service.database.timeouts import timeout_s
 CONNECT_S = 2
 """Seconds for a new connection to one host; libpq's minimum."""
 POOL_S = 1.0
-"""Seconds that a thread waits for a connection that others use."""
+"""Seconds for which a thread waits for a connection in use by others."""
 PING_S = 0.8
 """Seconds for the answer to a ping, before a connection of the pool is used again."""
 LATER_S = 0.5
-"""Seconds that we wait longer than the server should."""
+"""Seconds that we wait in addition to the server's own timeout."""
 IDLE_IN_TRANSACTION_S = 60
-"""Seconds after which the server ends a transaction that says nothing: its machine may have gone, with its locks."""
+"""Seconds after which the server ends an idle transaction, whose client machine may be gone with its locks held."""
 MAX_CONNECTIONS = 30
 READ_ONLY = "25006"
-"""SQLSTATE of a write to a standby, which the server was not when the connection was made."""
+"""SQLSTATE of a write to a standby that was the primary when the connection was made."""
 
 
 def postgresql_engine(url: URL) -> Engine:
@@ -54,12 +54,12 @@ def _connection_class() -> Any:
     from psycopg.waiting import Ready
 
     def limited(generator: Generator[Any, Any, Any], began: float, most_s: float) -> Generator[Any, Any, Any]:
-        """Pass on what a generator of psycopg waits for, until it has taken too long."""
+        """Forward the waits of a psycopg generator until it has taken too long."""
         try:
             wanted = next(generator)
             while True:
                 ready = yield wanted
-                # Read anew each time: the process may have been told to end.
+                # Read each time: the process may have been told to end.
                 if ready == Ready.NONE and time.monotonic() - began > min(most_s, timeout_s() + LATER_S):
                     raise psycopg.OperationalError("the server does not answer")
                 wanted = generator.send(ready)
@@ -68,7 +68,7 @@ def _connection_class() -> Any:
 
     class LimitedConnection(psycopg.Connection[Any]):
         """A connection that closes itself if the server does not answer in time. The server's own timeouts do not help
-        where it is stopped."""
+        if the server is suspended."""
 
         def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
             most_s = PING_S if self.autocommit else timeout_s() + LATER_S  # SQLAlchemy pings outside of a transaction
@@ -87,8 +87,8 @@ def _connect(_dialect: Any, _record: Any, arguments: tuple[Any, ...], parameters
 
 
 def _limit_transaction(connection: Connection) -> None:
-    """Let the server give up before we do, so that it does not go on waiting for us. For one transaction each time,
-    since a pooler gives the next one another connection."""
+    """Make the server give up before we do, so that it does not keep waiting for us. This is set for each transaction,
+    since a pooler may use another connection for the next one."""
     milliseconds = round(1000 * timeout_s())
     limits = {
         "lock_timeout": milliseconds,
@@ -100,6 +100,6 @@ def _limit_transaction(connection: Connection) -> None:
 
 
 def _leave_standby(context: ExceptionContext) -> None:
-    """Give up the pool's connections to a server that has become a standby."""
+    """Drop the pool's connections to a server that has become a standby."""
     if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
         context.is_disconnect = True

@@ -120,7 +120,7 @@ def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
 
 
 def _copy(connection: Connection, found: int) -> Path | None:
-    """Copy an SQLite file as it was before this transaction; None for a server, which its operator backs up."""
+    """Copy an SQLite file in its state before this transaction; None for a server, which its operator backs up."""
     if connection.dialect.name != "sqlite" or not (name := connection.engine.url.database):
         return None
     copy = Path(f"{name}.version-{found}.backup")
@@ -175,6 +175,6 @@ def _stamp(connection: Connection, version: int) -> None:
 
 
 def _note_release(connection: Connection) -> None:
-    """Note the release that wrote this version."""
+    """Record the release that wrote this version."""
     noted = text("INSERT INTO schema_versions (version, release, since) VALUES (:version, :release, :since)")
     connection.execute(noted, {"version": HEAD, "release": release(), "since": time.time()})

@@ -25,8 +25,8 @@ _UNAVAILABLE = {
 }
 """SQLite's codes for a file that cannot be read or written now; other codes are programming errors."""
 _UNAVAILABLE_STATES = {"25006", "25P03"}
-"""SQLSTATEs of PostgreSQL that psycopg takes for internal errors: the server has become a standby, or has ended a
-transaction in which nothing happened for too long."""
+"""SQLSTATEs of PostgreSQL that psycopg treats as internal errors: the server has become a standby, or has ended a
+transaction that was idle for too long."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,16 +58,16 @@ class StorageOutage:
 
     @property
     def reason(self) -> str | None:
-        """Reason of the present outage; None if there is none."""
+        """Reason for the current outage; None if there is none."""
         with self._lock:
             return self._reason if self._since is not None else None
 
     def report(self, error: BaseException, where: str) -> None:
-        """Note a failed access.
+        """Record a failed access.
 
         Args:
             error: An error for which ``is_unavailable`` is true.
-            where: What failed, for the log.
+            where: Operation that failed, for the log.
         """
         with self._lock:
             self._count += 1
@@ -82,7 +82,7 @@ class StorageOutage:
         )
 
     def clear(self) -> None:
-        """Note a successful write: the outage is over."""
+        """Record a successful write: the outage is over."""
         with self._lock:
             since, count, self._since, self._count = self._since, self._count, None, 0
         if since is not None:

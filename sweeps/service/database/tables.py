@@ -1,5 +1,5 @@
-"""The tables of the service's database: firings that have run, jobs that wait or have ended, tokens, nights. Times are
-seconds since 1970 (UTC), since SQLite's dates lose their zone.
+"""The tables of the service's database: firings, queued and ended jobs, tokens, nights. Times are seconds since 1970
+(UTC), since SQLite's dates lose their zone.
 
 Several services may write the same tables, and each may die between any two statements: whatever must happen together
 is one transaction, and whatever must not happen twice is protected by a unique key.
@@ -164,7 +164,7 @@ deliveries = Table(
     Column("created", Float, nullable=False),
     UniqueConstraint("key", "channel"),
 )
-"""Notifications to send, sent and given up."""
+"""Notifications that are queued, sent or given up."""
 
 schema_versions = Table(
     "schema_versions",

@@ -9,9 +9,10 @@ from contextvars import ContextVar
 
 DEFAULT_S = 30.0
 SERVICE_S = 2.0
-"""Seconds in a service, which answers 503 within 5 s: before a statement it may have waited 2.8 s for a connection."""
+"""Seconds in a service, which answers 503 within 5 s: before a statement, it may already have waited 2.8 s for a
+connection."""
 UPGRADE_S = 600.0
-"""Seconds while the tables are made or changed, by this process or by another one."""
+"""Seconds while this process or another one creates or changes the tables."""
 ENDING_S = 1.0
 """Seconds in a service that has been told to end."""
 
@@ -38,5 +39,5 @@ def waiting_at_most(seconds: float) -> Iterator[None]:
 
 
 def process_waits_at_most(seconds: float) -> None:
-    """Limit how long all threads of this process wait, also those that wait already in PostgreSQL."""
+    """Limit how long all threads of this process wait, including those already waiting in PostgreSQL."""
     _Process.most_s = seconds

@@ -1,5 +1,5 @@
-"""Addresses of channels. An address contains secrets (tokens, passwords): it is read from an environment variable or a
-file, passed on by stdin, and never shown."""
+"""Addresses of channels. An address contains secrets (tokens, passwords), so it is read from an environment variable or
+a file, passed on by stdin, and never shown."""
 
 from __future__ import annotations
 

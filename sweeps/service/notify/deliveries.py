@@ -27,7 +27,7 @@ class Delivery:
     channel: str
     message: dict[str, Any]
     attempts: int
-    """Number of attempts, including the present one."""
+    """Number of attempts, including the current one."""
 
 
 def enqueue(connection: Connection, key: str, channels: Sequence[str], message: dict[str, Any], now: float) -> None:
@@ -42,7 +42,7 @@ def enqueue(connection: Connection, key: str, channels: Sequence[str], message: 
 
 
 def claim(engine: Engine, channel: str, now: float) -> Delivery | None:
-    """Claim the oldest message that is due for a channel; None if there is none."""
+    """Claim the oldest due message for a channel; None if there is none."""
     with writing(engine) as connection:
         due = (deliveries.c.channel == channel, deliveries.c.state == "waiting", deliveries.c.next <= now)
         row = connection.execute(select(deliveries).where(*due).order_by(deliveries.c.id).limit(1)).first()
@@ -55,12 +55,12 @@ def claim(engine: Engine, channel: str, now: float) -> Delivery | None:
 
 
 def mark_sent(engine: Engine, delivery: Delivery) -> None:
-    """Note a successful delivery."""
+    """Record a successful delivery."""
     _set(engine, delivery, state="sent", error=None)
 
 
 def mark_failed(engine: Engine, delivery: Delivery, error: str, now: float) -> bool:
-    """Note a failed attempt, and delay all messages of the channel; return whether the delivery is given up."""
+    """Record a failed attempt, and delay all messages of the channel; return whether the delivery is given up."""
     if delivery.attempts >= MAX_ATTEMPTS:
         _set(engine, delivery, state="given up", error=error)
         return True

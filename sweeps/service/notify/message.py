@@ -22,7 +22,7 @@ WORDS: dict[Event, str] = {
     "finished": "has ended",
     "failed": "has failed",
     "budget": "has used up its budget",
-    "regression": "is worse than the nights before",
+    "regression": "is worse than earlier nights",
     "promoted": "has made a new champion",
 }
 

@@ -30,7 +30,7 @@ STOP_TIMEOUT_S = 5.0
 MAX_WAIT_S = 600.0
 """Maximum seconds to wait for the record of an ended sweep, and for the verdict of a night."""
 SILENT = ("cancelled",)
-"""Final states without a message, unless a limit of time has ended a job that had started."""
+"""Final states without a message, unless a time limit has ended a job that had started."""
 
 
 class Notifier(Poller):
@@ -45,7 +45,7 @@ class Notifier(Poller):
         """
         Args:
             service: The service.
-            addresses: Addresses of its channels, by name.
+            addresses: Addresses of the channels, by name.
             page_of: Returns the address of a sweep's page, if it has one.
         """
         super().__init__("notifier", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
@@ -89,7 +89,7 @@ class Notifier(Poller):
         return self._of_record(job, night)
 
     def _may_wait(self, job: Row[Any], night: Night) -> bool:
-        """Whether to wait for a night's verdict; repeats may take any time."""
+        """Whether a night's message may wait longer for its verdict; there is no time limit while repeats run."""
         return night.verdict == "repeating" or self._clock.now() - job.ended < MAX_WAIT_S
 
     def _of_record(self, job: Row[Any], night: Night | None) -> Message | str:

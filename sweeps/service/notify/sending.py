@@ -25,7 +25,7 @@ SEND_WITHIN_S = 30.0
 """Maximum seconds of one attempt."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 3600.0
 MAX_ANSWER = 200
-"""Maximum characters of an error response in a message."""
+"""Maximum characters of an error response that a message quotes."""
 
 Document = Mapping[str, Any]
 """A ``Message`` as JSON."""

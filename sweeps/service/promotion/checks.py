@@ -23,6 +23,6 @@ def check_nights(settings: Nights, plan: Plan) -> None:
         raise ConfigError(f"nights.champion.model={champion.model}: {error}") from None
     if len(plan.config.search.metrics) > 1:
         raise ConfigError(
-            f"nights.champion: of several objectives ({', '.join(plan.config.search.metrics)}) none alone determines "
+            f"nights.champion: with several objectives ({', '.join(plan.config.search.metrics)}) none alone determines "
             "the better model; name one search.metric, or remove the champion"
         )

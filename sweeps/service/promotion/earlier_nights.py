@@ -1,4 +1,4 @@
-"""Significance of a night's result: whether it is worse than those of earlier nights by more than noise."""
+"""Significance of a night's result: whether it is worse than earlier nights by more than noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.config.search import Mode
 from sweeps.search.significance import gain, rounding
 
 MIN_NIGHTS_FOR_SPREAD = 3
-"""Minimum number of earlier nights to estimate how much nights differ."""
+"""Minimum number of earlier nights for an estimate of the spread between nights."""
 
 
 @dataclass(frozen=True)

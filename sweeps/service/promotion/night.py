@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 Verdict = Literal["running", "repeating", "first", "promoted", "kept", "measured", "regression", "failed"]
 """State of a night. ``running``: its sweep has not ended; ``repeating``: champion and challenger are trained again;
-``first``: it made the first champion; ``promoted``: it made a new one; ``kept``: the champion stays; ``measured``: the
-schedule has no champion; ``regression``: its best value is worse than those of earlier nights; ``failed``: it has no
-value."""
+``first``: it made the first champion; ``promoted``: it made a new champion; ``kept``: the champion stays; ``measured``:
+the schedule has no champion; ``regression``: its best value is worse than those of earlier nights; ``failed``: it has
+no value."""
 OPEN: tuple[Verdict, ...] = ("running", "repeating")
 
 SETTINGS: TypeAdapter[Nights] = TypeAdapter(Nights)
@@ -81,7 +81,7 @@ class Night:
 
 
 def begin(engine: Engine, night: Night) -> None:
-    """Write a night that begins, again if a service died while it began."""
+    """Write a night that begins; write it again if a service died before."""
     with writing(engine) as connection:
         changed = connection.execute(
             update(nights).where(*_is(night), nights.c.verdict == "running").values(**night.row())
@@ -114,7 +114,7 @@ def open_nights(connection: Connection) -> list[Night]:
 
 
 def claim(engine: Engine, night: Night, service: str, silent_since: float) -> Night | None:
-    """Claim a night, and return its present state; None if another living service has claimed it."""
+    """Claim a night, and return its current state; None if another living service has claimed it."""
     alive = select(services.c.id).where(services.c.beat >= silent_since)
     free = or_(nights.c.holder.is_(None), nights.c.holder == service, nights.c.holder.not_in(alive))
     with writing(engine) as connection:
@@ -131,13 +131,13 @@ def release(engine: Engine, night: Night, service: str) -> None:
 
 
 def change(connection: Connection, night: Night) -> Night:
-    """Write the present state of a night."""
+    """Write the current state of a night."""
     connection.execute(update(nights).where(*_is(night)).values(**night.row()))
     return night
 
 
 def nights_of(connection: Connection, schedule: str, until: float = float("inf")) -> NightsRecord:
-    """Return the nights of a schedule with a verdict and the newest one's metric, for figures."""
+    """Return the nights of a schedule that have a verdict and the newest night's metric, for figures."""
     from sweeps.report.figures.nights import NightsRecord
 
     judged = [night for night in of_schedule(connection, schedule) if night.verdict not in OPEN and night.due <= until]

@@ -36,8 +36,8 @@ def tokens_of(job: Job) -> list[str]:
 
 
 def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, config_dirs: Sequence[Path]) -> list[str]:
-    """Write that a night begins, and return the overrides to add to its sweep. A repeated call returns the same, unless
-    the champion has changed.
+    """Record that a night begins, and return the overrides to add to its sweep. A repeated call returns the same ones,
+    unless the champion has changed.
 
     Raises:
         UserError: The sweep cannot be composed, or MLflow does not answer.
@@ -75,7 +75,7 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
 
 
 def _has_no_seed(plan: Plan) -> bool:
-    """Whether no seed was set; with the default seed every night would try the same points."""
+    """Whether no seed was set; with the default seed, every night would try the same points."""
     return "seed" not in plan.space and plan.config.seed == 0
 
 
@@ -84,7 +84,7 @@ def _seed(schedule: str, due: float) -> int:
 
 
 def _default_was_tried(plan: Plan, uri: str, before: Sequence[Night]) -> bool:
-    """Whether the sweep would begin with the config's own values though an earlier night has trained them."""
+    """Whether the sweep would begin with the config's own values even though an earlier night has trained them."""
     default = plan.points.default()[0] if plan.config.search.default_first else None
     if default is None:
         return False

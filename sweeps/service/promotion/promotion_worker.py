@@ -1,4 +1,4 @@
-"""The promotion worker: finds the verdict of every night whose sweep has ended, exactly once, even if services die.
+"""The promotion worker: decides the verdict of every night whose sweep has ended, exactly once, even if services die.
 
 The state of a night is in its row, and each step continues from there: the sweep has ended; champion and challenger are
 trained again, by a job that is queued in the same transaction; the better one is registered, unless its run already is
@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 POLL_EVERY_S = 30.0
 STOP_TIMEOUT_S = 5.0
-"""Maximum seconds to wait for the present step; the next service continues an interrupted one."""
+"""Maximum seconds to wait for the current step; the next service continues an interrupted one."""
 
 
 class PromotionWorker(Poller):
-    """Finds the verdicts of nights, on a thread of its own."""
+    """Decides the verdicts of nights, on a thread of its own."""
 
     def __init__(
         self,
@@ -51,8 +51,7 @@ class PromotionWorker(Poller):
     ):
         """
         Args:
-            service: The service.
-            heartbeat: Its heartbeat.
+            service: The service. heartbeat: Its heartbeat.
             decided: Callbacks for a night that has its verdict.
         """
         super().__init__("promotion worker", service.clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
@@ -127,7 +126,7 @@ class PromotionWorker(Poller):
         return self._repeat(night, settings, best, job)
 
     def _with_current_champion(self, night: Night, settings: Champion, job: Job) -> Night:
-        """Return the night with the present champion, which may have changed since the sweep began."""
+        """Return the night with the current champion, which may have changed since the sweep began."""
         current = champion_of(self._uri, settings)
         if (None if current is None else current.version) == night.tried:
             return night
@@ -221,7 +220,7 @@ class PromotionWorker(Poller):
         return night
 
     def _report(self, night: Night) -> None:
-        """Bring the nights' figure into the report; a night is judged without one, too."""
+        """Put the nights' figure into the report; a night is judged even without one."""
         with self._engine.connect() as connection:
             nights = nights_of(connection, night.schedule, until=night.due)
         try:
@@ -235,6 +234,6 @@ class PromotionWorker(Poller):
 
 
 def _trial_at(record: SweepRecord, point: dict[str, Any] | None) -> TrialRecord | None:
-    """The trial of a point, if it has a value."""
+    """The trial at a point, if it has a value."""
     alike = [trial for trial in record.trials if trial.params == point and trial.value is not None]
     return alike[0] if alike else None

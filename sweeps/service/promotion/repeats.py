@@ -19,7 +19,7 @@ LONGEST_NAME = 120
 
 
 def repeats_name(sweep: str) -> str:
-    """Return the name of a night's repeats; always the same for a night, so that there cannot be two."""
+    """Return the name of a night's repeats, which is always the same for a night, so that there cannot be two."""
     ending = "-repeats"
     return sweep[: LONGEST_NAME - len(ending)] + ending
 
@@ -53,7 +53,7 @@ def of_contender(record: SweepRecord, contender: Point) -> list[TrialRecord]:
 
 
 def values_of(trials: Sequence[TrialRecord]) -> Group:
-    """Return the values of trials that have one."""
+    """Return the values of the trials that have one."""
     return tuple(trial.value for trial in trials if trial.value is not None)
 
 

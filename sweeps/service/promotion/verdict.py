@@ -1,4 +1,4 @@
-"""Verdict of a night by its values: the rules, without database and MLflow."""
+"""Rules for a night's verdict from its values, without database and MLflow."""
 
 from __future__ import annotations
 

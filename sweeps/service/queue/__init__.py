@@ -1,1 +1,2 @@
-"""The queue: submitted jobs, who may start next, and the processes that run their sweeps. Begin with ``jobs``."""
+"""The queue: submitted jobs, the order in which they start, and the processes that run their sweeps. Begin with
+``jobs``."""

@@ -1,6 +1,5 @@
-"""Running jobs: which service claims a job, and which takes over those of a service or a machine that has failed.
-Functions take a connection of ``database.engine.writing``, as those of ``jobs`` do.
-"""
+"""Running jobs: which service claims a job, and which one takes over the jobs of a failed service or machine. Functions
+take a connection of ``database.engine.writing``, like those of ``jobs``."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _jobs = tables.jobs
 
 
 def claim(connection: Connection, limits: Queue, service: str, host: str, now: float) -> Job | None:
-    """Claim the job that starts next for this service; None if no job may start.
+    """Claim the next job for this service; None if no job may start.
 
     Jobs are ordered by priority, then by the number of running jobs of their user, then by the user's last start, then
     by submission.
@@ -61,7 +60,8 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
 
 
 def _end_by(job: Job, limits: Queue, now: float) -> float | None:
-    """Return when a job that starts now is stopped: by its schedule's window, the operator's limit, or its own."""
+    """Return the time at which a job that starts now is stopped: by its schedule's window, the operator's limit, or its
+    own."""
     hours = [each for each in (limits.max_hours, job.request.get("max_hours")) if each is not None]
     times = [now + 3600 * each for each in hours] + ([] if job.end_by is None else [job.end_by])
     return min(times, default=None)
@@ -104,20 +104,20 @@ def running_on(connection: Connection, service: str) -> list[Job]:
 
 
 def begin_attempt(connection: Connection, job: Job, service: str, request: Request) -> Job | None:
-    """Note that a job's driver is about to be started, with its final request; None if another service has taken the
-    job over."""
+    """Record that a job's driver is about to start, with its final request; None if another service has taken the job
+    over."""
     if not _is_held(jobs.find(connection, job.id), service):
         return None
     return jobs.set_values(connection, job.id, attempts=job.attempts + 1, request=jobs.document_of(request))
 
 
 def set_driver(connection: Connection, job: Job, pid: int) -> Job:
-    """Note the process id of a job's driver."""
+    """Record the process id of a job's driver."""
     return jobs.set_values(connection, job.id, pid=pid)
 
 
 def end(connection: Connection, job: Job, service: str, state: str, now: float, error: str | None = None) -> Job | None:
-    """Note a job's final state; None if another service has taken the job over."""
+    """Record a job's final state; None if another service has taken the job over."""
     if not _is_held(jobs.find(connection, job.id), service):
         return None
     freed = {"makes": None} if state == "cancelled" else {}  # the sweep has not begun: its name is free

@@ -26,8 +26,8 @@ class DriverStops:
         self._pending: set[tuple[str, str | None]] = set()
 
     def send(self, record: SweepRecord, trial: str | None) -> None:
-        """Ask a sweep's driver to stop the sweep or one of its trials, and return at once. A request that is pending is
-        not sent again.
+        """Ask a sweep's driver to stop the sweep or one of its trials, and return immediately. A pending request is not
+        sent again.
 
         Raises:
             UserError: The sweep or trial does not run, or too many requests are pending.

@@ -1,4 +1,4 @@
-"""Detection of failed machines: one without any heartbeat of its services or drivers is taken for lost."""
+"""Detects failed machines: a machine without any heartbeat of its services or drivers counts as lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Heartbeats = tuple[float | None, str | None, str | None]
 MLflow."""
 
 MIN_OBSERVATIONS = 3
-"""Equal observations in a row before a machine counts as failed: a clock that is set forward must not be enough, and a
-living driver changes its heartbeat between two observations."""
+"""Successive equal observations before a machine counts as failed: a clock that is set forward must not be enough, and
+a living driver changes its heartbeat between two observations."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class _Observation:
 
 
 class FailureDetector:
-    """Observes whether heartbeats change, by this machine's clock alone, since the clocks of machines differ."""
+    """Observes whether heartbeats change, only by this machine's clock, since the clocks of machines differ."""
 
     def __init__(self, service: Surroundings, record: Callable[[Job], SweepRecord | None]) -> None:
         """
@@ -47,10 +47,10 @@ class FailureDetector:
         return self._lost_after_s / 20
 
     def has_failed(self, job: Job) -> bool:
-        """Whether a job's machine has sent no heartbeat for too long, as far as this service has observed.
+        """Whether a job's machine has sent no heartbeat for too long, as observed by this service.
 
         Raises:
-            TrackingUnreachable: MLflow does not answer, perhaps the drivers neither; the observation starts anew.
+            TrackingUnreachable: MLflow does not answer, perhaps the drivers neither; the observation starts again.
         """
         try:
             heartbeats = self._heartbeats(job)

@@ -48,7 +48,7 @@ class Heartbeat:
 
     @property
     def silent_since(self) -> float:
-        """Time before which a last heartbeat means that a service is dead."""
+        """Time such that a service whose last heartbeat is older is dead."""
         return self._clock.now() - self._dead_after_s
 
     def beat(self) -> None:
@@ -60,7 +60,7 @@ class Heartbeat:
             outage.clear()
 
     def leave(self) -> None:
-        """Sign off, so that other services take over the jobs at once; later, if the database does not answer."""
+        """Sign off, so that other services take over the jobs immediately; later, if the database does not answer."""
         try:
             self._write(0.0)
         except Exception as error:

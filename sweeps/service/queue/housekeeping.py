@@ -37,7 +37,7 @@ class Housekeeping(Poller):
         self._output_dir, self._uri = service.config.folder, service.config.tracking_uri
 
     def step(self) -> None:
-        """Remove everything that is too old now."""
+        """Remove everything that is now too old."""
         with self._engine.connect() as connection:
             now = min(self._clock.now(), _newest(connection))  # a clock that is ahead must not make jobs old
         cutoff = now - self._queue.keep_jobs_days * DAY_S
@@ -65,13 +65,13 @@ class Housekeeping(Poller):
 
 
 def forget_jobs(engine: Engine, before: float, recorded: Collection[str] | None) -> int:
-    """Remove jobs that ended before a time, and return their number. A job that made a sweep is kept as long as the
-    sweep is in the tracking store, since the job tells who owns the sweep.
+    """Remove jobs that ended before a time, and return their number. A job that made a sweep is kept while the sweep is
+    in the tracking store, since the job identifies the sweep's owner.
 
     Args:
         engine: The service's database.
         before: Time, in seconds since 1970.
-        recorded: Names of the sweeps in the store; None if unknown, and all jobs that made a sweep are kept.
+        recorded: Names of the sweeps in the store; None if unknown; then all jobs that made a sweep are kept.
     """
     with engine.connect() as connection:
         found = connection.execute(_old(before)).all()

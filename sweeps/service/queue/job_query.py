@@ -1,5 +1,5 @@
-"""Query for the newest jobs among hundreds of thousands: one subquery for each combination of filters, each of which is
-answered by an index and reads no more rows than it returns."""
+"""Query for the newest jobs among hundreds of thousands: one subquery for each combination of filters, each answered by
+an index, reading no more rows than it returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _jobs = tables.jobs
 
 
 def seen_by(principal: Principal | None) -> ColumnElement[bool]:
-    """Return the condition that a job is visible to a principal, as ``visible`` has it; None: all are."""
+    """Return the condition that a job is visible to a principal, as in ``visible``; None: no condition."""
     if principal is None or principal.role == "admin":
         return true()
     return or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects))

@@ -85,9 +85,9 @@ class Retrain(_Request):
     alias: Alias = "champion"
     """Alias to set on the new version."""
     merged: bool = False
-    """Fold LoRA adapters into their base model."""
+    """Whether to merge LoRA adapters into their base model."""
     no_register: bool = False
-    """Train without registering the model."""
+    """Whether to train without registering the model."""
 
     def arguments(self) -> list[str]:
         """Return the arguments of ``python -m sweeps``."""

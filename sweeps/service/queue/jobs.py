@@ -1,7 +1,6 @@
 """Jobs: sweeps submitted by the API, the web pages and schedules, and their states. The SQL on jobs is here, except the
-listing of pages (``job_query``) and what services do with running ones (``claims``). Functions that write take a
-connection of ``database.engine.writing``, so that they can be part of a larger transaction.
-"""
+listing of pages (``job_query``) and the operations of services on running jobs (``claims``). Functions that write take
+a connection of ``database.engine.writing``, so that they can be part of a larger transaction."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _jobs = tables.jobs
 
 
 class JobFields(BaseModel):
-    """Fields that a job and its document have. Times are seconds since 1970 (UTC)."""
+    """Fields shared by a job and its document. Times are seconds since 1970 (UTC)."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -50,31 +49,31 @@ class JobFields(BaseModel):
     request: dict[str, Any]
     """The request."""
     user: str
-    """User who submitted it."""
+    """User who submitted the job."""
     project: str
     """Project of the sweep."""
     priority: int
-    """Higher starts first."""
+    """Priority; higher starts first."""
     state: str
     """queued, running, finished, stopped, failed or cancelled."""
     submitted: float
     """Time of the submission."""
     started: float | None
-    """Time at which its process was started."""
+    """Time at which the job's process was started."""
     ended: float | None
-    """Time of its end."""
+    """Time at which the job ended."""
     end_by: float | None
-    """Deadline, at which it is stopped."""
+    """Time at which the job is stopped."""
     schedule: str | None
-    """Schedule that submitted it."""
+    """Schedule that submitted the job."""
     due: float | None
     """Time of the schedule's firing."""
     attempts: int
-    """Number of times that its process was started."""
+    """Number of times that the job's process was started."""
     stop_asked: float | None
-    """Time of the request to stop it."""
+    """Time of the request to stop the job."""
     error: str | None
-    """Reason for a failure, or for not starting."""
+    """Reason for the job's failure, or for not starting."""
 
 
 class JobDocument(JobFields):
@@ -146,7 +145,7 @@ def submit(
         sweep: Name of the sweep. If the request makes a sweep and does not name it, a number is added to a taken name.
         user: User who submits.
         project: Project of the sweep.
-        now: Present time.
+        now: Current time.
         priority: Higher starts first.
         end_by: Deadline.
         schedule: Schedule that fires.
@@ -176,7 +175,7 @@ def submit(
                 return _insert(connection, {**values, "sweep": name, "makes": name, "request": document_of(named)})
         except IntegrityError:
             if request.name is not None:
-                raise UserError(f"there is a sweep {name} already; choose another --name") from None
+                raise UserError(f"a sweep {name} already exists; choose another --name") from None
     raise AssertionError
 
 
@@ -193,7 +192,7 @@ def find(connection: Connection, number: int) -> Job:
 
 
 def find_visible(connection: Connection, principal: Principal, number: int) -> Job:
-    """A job that a principal may see.
+    """Return a job that a principal may see.
 
     Raises:
         UnknownName: There is no such job for the principal.
@@ -210,8 +209,8 @@ def of_sweep(connection: Connection, sweep: str) -> list[Job]:
 
 
 def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
-    """Return the jobs of the sweep that has the name now, newest first: the job that made it and later ones. The name
-    of a cancelled job is free again; that job does not belong to a later sweep of the same name."""
+    """Return the jobs of the current sweep with this name, newest first: the job that made it and later ones. The name
+    of a cancelled job is free again; such a job does not belong to a later sweep of the same name."""
     made_by = creator(connection, sweep)
     mine = _jobs.c.makes.is_not(None) | _jobs.c.verb.in_(CONTINUING)
     since = 0 if made_by is None else made_by.id
@@ -220,7 +219,7 @@ def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
 
 
 def creator(connection: Connection, sweep: str) -> Job | None:
-    """Return the job that made a sweep, and so tells its owner; None if no job did."""
+    """Return the job that made a sweep and thus identifies its owner; None if no job did."""
     row = connection.execute(select(_jobs).where(_jobs.c.makes == sweep)).mappings().one_or_none()
     return None if row is None else _job(row)
 
@@ -313,7 +312,7 @@ def prioritise(connection: Connection, number: int, priority: int) -> Job:
 
 
 def request_stop(connection: Connection, number: int, now: float) -> Job:
-    """Cancel a queued job, or note that a running one is to be stopped and not restarted."""
+    """Cancel a queued job, or record that a running one must be stopped and not restarted."""
     job = find(connection, number)
     if job.state == QUEUED:
         return cancel(connection, number, now)
@@ -352,7 +351,7 @@ def _job(row: RowMapping) -> Job:
 
 
 def document_of(request: Request) -> dict[str, Any]:
-    """Return a request as JSON, as a job keeps it."""
+    """Return a request as JSON, as stored with a job."""
     document: dict[str, Any] = request.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document
 

@@ -29,10 +29,10 @@ from sweeps.errors import SweepsError, TimeLimitExceeded
 PRELOADED = ["sweeps.service.queue.plans", "sweeps.compose.expressions", "mlflow"]
 """Modules that the forkserver imports."""
 MAX_WAITING, MAX_WAITING_PER_USER = 16, 6
-"""Maximum number of waiting plans; each holds one of the 40 threads that answer requests."""
+"""Maximum number of waiting plans, in total and per user; each holds one of the 40 threads that answer requests."""
 BUSY_RETRY_S = 5
 NICENESS = 5
-"""Niceness of the children, which yield the CPU to the service."""
+"""Niceness of the children, which lets the service use the CPU first."""
 
 SweepExists = Callable[[str], bool]
 """Whether a sweep of this name exists for the user."""

@@ -42,7 +42,7 @@ class Planned:
     preview: PlanPreview | None = None
     """The plan of a new sweep, for the form."""
     model: str | None = None
-    """Name by which a retraining registers its model; None if it registers none."""
+    """Name under which a retraining registers its model; None if it does not register one."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Plans:
         return plan_preview(plan)
 
     def policy_for(self, definition: Definition | None, due: float) -> ConfigPolicy:
-        """Return the policy for the sweep of a schedule's firing: a schedule that replaces the operator's may keep what
-        that one has."""
+        """Return the policy for the sweep of a schedule's firing: a schedule that replaces the operator's may keep the
+        operator's values."""
         own = None if definition is None else definition.replaces
         if own is None:
             return self.policy
@@ -115,7 +115,7 @@ class Plans:
     def extend(
         self, sweep_exists: SweepExists, record: SweepRecord, changes: Sequence[str]
     ) -> tuple[Path, Mapping[str, Any]]:
-        """Return the folder of a sweep to extend, and the changes; no changes to resume it."""
+        """Return the folder of a sweep to extend, and the changes; without changes, the sweep is resumed."""
         approve = _check_request(self.policy, sweep_exists, None, changes)
         read = read_changes(changes)
         return reopened(record, read, approve=approve).folder, read
@@ -124,7 +124,7 @@ class Plans:
 def _check_request(
     policy: ConfigPolicy, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str]
 ) -> Approve:
-    """Check the overrides as they were written, and return the check of the composed sweep.
+    """Check the overrides as written, and return the check of the composed sweep.
 
     Raises:
         ConfigError: The operator does not allow them.

@@ -1,5 +1,5 @@
-"""The job runner: starts queued jobs within the limits, each as a process of its own, watches them and records how they
-end. It also takes over the jobs of a service that has died."""
+"""The job runner: starts queued jobs within the limits, each as a separate process, watches them and records how they
+end. It also takes over the jobs of a dead service."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ T = TypeVar("T")
 
 POLL_EVERY_S = 0.5
 TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
-"""Seconds after a stop request until a sweep that still runs gets SIGTERM, and SIGKILL."""
+"""Seconds after a stop request until a running sweep gets SIGTERM, and SIGKILL."""
 LOOK_EVERY_S = 10.0
-"""Seconds between two looks at a driver's heartbeat."""
+"""Seconds between two checks of a driver's heartbeat."""
 STORE_AWAY_S = 10.0
 """Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
 INTERRUPTED, STORE_AWAY = 130, 75
-"""Exit statuses of drivers that are started again, as after their death."""
+"""Exit statuses of drivers that are restarted, as after their death."""
 NAME_TAKEN = (
-    "there is a sweep {} already, which this job has not started; submit it again with another --name (if the "
+    "a sweep {} already exists, which this job has not started; submit it again with another --name (if the "
     "service's database is of a backup, that sweep may be this job's)"
 )
 
@@ -58,13 +58,14 @@ class Listeners:
     """Callbacks of other parts of the service around a job."""
 
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
-    """Return further overrides for a ``run`` before its first start. An error fails the job, which does not start."""
+    """Functions that return further overrides for a ``run`` before its first start. An error fails the job, which then
+    does not start."""
     checks: list[Callable[[Job], Mapping[str, str]]] = field(default_factory=list)
-    """Called before every start, also after the process has died; return further environment variables of the process.
-    An error fails the job, which does not start."""
+    """Functions that are called before every start, even after the process has died, and return further environment
+    variables of the process. An error fails the job, which then does not start."""
     ended: list[Callable[[Job], None]] = field(default_factory=list)
-    """Called with every job that has ended, one at a time on a separate thread; at least once, unless the service
-    dies."""
+    """Functions that are called with every ended job, one at a time on a separate thread; at least once, unless the
+    service dies."""
 
 
 @dataclass
@@ -72,23 +73,23 @@ class _JobState:
     """State of a running job in this process."""
 
     work: Future[None] | None = None
-    """The present step, such as starting the process."""
+    """The step in progress, such as starting the process."""
     process: subprocess.Popen[bytes] | None = None
     """The driver, if this process has started it."""
     stop_sent: float | None = None
     """Time when the driver was told to stop."""
     not_before: float = 0.0
-    """Time before which the job is left alone."""
+    """Time before which no further step is taken."""
     heartbeat: str | None = None
     """The driver's last heartbeat."""
     beat_at: float = 0.0
-    """Time of its first observation, by the steady clock."""
+    """Time at which this heartbeat was first observed, by the steady clock."""
     look_at: float = 0.0
-    """Time of the next look at it."""
+    """Time of the next check of the heartbeat."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether a step is in progress."""
+        """Whether a step of the job is in progress."""
         return self.work is not None and not self.work.done()
 
     def reset(self) -> None:
@@ -108,7 +109,7 @@ class JobRunner(Poller):
         """
         Args:
             service: The service.
-            heartbeat: Its heartbeat.
+            heartbeat: Heartbeat of the service.
             environment: Environment of the sweeps' processes; default: that of this process.
         """
         super().__init__("runner", service.clock, self.poll, POLL_EVERY_S)
@@ -120,7 +121,7 @@ class JobRunner(Poller):
         self._environment = {**environment, "MLFLOW_TRACKING_URI": self._uri}
         self._environment.pop(VARIABLE, None)  # the service sends the notifications of its sweeps itself
         self._states: dict[int, _JobState] = {}
-        """States by job id; only ``poll`` removes one."""
+        """States by job id, which only ``poll`` removes."""
         self._workers = ThreadPoolExecutor(4, "runner")
         self._listener_thread = ThreadPoolExecutor(1, "ended")
         self._detector = FailureDetector(service, self._record)
@@ -131,7 +132,7 @@ class JobRunner(Poller):
         self.close()
 
     def close(self) -> None:
-        """Finish the present steps and release the jobs to other services."""
+        """Finish the steps in progress and release the jobs to other services."""
         self._workers.shutdown(cancel_futures=True)
         self._listener_thread.shutdown()
         self._heartbeat.leave()
@@ -146,7 +147,7 @@ class JobRunner(Poller):
         return self.control_folder(job) / LOG_FILE
 
     def poll(self) -> None:
-        """Begin the next step of every job that needs one, and start queued jobs."""
+        """Start the next step of every job that needs one, and start queued jobs."""
         beat = self._heartbeat
         beat.beat()
         with self._engine.connect() as connection:
@@ -187,7 +188,7 @@ class JobRunner(Poller):
         return taken
 
     def _advance(self, job: Job) -> None:
-        """Begin the next step of a job of this service that is not busy."""
+        """Start the next step of a job of this service that is not busy."""
         folder, state = self.control_folder(job), self._state(job)
         is_alive = state.process is not None and state.process.poll() is None
         if not is_alive and not subprocesses.is_running(folder):
@@ -200,8 +201,8 @@ class JobRunner(Poller):
         if job.stop_asked is None:
             if self._has_stalled(job):
                 logger.error(
-                    "job %d (%s): its process has given no heartbeat for %.0f s, and is killed; it continues from its "
-                    "checkpoints. Its log has what it waited for",
+                    "job %d (%s): its process has sent no heartbeat for %.0f s and is killed; it continues from its "
+                    "checkpoints. Its log shows what it was waiting for",
                     *(job.id, job.sweep, self._limits.lost_after_s),
                 )
                 subprocesses.send(folder, signal.SIGKILL)
@@ -215,7 +216,7 @@ class JobRunner(Poller):
             subprocesses.send(folder, signal.SIGTERM)
 
     def _has_stalled(self, job: Job) -> bool:
-        """Whether a sweep's process lives, and has not gone on for as long as a machine may be silent."""
+        """Whether a sweep's process is alive, but has made no progress for longer than a machine may be silent."""
         state, now = self._state(job), self._clock.steady()
         if now < state.look_at:
             return False
@@ -260,7 +261,7 @@ class JobRunner(Poller):
                 self._end(job, "failed", NAME_TAKEN.format(job.sweep))
             elif record.status in jobs.ENDED:
                 logger.warning(
-                    "job %d (%s): its sweep has ended already; was the database restored from a backup?",
+                    "job %d (%s): its sweep has already ended; the database may have been restored from a backup",
                     job.id,
                     job.sweep,
                 )
@@ -276,7 +277,7 @@ class JobRunner(Poller):
         self._start(job, request, [self._command(request.arguments())])
 
     def _end_with(self, job: Job, outcome: subprocesses.Outcome) -> None:
-        """End a job as its process has told."""
+        """End a job with the result that its process has reported."""
         document = outcome.document if isinstance(outcome.document, dict) else {}
         state = document.get("status", "finished" if outcome.status == 0 else "failed")
         state = "stopped" if state == "interrupted" else state
@@ -284,7 +285,7 @@ class JobRunner(Poller):
         self._end(job, state if outcome.error is None else "failed", error)
 
     def _restart_or_end(self, job: Job) -> None:
-        """Handle a job whose process does not run: it has ended, died, or was never started."""
+        """Handle a job without a running process: it has ended, died, or was never started."""
         outcome = subprocesses.outcome(self.control_folder(job))
         is_to_end = job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by)
         if is_to_end and (outcome is None or outcome.status != 0) and self._record(job) is None:
@@ -396,7 +397,7 @@ class JobRunner(Poller):
 
 
 def _limit_reached(job: Job) -> str | None:
-    """Reason for the end of a job whose time was over; None if somebody had stopped it before."""
+    """Reason for the end of a job whose time was up; None if a user had stopped it before."""
     if job.end_by is None or job.stop_asked is None or job.stop_asked < job.end_by:
         return None
     hours = "" if job.started is None else f", {(job.end_by - job.started) / 3600:.3g} h after its start"

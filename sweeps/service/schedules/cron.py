@@ -30,7 +30,7 @@ _MAY_BE = {
 
 _DAY_S = 86400
 _SPAN_S = 7 * _DAY_S
-"""Seconds within which no zone changes its clocks twice."""
+"""Seconds within which no time zone changes its clocks twice."""
 _LONGEST_S = 50 * 366 * _DAY_S
 """Seconds without a firing after which a line never fires: CronSim's own limit."""
 
@@ -50,7 +50,7 @@ class CronLine:
         self.zone = zone(timezone)
         self._fields = SHORTHANDS.get(line.strip().lower(), line)
         if self._fields.startswith("@"):
-            raise ValueError(f"there is no such shorthand; there is {', '.join(SHORTHANDS)}")
+            raise ValueError(f"there is no such shorthand; use one of {', '.join(SHORTHANDS)}")
         if (count := len(self._fields.split())) != len(_MAY_BE):
             raise ValueError(f"has {count} fields and must have five: {' '.join(_MAY_BE)}, as in '30 2 * * mon-fri'")
         try:
@@ -59,12 +59,12 @@ class CronLine:
             field = str(error).removeprefix("Bad ")
             raise ValueError(f"its {field} must be {_MAY_BE[field]}; lists, ranges and steps of them") from None
         except StopIteration:
-            raise ValueError("names days that never come") from None
+            raise ValueError("names days that never occur") from None
         minute, hour, *_ = self._fields.split()
         self._at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, time: float) -> Iterator[float]:
-        """Yield all times after the given one at which the line fires, in order; seconds since 1970."""
+        """Yield all later times at which the line fires, in order; seconds since 1970."""
         return self._fixed(time) if self._at_fixed_times else self._by_clock(time)
 
     def _fixed(self, time: float) -> Iterator[float]:
@@ -112,8 +112,8 @@ def zone(name: str) -> ZoneInfo:
 
 
 def instant_of(local: datetime, zone: ZoneInfo) -> float:
-    """Return the instant of a local time, in seconds since 1970: the first one if repeated; if skipped, the clock
-    change."""
+    """Return the instant of a local time, in seconds since 1970. A repeated local time is its first occurrence; a
+    skipped one is the clock change."""
     instant = int(local.replace(tzinfo=zone, fold=0).timestamp())
     if datetime.fromtimestamp(instant, zone).replace(tzinfo=None) == local:
         return float(instant)

@@ -34,15 +34,16 @@ class Definition:
 
     schedule: Schedule
     config_dirs: tuple[Path, ...] = ()
-    """Users' folders of configs, which come before the built-in ones."""
+    """Users' folders of configs, which take precedence over the built-in ones."""
     is_saved: bool = False
-    """Whether it was saved through the service, whose policy for submitted configs then applies to its sweeps."""
+    """Whether the schedule was saved through the service, whose policy for submitted configs then applies to its
+    sweeps."""
     replaces: Definition | None = None
     """The operator's schedule of the same name that a saved one replaces."""
     description: str = ""
-    """First line of its file."""
+    """First line of the schedule's file."""
     placed: tuple[str, ...] = ()
-    """Overrides that the service adds to a saved schedule's, such as its output folder."""
+    """Overrides that the service adds to those of a saved schedule, such as its output folder."""
 
     @property
     def name(self) -> str:
@@ -50,7 +51,7 @@ class Definition:
 
     @property
     def is_operators(self) -> bool:
-        """Whether it is as the operator's own file has it, except for whether it fires. The policy for submitted
+        """Whether the schedule equals the operator's own file, except for whether it fires. The policy for submitted
         configs does not apply to its sweeps."""
         own = self.replaces if self.is_saved else self
         return own is not None and own.schedule == replace(self.schedule, enabled=own.schedule.enabled)
@@ -164,7 +165,7 @@ class Definition:
             return False
 
     def mistakes_of_sweep(self, due: float) -> list[str]:
-        """Return the mistakes in a firing's sweep; none for a disabled schedule, which may be unfinished."""
+        """Return the mistakes in a firing's sweep; empty for a disabled schedule, which may be unfinished."""
         if not self.schedule.enabled:
             return []
         try:
@@ -185,7 +186,7 @@ class Definition:
 
 
 def _sets_same(overrides: Sequence[str], override: str) -> bool:
-    """Whether any of the overrides sets the key of another one; the policy then judges it."""
+    """Whether any of the overrides sets the key of another one, so that the policy judges it."""
     return any(each.startswith(f"{override.partition('=')[0]}=") for each in overrides)
 
 
@@ -200,7 +201,7 @@ def load_definitions(
 
     Args:
         config_dirs: Users' folders of configs, which come before the built-in ones.
-        now: Present time, in seconds since 1970.
+        now: Current time, in seconds since 1970.
         only: Names of the schedules to return; default: all.
         enable: Names of schedules to enable whatever their files say.
 

@@ -1,4 +1,4 @@
-"""Changes of schedules through the service: who may make them, and what is checked before they are saved.
+"""Changes of schedules through the service: permissions, and the checks before saving.
 
 An admin may change every schedule. A user with the role ``run`` may make schedules of their own and change those. The
 operator's files in the folders of configs are never written: a changed one is saved in the service's own folder, and
@@ -42,14 +42,14 @@ class Checked:
 
     definition: Definition
     coming: Sequence[Coming]
-    """Its next firings, or those that it would have if it fired."""
+    """Next firings of the schedule, or those that it would have if enabled."""
     preview: PlanPreview | None
-    """Plan of its next sweep; None for a paused schedule, whose sweep is not checked."""
+    """Plan of the schedule's next sweep; None for a paused schedule, whose sweep is not checked."""
 
 
 class ScheduleEditor:
     """Checks and saves schedules. Every method raises ``UserError`` for a mistake, and ``HTTPException`` with status
-    403 for what the principal may not do."""
+    403 if the principal lacks the right."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ScheduleEditor:
         return principal.may("admin") or (principal.may("run") and is_own)
 
     def check(self, principal: Principal, schedule: Schedule) -> Checked:
-        """Check a schedule as it would be saved, with its sweep if it is enabled."""
+        """Check a schedule in the form in which it would be saved, with its sweep if it is enabled."""
         owned = self._owned(principal, schedule)
         present = self._scheduler.definitions.get(schedule.name)
         if present is not None:
@@ -101,7 +101,7 @@ class ScheduleEditor:
         Args:
             principal: The user.
             schedule: The schedule.
-            description: First line of its file; None: the present one.
+            description: First line of its file; None: the current one.
             tag: State of the file when the user began (``tag``); None: whatever is there.
             is_new: Whether there must be no schedule of this name yet.
 
@@ -124,14 +124,14 @@ class ScheduleEditor:
         """Pause a schedule, or let it fire again."""
         definition, tag = self._changeable(principal, name), self._saved.tag(name)
         if definition.schedule.enabled != is_paused:
-            raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
+            raise ConfigError(f"{name} is {'already' if is_paused else 'not'} paused")
         text = enabled_text(definition, self._saved.text(name), is_enabled=not is_paused)
         if not is_paused and text is not None:
             self.check(principal, replace(definition.schedule, enabled=True))
         self._change(principal, definition.schedule, text, tag, "paused" if is_paused else "resumed")
 
     def remove(self, principal: Principal, name: str, *, tag: str | None = None) -> None:
-        """Remove a saved schedule; the operator's own of the same name, if there is one, then fires again."""
+        """Remove a saved schedule; if the operator has one of the same name, that one fires again."""
         definition = self._changeable(principal, name)
         if not definition.is_saved:
             raise ConfigError(f"{name} is in the operator's folders of configs and cannot be removed here; pause it")
@@ -155,7 +155,7 @@ class ScheduleEditor:
         self._change(principal, owned, text, tag, f"version {number} brought back")
 
     def versions(self, principal: Principal, name: str) -> list[Version]:
-        """Return the saved versions of a schedule, the newest first; also those of a removed one.
+        """Return the saved versions of a schedule, newest first; also for a removed schedule.
 
         Raises:
             UnknownName: The principal may not see a schedule of this name.

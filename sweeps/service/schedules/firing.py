@@ -33,11 +33,11 @@ BATCH = 100
 """Maximum number of firings of ``missed: all`` queued in one transaction, during which nobody else can write."""
 
 AHEAD_S = 600.0
-"""Maximum seconds by which the clocks of two services may differ; firings decided further ahead are due to a wrong
-clock."""
+"""Maximum seconds by which the clocks of two services may differ; firings that were decided further ahead are
+attributed to a wrong clock."""
 
 SETTLED_AFTER_S = 60.0
-"""Seconds after its start within which a service may not yet have noticed that a sweep has ended meanwhile."""
+"""Seconds after its start within which a service may not have noticed that a sweep has ended in the meantime."""
 
 _schedules, _firings, _services = tables.schedules, tables.firings, tables.services
 
@@ -63,9 +63,9 @@ class _Pending:
     ready: float
     """Time of the decision: the start including jitter."""
     end: float | None
-    """Deadline of its sweep."""
+    """Deadline of the firing's sweep."""
     outside: str | None = None
-    """Reason why it is outside of the window, if it is."""
+    """Reason why the firing is outside of the window, if it is."""
 
     def may_start(self, now: float) -> bool:
         return self.outside is None and (self.end is None or now < self.end)
@@ -88,7 +88,7 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
     Args:
         engine: The service's database.
         definition: The schedule.
-        now: Present time.
+        now: Current time.
         service: Id of this service.
 
     Returns:
@@ -112,8 +112,8 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
 
 
 def undo_ahead(engine: Engine, definition: Definition, now: float) -> None:
-    """Undo decisions about future firings that were made by a wrong clock, except those that were queued, which do not
-    run again."""
+    """Undo decisions about future firings that were made by a wrong clock, except queued ones, which do not run
+    again."""
     with writing(engine) as connection:
         row = _locked_row(connection, definition.name)
         if row is None or row["decided"] <= now + AHEAD_S:
@@ -136,13 +136,13 @@ def retire(engine: Engine, definition: Definition, now: float, service: str | No
 
 
 def fire_now(connection: Connection, definition: Definition, now: float, user: str | None = None) -> Job:
-    """Queue a firing in addition to those of the cron line, whatever the window. It starts after a running sweep of the
-    schedule.
+    """Queue a firing in addition to those of the cron line, regardless of the window. It starts after a running sweep
+    of the schedule.
 
     Args:
         connection: A writing transaction.
         definition: The schedule.
-        now: Present time.
+        now: Current time.
         user: User of the sweep; default: the schedule's user.
     """
     try:
@@ -172,7 +172,7 @@ class _Decisions:
         return firings
 
     def _undecided(self, due: list[_Pending], decided: float) -> list[_Pending]:
-        """Return the firings without those that a wrong clock has already fired."""
+        """Return the firings except those that a wrong clock has already fired."""
         statement = select(_firings.c.due).where(_firings.c.schedule == self._definition.name, _firings.c.due > decided)
         ahead = set(self._connection.execute(statement).scalars()) if due else set()
         return [each for each in due if each.due not in ahead]

@@ -1,4 +1,4 @@
-"""Removal of old firings, and of all that is known about schedules that were removed long ago."""
+"""Removes old firings, and all data of schedules that were removed long ago."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ DAY_S = 86400.0
 
 def remove_old(engine: Engine, now: float, keep_days: float) -> int:
     """Remove old firings, and return their number. They are not decided again, since ``schedules.decided`` is later;
-    it, rather than a clock that may be wrong, determines what is old. The newest firing of each schedule is kept.
+    this time, rather than a clock that may be wrong, determines which are old. The newest firing of each schedule is
+    kept.
 
     Args:
         engine: The service's database.
-        now: Present time.
+        now: Current time.
         keep_days: Days for which firings are kept.
     """
     schedules, firings = tables.schedules, tables.firings
@@ -37,7 +38,7 @@ def remove_old(engine: Engine, now: float, keep_days: float) -> int:
 
 
 def forget(engine: Engine, names: Sequence[str]) -> None:
-    """Remove the firings and nights of schedules, so that they are not shown to a user who takes such a name later.
+    """Remove the firings and nights of schedules, so that a user who later takes the same name does not see them.
 
     Args:
         engine: The service's database.

@@ -1,4 +1,4 @@
-"""Schedules on the machine of the service, which need not run: they are read from its files and its database."""
+"""Schedules on the machine of the service, read from its files and its database; the service need not run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LocalSchedules(Schedules):
         Args:
             tokens: ``service=NAME`` and overrides of the service's config.
             config_dirs: Users' folders of configs, which take precedence.
-            tell: Receives a message about each schedule that is left out, since it has mistakes.
+            tell: Receives a message about each schedule that is left out because of mistakes.
         """
         self._config, self._tell = compose_service(tokens, config_dirs), tell
         self._folders = [*config_dirs, *(Path(each) for each in self._config.config_dirs)]
@@ -90,12 +90,12 @@ class LocalSchedules(Schedules):
         return found
 
     def pause(self, name: str, *, is_paused: bool) -> None:
-        """Save the schedule beside the operator's file, where a running service sees it."""
+        """Save the schedule in addition to the operator's file, where a running service sees it."""
         from sweeps.service.schedules.schedule_file import enabled_text
 
         definition, tag, text = self.find(name), self._saved.tag(name), self._saved.text(name)
         if definition.schedule.enabled != is_paused:
-            raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
+            raise ConfigError(f"{name} is {'already' if is_paused else 'not'} paused")
         if not is_paused:
             replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
         self._saved.write(

@@ -30,7 +30,7 @@ class Coming:
     starts: float
     """Start, including jitter."""
     end_by: float | None
-    """Deadline of its sweep."""
+    """Deadline of the firing's sweep."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the document, with times in the schedule's time zone."""
@@ -50,7 +50,7 @@ class Last:
     job: int | None
     sweep: str | None
     state: str | None
-    """State of the job."""
+    """State of the firing's job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class ScheduleState:
     definition: Definition
     last: Last | None
     coming: Coming | None
-    """The next firing; None if it is disabled."""
+    """The next firing; None if the schedule is disabled."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the document, with times in the schedule's time zone."""
@@ -83,7 +83,7 @@ def states(
 
     Args:
         definitions: The schedules.
-        now: Present time.
+        now: Current time.
         connection: Connection to the service's database; None if there is none yet, and so no firing.
         principal: Only sweeps that are visible to this principal; None: all.
     """

@@ -32,11 +32,11 @@ from sweeps.service.schedules.schedule_file import description_of, is_pause, rea
 FOLDER = "schedules"
 """Name of the folder, in the service's output folder."""
 KEPT_VERSIONS = 200
-"""Number of versions of a schedule that are kept, the newest ones."""
+"""Maximum number of versions kept for a schedule, the newest ones."""
 KEPT_BYTES = 2**20
-"""Number of bytes of a schedule's versions that are kept, of the newest ones."""
+"""Maximum bytes kept of a schedule's versions, the newest ones."""
 KEPT_REMOVED = 50
-"""Number of removed schedules of a user whose versions are kept, those that were removed last."""
+"""Maximum number of removed schedules of a user whose versions are kept, those that were removed last."""
 LARGEST = 2**16
 """Maximum size of a schedule's file, in bytes."""
 _HISTORY, _LOCK = ".history", ".lock"
@@ -54,17 +54,17 @@ class Version:
     time: float
     """Time at which it was saved, in seconds since 1970 (UTC)."""
     action: str
-    """``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
+    """Kind of change: ``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
     text: str | None
-    """The YAML; null: the schedule was removed."""
+    """The YAML; null if the schedule was removed."""
     owner: str | None = None
-    """User whose schedule it was; null in versions of earlier releases and of files that were edited by hand."""
+    """Owner of the schedule; null in versions of earlier releases and of files that were edited by hand."""
     project: str | None = None
-    """Project of the schedule, likewise."""
+    """Project of the schedule; null in versions of earlier releases and of files that were edited by hand."""
 
 
 class Owner(NamedTuple):
-    """Whose schedule it was."""
+    """Owner and project of a schedule."""
 
     user: str
     project: str
@@ -76,7 +76,7 @@ class SavedSchedules:
     def __init__(self, folder: Path) -> None:
         """
         Args:
-            folder: The folder; made when the first schedule is saved.
+            folder: The folder; created when the first schedule is saved.
         """
         self.folder = folder
 
@@ -85,7 +85,7 @@ class SavedSchedules:
         return sorted(path.stem for path in self.folder.glob("*.yaml") if _NAME.fullmatch(path.stem))
 
     def removed(self) -> list[str]:
-        """Return the names of schedules that were saved once and have no file now."""
+        """Return the names of schedules that were saved before and have no file now."""
         known = (path.name for path in (self.folder / _HISTORY).glob("*") if _NAME.fullmatch(path.name))
         return sorted(set(known) - set(self.names()))
 
@@ -100,13 +100,13 @@ class SavedSchedules:
         return _tag(self.text(name))
 
     def versions(self, name: str) -> list[Version]:
-        """Return the versions of a schedule, the newest first; if its file was edited by hand since, that as well."""
+        """Return the versions of a schedule, newest first, including one for an edit of its file by hand."""
         found = self._versions(name)
         by_hand = self._by_hand(name, found)
         return [*([by_hand] if by_hand is not None else []), *reversed(found)]
 
     def last_owner(self, name: str) -> Owner | None:
-        """Return the owner of a schedule by its newest version that tells; None if none does."""
+        """Return the owner of a schedule by its newest version that names one; None if none does."""
         paths = sorted((self.folder / _HISTORY / name).glob("*.json"), key=lambda path: path.name, reverse=True)
         owners = (_owner(version, name) for path in paths if (version := _read_version(path)) is not None)
         return next((owner for owner in owners if owner is not None), None)
@@ -128,10 +128,10 @@ class SavedSchedules:
         Args:
             name: Name of the schedule.
             text: The YAML; None removes it.
-            tag: What ``tag`` returned when the change began; None replaces whatever is there.
+            tag: Result of ``tag`` when the change began; None replaces any version.
             user: User who changes it.
-            now: Present time.
-            action: What the user did; see ``Version.action``.
+            now: Current time.
+            action: Kind of change; see ``Version.action``.
             owner: User and project of the schedule.
             operators: Names of schedules in the operator's files, which are not removed if they have no file here.
 
@@ -165,7 +165,7 @@ class SavedSchedules:
             return self._forget_removed(owner, operators) if text is None else []
 
     def _forget_removed(self, owner: Owner | None, operators: Collection[str]) -> list[str]:
-        """Remove the versions of the user's removed schedules, except of those that were removed last."""
+        """Remove the versions of the user's removed schedules, except those that were removed last."""
         user = None if owner is None else owner.user
         removed = (name for name in self.removed() if name not in operators)
         own = [name for name in removed if getattr(self.last_owner(name), "user", None) == user]
@@ -178,14 +178,14 @@ class SavedSchedules:
         last = self.versions(name)[0] if self.versions(name) else None
         who = f" by {last.user}" if last is not None and last.user else ""
         if present is None:
-            return f"{name} was removed{who} since you opened it; save it again to make it anew"
+            return f"{name} was removed{who} since you opened it; save it again to create it again"
         return (
             f"{name} was changed{who} since you opened it; what you entered is not saved. Compare it with the version "
             "that is saved now, and save again to replace that"
         )
 
     def _by_hand(self, name: str, versions: Sequence[Version]) -> Version | None:
-        """Version of a file that was edited by hand; None if the file is as it was saved."""
+        """Version for a file that was edited by hand; None if the file is unchanged since it was saved."""
         text = self.text(name)
         if text is None or text in (each.text for each in versions[-2:]):  # a crash may have come before the last one
             return None
@@ -226,7 +226,7 @@ class SavedSchedules:
 def with_saved(
     definitions: Mapping[str, Definition], saved: SavedSchedules, define: Callable[[Schedule], Definition], now: float
 ) -> tuple[dict[str, Definition], dict[str, str]]:
-    """Add saved schedules to the operator's, which those of the same name replace.
+    """Add saved schedules to the operator's; a saved one replaces the operator's of the same name.
 
     Their sweeps are not composed here, since anybody who may run sweeps may save a schedule: that is done when they are
     saved, and again before a sweep starts.
@@ -235,7 +235,7 @@ def with_saved(
         definitions: The operator's schedules, by name.
         saved: The saved ones.
         define: Makes the definition of a saved schedule.
-        now: Present time.
+        now: Current time.
 
     Returns:
         All schedules, by name, and the mistakes in files that are left out, by name.
@@ -274,7 +274,7 @@ def define_saved(
 
 
 def _too_many(versions: Sequence[Version]) -> Sequence[Version]:
-    """Return those of the versions, the newest first, that are not kept."""
+    """Return the versions that are not kept, newest first."""
     sizes = accumulate(len((each.text or "").encode()) for each in versions)
     return versions[max(1, min(KEPT_VERSIONS, sum(size <= KEPT_BYTES for size in sizes))) :]
 
@@ -306,7 +306,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Write the names in a folder to the disk itself."""
+    """Flush the names in a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""The YAML of a saved schedule: reading, writing, and what differs between two of them.
+"""The YAML of a saved schedule: reading, writing, and differences between two versions.
 
 It is a schedule as in ``conf/schedule/``, without Hydra's ``defaults`` and interpolations. One that has nothing but
 ``name`` and ``enabled`` says whether the operator's schedule of that name fires.
@@ -26,11 +26,11 @@ _SCHEDULE = TypeAdapter(Schedule)
 
 
 def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) -> str | None:
-    """Return the YAML of a schedule that is paused or fires again; None if the operator's own file says the same.
+    """Return the YAML of a schedule that is paused or resumed; None if the operator's own file says the same.
 
     Args:
         definition: The schedule.
-        text: Its saved file, if there is one.
+        text: Saved file of the schedule, if there is one.
         is_enabled: Whether it fires.
     """
     own = definition.replaces
@@ -43,7 +43,7 @@ def enabled_text(definition: Definition, text: str | None, *, is_enabled: bool) 
 
 
 def is_pause(text: str) -> bool:
-    """Whether a saved file only says whether the operator's schedule fires."""
+    """Whether a saved file only sets whether the operator's schedule fires."""
     with contextlib.suppress(ConfigError):
         return _document(text).keys() <= {"name", "enabled"}
     return False
@@ -89,7 +89,7 @@ def description_of(text: str | None) -> str:
 
 
 def has_more_comments(text: str | None) -> bool:
-    """Whether a file has comments beside its first line, which ``write_schedule`` cannot keep."""
+    """Whether a file has comments besides its first line, which ``write_schedule`` cannot keep."""
     _, _, rest = (text or "").partition("\n")
     try:
         values = [range(token.start_mark.index, token.end_mark.index) for token in yaml.scan(rest)]

@@ -65,7 +65,7 @@ def print_coming(firings: Sequence[Document], disabled: Sequence[str], console: 
 
 
 def print_versions(name: str, versions: Sequence[Document], console: Console) -> None:
-    """Print the saved versions of a schedule, each with its differences from the one before.
+    """Print the saved versions of a schedule, each with its differences from the previous one.
 
     Args:
         name: Name of the schedule.

@@ -1,4 +1,4 @@
-"""The scheduler: decides about firings when they are due, and reloads the definitions when files change."""
+"""The scheduler: decides firings when they are due, and reloads the definitions when files change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _Files = list[tuple[str, int, int]]
 
 
 class Scheduler(Poller):
-    """Fires schedules, on a thread of its own. Any number of services may do so from one database."""
+    """Fires schedules, on a thread of its own. Any number of services may do so with the same database."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Scheduler(Poller):
         """
         Args:
             service: The service.
-            number: Its id.
+            number: Id of the service.
             queued: Called when sweeps were queued.
-            saved: Schedules that are saved through the service; default: there are none.
+            saved: Schedules that are saved through the service; default: none.
             placed: Overrides that the service adds to those.
 
         Raises:
@@ -79,7 +79,7 @@ class Scheduler(Poller):
         self.definitions: dict[str, Definition] = {}
         """All schedules by name, as last loaded without mistakes."""
         self.trouble: str | None = None
-        """Mistakes in the present files; None if there are none."""
+        """Mistakes in the current files; None if there are none."""
         self._removed: list[Definition] = []
         self._take_saved()
         self._clean_at = -math.inf
@@ -173,7 +173,7 @@ class Scheduler(Poller):
         return bool(firings)
 
     def refresh(self) -> None:
-        """Reload what has changed now, and not at the next poll."""
+        """Reload changed files now instead of at the next poll."""
         self._reload()
         self.wake()
 
@@ -195,7 +195,7 @@ class Scheduler(Poller):
             logger.info("schedules: %s", ", ".join(self.definitions) or "none")
 
     def _take_saved(self) -> None:
-        """Add the saved schedules to the operator's; one with a mistake stays as it was."""
+        """Add the saved schedules to the operator's; one with a mistake keeps its previous definition."""
         definitions = dict(self._own)
         mistakes: dict[str, str] = {}
         if self._saved is not None:

@@ -10,7 +10,7 @@ from sweeps.service.clock import Clock
 JUMP_S = 60.0
 """Minimum difference in seconds between wall clock and monotonic clock that counts as a jump."""
 SETTLED_AFTER_S = 600.0
-"""Seconds after a jump for which the time continues as without it."""
+"""Seconds after a jump for which the time continues as if there had been none."""
 
 logger = logging.getLogger(__name__)
 

@@ -96,7 +96,7 @@ def report(visit: RunnerVisit, name: str) -> Response:
 
 @router.post("/jobs/{number}/cancel")
 def cancel(visit: RunnerVisit, number: int) -> Response:
-    """Take a job out of the queue."""
+    """Cancel a queued job."""
     return _act_on_queue(visit, "cancel", lambda: visit.operations.cancel(number))
 
 

@@ -1,4 +1,5 @@
-"""Documentation of the REST API that can be tried: Swagger UI, from files of a package and under the pages' own policy.
+"""Interactive documentation of the REST API: Swagger UI, from files of a package and under the pages' own content
+security policy.
 
 A request that is tried acts as the page's user: it is sent with the session's cookie and the page's CSRF token, or with
 a token that is entered under "Authorize".

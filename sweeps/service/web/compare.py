@@ -22,9 +22,9 @@ from sweeps.service.web.rendering import conditional
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST = 20
-"""Largest number of compared sweeps; as in the API."""
+"""Maximum number of compared sweeps, as in the API."""
 OFFERED = 200
-"""Largest number of suggested names."""
+"""Maximum number of suggested names."""
 TEXT = (
     "The best value until then of each sweep, against trials, time, and hours of workers or GPUs. The axis fits the "
     "second half of the trials; double-click the figure to see all."

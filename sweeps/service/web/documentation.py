@@ -19,7 +19,7 @@ def documentation(docs_dir: str | None) -> Path | None:
         docs_dir: Folder in the service's config; None for the one inside the package.
 
     Raises:
-        ConfigError: The folder in the config is no built documentation.
+        ConfigError: The folder in the config does not contain built documentation.
     """
     if docs_dir is None:
         return INSIDE_THE_PACKAGE if (INSIDE_THE_PACKAGE / FIRST_PAGE).is_file() else None

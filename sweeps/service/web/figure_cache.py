@@ -1,4 +1,4 @@
-"""Cache of what a sweep's figures are made from and of the figures, which take from milliseconds to seconds."""
+"""Cache of a sweep's figures and of their inputs, which take from milliseconds to seconds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sweeps.tracking.record import SweepRecord
 CACHED = 300
 """Number of cached values."""
 MAX_LOAD = 0.2
-"""Largest share of time spent on making one value again while its sweep runs."""
+"""Maximum share of time spent on recomputing one value while its sweep runs."""
 AT_ONCE = 2
-"""Number of figures that take long to make and are made at the same time."""
+"""Maximum number of slow figures that are made at the same time."""
 WAIT_S = 20.0
-"""Seconds for which a request waits for its turn."""
+"""Maximum seconds for which a request waits for its turn."""
 
 T = TypeVar("T")
 

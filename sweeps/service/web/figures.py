@@ -48,31 +48,31 @@ FIGURES = {
     "front": "Pareto front",
     "timeline": "Timeline",
 }
-"""Figures of a sweep and their labels."""
+"""Labels of a sweep's figures, by name."""
 REPORTED = {"best": "best_so_far", "front": "pareto_front"}
-"""Names of the report's figures that have other ones here."""
+"""Names in the report of figures that have different names here."""
 TABLES = {
     "curves": ("line", "step", "value", "trial"),
     "importance": ("evaluator", "share", "parameter", ""),
     "best": ("state", "trials or time", "value", "trial"),
 }
-"""Figures that can be read as a table, and its columns; the others show what the table of trials has."""
+"""Columns of the figures that can be read as a table; the data of the others is in the table of trials."""
 NUMERIC = {"step", "share", "trials or time", "value"}
 """Columns of numbers."""
 MOST_CURVES = 60
 POINTS_PER_CURVE = 60
 MOST_CHOSEN = 20
-"""Largest number of trials to compare."""
+"""Maximum number of trials to compare."""
 ASKED_FOR_METRICS = 20
-"""Number of trials whose metrics are looked up for the list of metrics."""
+"""Number of trials from which the list of metrics is read."""
 LONGEST_METRIC = 250
 MOST_ROWS = 2000
-"""Largest number of rows of a figure's table."""
+"""Maximum number of rows of a figure's table."""
 NOTHING = "There is nothing to show yet."
 
 
 def load_libraries(tracking_uri: str) -> None:
-    """Import what figures are made with, which takes seconds, so that the first viewer does not wait for it.
+    """Import the libraries that make figures, which takes seconds, so that the first viewer does not wait for it.
 
     Args:
         tracking_uri: Store of the sweeps; a connection imports the parts of MLflow for its kind.
@@ -100,12 +100,12 @@ class Choices:
 
 
 def read_choices(record: SweepRecord, metric: str, axis: str, trials: Sequence[str]) -> Choices:
-    """Choices from an address; what does not exist is left out.
+    """Read choices from an address, leaving out names that do not exist.
 
     Args:
         record: The sweep.
         metric: Name of a metric; empty means the first objective.
-        axis: What the value axis shows.
+        axis: Range of the value axis.
         trials: Ids of trials; ``7`` is ``0007``.
     """
     known = {trial.trial for trial in record.trials}
@@ -204,14 +204,14 @@ def as_json(section: Section | None, leads_to: str) -> str:
 
 
 def _without_webgl(figure: dict[str, Any]) -> dict[str, Any]:
-    """The figure drawn as SVG: Plotly compiles code for WebGL, which the pages forbid."""
+    """Draw the figure as SVG: Plotly compiles code for WebGL, which the pages forbid."""
     for trace in figure["data"]:
         trace["type"] = trace["type"].removesuffix("gl")
     return figure
 
 
 def make_section(figures: FigureCache, record: SweepRecord, figure: str, choices: Choices) -> Section | None:
-    """Section of the report with one figure, as a viewer has chosen it; None if there is nothing to show.
+    """Section of the report with one figure, as chosen by the viewer; None if there is nothing to show.
 
     Args:
         figures: Cache of what figures are made from.
@@ -265,7 +265,7 @@ def table(
     metric: Annotated[str, Query(max_length=LONGEST_METRIC)] = "",
     trial: Annotated[list[str], Query(max_length=MOST_CHOSEN)] = [],  # noqa: B006 - a default
 ) -> Response:
-    """One figure of a sweep as a table, for those who cannot see it or have no JavaScript."""
+    """One figure of a sweep as a table, for users who cannot see it or have no JavaScript."""
     row, record = _shown(visit, name, figure, TABLES)
     choices, figures = read_choices(record, metric, "all", trial), visit.pages.figures
 

@@ -1,4 +1,4 @@
-"""State that all pages share: the list of sweeps, cached figures, links to MLflow and Ray; and a visit of a page."""
+"""State that all pages share (the list of sweeps, cached figures, links to MLflow and Ray), and a visit of a page."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from sweeps.service.web.sweep_view import ExternalSites
 from sweeps.texts.uri_passwords import without_credentials
 
 ENDED_JOBS = 500
-"""Number of ended jobs in which the list looks for jobs without a sweep, such as those that failed before it began.
+"""Number of ended jobs among which the list looks for jobs without a sweep, such as those that failed before it began.
 Older ones are in the API, ``GET jobs?before=NUMBER``."""
 FRESH_S = 1.0
 """Maximum age of the list of jobs, in seconds."""
 EVERYBODY = Principal("", "admin")
-"""Principal that sees everything: the list is made once and filtered for each user."""
+"""Principal with access to everything: the list is made once and filtered for each user."""
 
 
 class Pages:
@@ -68,7 +68,7 @@ class Pages:
         return [row for row in rows if visible(principal, row.owner)]
 
     def row(self, principal: Principal, name: str) -> Row | None:
-        """Row of a sweep; None if the principal may see none of that name."""
+        """Row of a sweep; None if the principal may not see a sweep of that name."""
         found = next((row for row in self.rows(principal) if row.sweep == name), None)
         if found is not None:
             return found
@@ -143,7 +143,7 @@ class Visit:
         )
 
     def unknown(self, name: str) -> Response:
-        """Page for a sweep that does not exist or is not visible; it does not say which."""
+        """Page for a sweep that does not exist or is not visible, without saying which."""
         near = difflib.get_close_matches(name, [row.sweep for row in self.pages.rows(self.principal)], n=3, cutoff=0.5)
         text = f"There is no sweep {name!r}, or you may not see it."
         return self.answer("message.html", status=404, title="No such sweep", text=text, near=near)
@@ -163,6 +163,6 @@ def _of_runner(request: Request, pages: Annotated[Pages, Depends(_pages)], princ
 
 
 ReaderVisit = Annotated[Visit, Depends(_of_reader)]
-"""Visit of a user who may look."""
+"""Visit of a user with read access."""
 RunnerVisit = Annotated[Visit, Depends(_of_runner)]
 """Visit of a user who may start and change sweeps."""

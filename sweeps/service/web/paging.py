@@ -18,7 +18,7 @@ class Page(Generic[T]):
 
     rows: Sequence[T]
     page: int
-    """Number of the page, from 1."""
+    """Number of rows in the whole table."""
     pages: int
     count: int
     """Number of rows of the whole table."""

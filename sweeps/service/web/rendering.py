@@ -33,7 +33,7 @@ ONCE = ("part", "done")
 
 
 def answer(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-    """Response with a page, or with ``?part=live`` its live part; 304 if the browser has the same.
+    """Response with a page, or with ``?part=live`` its live part; 304 if the browser already has it.
 
     Args:
         request: The request.
@@ -53,7 +53,7 @@ def answer(request: Request, template: str, *, status: int = 200, **context: Any
 
 
 def conditional(request: Request, text: str, media_type: str, *, status: int = 200) -> Response:
-    """Response with a text; 304 if the browser has the same."""
+    """Response with a text; 304 if the browser already has it."""
     tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
     headers = {"ETag": tag, "Cache-Control": "no-store"}
     if status == 200 and request.headers.get("if-none-match") == tag:
@@ -93,7 +93,7 @@ def _environment() -> Environment:
 
 
 def moment(seconds: float) -> Markup:
-    """Time in UTC, which the page's script changes to the viewer's time zone; the tooltip stays in UTC."""
+    """Time in UTC, which the page's script converts to the viewer's time zone; the tooltip stays in UTC."""
     utc = time.gmtime(seconds)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         time.strftime("%Y-%m-%dT%H:%M:%SZ", utc),

@@ -1,4 +1,4 @@
-"""Pages that show sweeps and the queue, from the cached records: they work while the store cannot be reached."""
+"""Pages that show sweeps and the queue, from the cached records: they work even while the store cannot be reached."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Words = Annotated[str, Query(max_length=200)]
 
 DONE = {
     "submitted": "It is in the queue.",
-    "stop": "It was told to stop. Its trials save their state first.",
-    "stop-trial": "The trial was told to stop. It saves its state first.",
+    "stop": "It was asked to stop. Its trials save their state first.",
+    "stop-trial": "The trial was asked to stop. It saves its state first.",
     "register": "It is the newest version of the model in MLflow's registry.",
-    "cancel": "It is out of the queue.",
+    "cancel": "It was removed from the queue.",
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue and will be resumed.",
     "extend": "It was extended.",
-    "report": "The report is made.",
+    "report": "The report was written.",
 }
-"""Message after each action; the address has only the action's name."""
+"""Message after each action; the address contains only the action's name."""
 
 
 @router.get("/")
@@ -73,7 +73,7 @@ def sweep_page(
     Args:
         visit: The user's visit.
         name: Name of the sweep.
-        chosen: What the viewer has chosen to see.
+        chosen: The viewer's choices.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """

@@ -1,4 +1,4 @@
-"""Pages that make and change schedules: the form, pause, resume, removal, and earlier versions.
+"""Pages that create and change schedules: the form, pause, resume, removal, and earlier versions.
 
 ``then`` says what a posted form is for: ``save``, ``check``, or ``preview``, which the page's script sends while a
 person types. All answer with the whole page, from which the script takes the parts that have changed.
@@ -47,7 +47,7 @@ def new(visit: RunnerVisit, like: Name = "") -> Response:
 
 @router.post("/new-schedule")
 def create(visit: RunnerVisit, filled: Posted) -> Response:
-    """Check the form, and save the schedule if that button was pressed and nothing is wrong."""
+    """Check the form, and save the schedule if the save button was pressed and there are no mistakes."""
     return _check_or_save(visit, filled, name="")
 
 
@@ -62,7 +62,7 @@ def edit(visit: RunnerVisit, name: str) -> Response:
 
 @router.post("/schedules/{name}/edit")
 def change(visit: RunnerVisit, filled: Posted, name: str) -> Response:
-    """Check the form, and save the schedule if that button was pressed and nothing is wrong."""
+    """Check the form, and save the schedule if the save button was pressed and there are no mistakes."""
     return _check_or_save(visit, filled, name=name)
 
 
@@ -138,7 +138,8 @@ def _check_or_save(visit: Visit, filled: FilledSchedule, *, name: str) -> Respon
 
 
 def _conflict(visit: Visit, filled: FilledSchedule, name: str, error: Conflict) -> Response:
-    """Form with what was entered, and how that differs from what somebody else has saved meanwhile."""
+    """Form with the entered values, and their differences from the version that another user has saved in the
+    meantime."""
     if not name:
         return _form(visit, filled, name=name, mistakes={"name": str(error)}, status=409)
     saved = visit.service.saved_schedules

@@ -19,7 +19,7 @@ from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError
 
 LINE, TEXT = 500, 100_000
-"""Longest contents of a field, and of one with several lines."""
+"""Maximum length of a single-line field and of a multi-line one."""
 LONG = ("overrides", "nights")
 NUMBERS = (
     *("grace_s", "jitter_s", "priority", "window.hours", "budget.gpu_hours", "budget.wall_hours"),
@@ -89,7 +89,7 @@ async def read_schedule_form(request: Request) -> FilledSchedule:
 
 
 def mistakes_of(error: Exception) -> dict[str, str]:
-    """Mistakes by the key that they are shown at; "" is the whole form."""
+    """Mistakes by the key at which they are shown; "" is the whole form."""
     found: dict[str, list[str]] = {}
     place = ""
     for line in str(error).splitlines():
@@ -99,7 +99,7 @@ def mistakes_of(error: Exception) -> dict[str, str]:
 
 
 def _key_of(mistake: str) -> str | None:
-    """Longest key of a schedule that a mistake begins with."""
+    """Longest key of a schedule with which a mistake begins."""
     keys = sorted((*WORDS, *NUMBERS, *LONG, "enabled"), key=len, reverse=True)
     for key in keys:
         if mistake.startswith((f"{key}=", f"{key}:", f"{key}.", f"{key}[")):
@@ -109,7 +109,7 @@ def _key_of(mistake: str) -> str | None:
 
 
 def _set(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set a value at a dotted key; empty ones are left to their defaults."""
+    """Set a value at a dotted key; an empty one leaves the key at its default."""
     if value in ("", None, []):
         return
     *sections, name = key.split(".")
@@ -126,7 +126,7 @@ def _get(document: Mapping[str, Any], key: str) -> Any:
 
 
 def _number(text: str) -> int | float | str:
-    """Number of a text; the text itself if it is none, which the schema reports."""
+    """Parse a text as a number; a text that is not one is returned unchanged, and the schema reports it."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -28,17 +28,17 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 MOST_COMING = 5
 ROWS = 30
 MOST_CHANGES = 30
-"""Largest number of shown versions."""
+"""Maximum number of shown versions."""
 DONE = {
     "save": "It is saved.",
     "pause": "It is paused: it does not fire until it is resumed.",
     "resume": "It fires again.",
-    "remove": "It is removed; its versions are kept.",
+    "remove": "It was removed; its versions are kept.",
     "version": "The earlier version is saved again.",
 }
-"""Message after each change; the address has only the change's name."""
+"""Message after each change; the address contains only the change's name."""
 MOST_FIRINGS = 1000
-"""Largest number of firings that are read; a schedule may fire every minute."""
+"""Maximum number of firings that are read; a schedule may fire every minute."""
 
 
 class Firing(NamedTuple):
@@ -46,13 +46,13 @@ class Firing(NamedTuple):
 
     due: float
     state: str
-    """State of its sweep; ``skipped`` or ``missed`` if there is none."""
+    """State of the firing's sweep; ``skipped`` or ``missed`` if there is none."""
     reason: str
     sweep: str
 
 
 class Change(NamedTuple):
-    """One saved version, and how it differs from the one before."""
+    """One saved version, and its differences from the previous one."""
 
     version: Version
     lines: list[str]
@@ -125,7 +125,7 @@ def schedule_page(visit: Visit, name: str, *, page: int = 1, message: str = "", 
 
 
 def _changes(versions: Sequence[Version]) -> list[Change]:
-    """Versions, the newest first, each with its differences from the one before."""
+    """Versions, newest first, each with its differences from the previous one."""
     texts = [*(each.text for each in versions), None]
     return [
         Change(version, difference(texts[place + 1], version.text))
@@ -134,7 +134,7 @@ def _changes(versions: Sequence[Version]) -> list[Change]:
 
 
 def _firings(connection: Connection, name: str, principal: Principal) -> list[Firing]:
-    """Firings of the cron line and those by hand, the latest first, with the sweeps that the user may see."""
+    """Firings of the cron line and those by hand, latest first, with the sweeps that the user may see."""
     firings = tables.firings
     query = (
         select(firings.c.due, firings.c.outcome, firings.c.reason, firings.c.job)

@@ -1,4 +1,4 @@
-"""Sign-in with a token, where the service demands one, and sign-out."""
+"""Sign-in with a token, if the service requires one, and sign-out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweeps.service.web.rendering import answer
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-REFUSED = "This token is not good: it is incomplete, has expired, or was revoked."
+REFUSED = "This token is not valid: it is incomplete, has expired, or was revoked."
 TOO_OFTEN = "Too many wrong tokens came from your address: wait a minute, and try again."
 Next = Annotated[str, Query(max_length=2000)]
 
@@ -52,6 +52,6 @@ def leave(request: Request, _caller: Reader) -> Response:
 
 
 def _own_page(address: str) -> str:
-    """The address if it is one of these pages, else the first page: other sites' links may have set it."""
+    """The address if it is one of these pages, otherwise the first page: links on other sites may have set it."""
     plain = address.startswith("/") and not address.startswith("//") and "\\" not in address
     return address if plain and address.isprintable() else "/"

@@ -36,7 +36,7 @@ from sweeps.service.web.sweep_rows import Row
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST_CANDIDATES = 100
-"""Largest number of completions in an answer."""
+"""Maximum number of completions in an answer."""
 
 Posted = Annotated[Filled, Depends(read_form)]
 
@@ -50,7 +50,7 @@ def form(visit: ReaderVisit, like: Annotated[str, Query(max_length=200)] = "") -
 
 @router.post("/submit")
 def submit(visit: RunnerVisit, filled: Posted) -> Response:
-    """Check the form, and submit the sweep if that button was pressed and nothing is wrong."""
+    """Check the form, and submit the sweep if the submit button was pressed and there are no mistakes."""
     try:
         number, run = read_priority(filled.priority), filled.request(visit.pages.conf_names)
         project = filled.project.strip() or None
@@ -70,7 +70,7 @@ def complete(
     typed: Annotated[str, Query(max_length=200)],
     conf: Annotated[str, Query(max_length=120)] = "",
 ) -> list[dict[str, str]]:
-    """Completions of an override's key or value: those of the shells."""
+    """Completions of an override's key or value, like those of the shells."""
     key = typed.partition("=")[0].lstrip("+~").rstrip("./")
     if key == "conf" or re.split("[./]", key)[0] in OPERATORS or (key and not KEY.fullmatch(key)):
         return []  # the shells also complete paths to files, and what is the operator's own

@@ -1,4 +1,4 @@
-"""Contents of the form for a new sweep: the config, an option for each group, overrides, and where it belongs."""
+"""Contents of the form for a new sweep: the config, an option for each group, overrides, and project."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sweeps.service.queue.jobs import HIGHEST_PRIORITY
 GROUP_FIELD = "group:"
 """Beginning of the names of the groups' fields: ``group:model``."""
 LINE, TEXT = 500, 100_000
-"""Longest contents of a field, and of the overrides."""
+"""Maximum length of a field, and of the overrides."""
 NOT_OF_SWEEPS = ("schedule", "service")
-"""Groups that no sweep has."""
+"""Groups that do not belong to sweeps."""
 _CHOICE = re.compile(r"\+?([A-Za-z_][\w/]*)=([\w.-]+)", re.ASCII)
 _KEY = re.compile(r"[+~]*([\w./@-]+)")
 
@@ -30,7 +30,7 @@ class Filled:
 
     conf: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Option of each group that is not as in the config."""
+    """Option of each group that differs from the config."""
     overrides: str = ""
     name: str = ""
     project: str = ""
@@ -58,7 +58,7 @@ class Filled:
 
 
 async def read_form(request: Request) -> Filled:
-    """Read the form's fields, which are as many as there are groups."""
+    """Read the form's fields, whose number depends on the groups."""
     form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
     for name, value in form.items():
         if len(value) > (TEXT if name == "overrides" else LINE):
@@ -99,12 +99,12 @@ class GroupField:
 
     @property
     def id(self) -> str:
-        """Id of its element."""
+        """Id of the field's HTML element."""
         return "group-" + self.group.replace("/", "-")
 
     @property
     def description(self) -> str:
-        """Description of the option that the sweep would have."""
+        """Description of the option that the sweep would use."""
         return self.options.get(self.chosen or self.default, "")
 
 
@@ -140,7 +140,7 @@ def read_priority(text: str) -> int:
 
 
 def mistakes_of(filled: Filled, error: Exception) -> dict[str, str]:
-    """Mistakes by the field that they are shown at; "" is the whole form."""
+    """Mistakes by the field at which they are shown; "" is the whole form."""
     found: dict[str, list[str]] = {}
     if isinstance(error, ValidationError):
         for each in error.errors():
@@ -156,7 +156,7 @@ def mistakes_of(filled: Filled, error: Exception) -> dict[str, str]:
 
 
 def _field_of(filled: Filled, mistake: str) -> str | None:
-    """Field at which a mistake of the command line is shown; None if it names none."""
+    """Field at which a mistake of the command line is shown; None if it does not name one."""
     if mistake.startswith(f"conf={filled.conf}: there is no such"):
         return "conf"
     for name in ("priority", "project"):
@@ -169,7 +169,7 @@ def _field_of(filled: Filled, mistake: str) -> str | None:
 
 
 def _with_number(filled: Filled, mistake: str) -> str:
-    """The mistake, with the number of the line that it is about if there are several."""
+    """The mistake, with the number of its line if there are several."""
     lines = filled.overrides.split("\n")
     about = [number for number, line in enumerate(lines, 1) if line.strip() and _key(line) == _key(mistake)]
     return f"Line {about[-1]}: {mistake}" if about and len(filled.lines) > 1 else mistake

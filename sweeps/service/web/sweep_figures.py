@@ -1,4 +1,4 @@
-"""Figures of a sweep's page, and what a viewer may choose to see on it, all of it in the page's address."""
+"""Figures of a sweep's page, and the viewer's choices, which are all part of the page's address."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FIRST_VIEW = "parallel"
 
 
 class SweepChoices(BaseModel):
-    """Query of a sweep's page."""
+    """Query parameters of a sweep's page."""
 
     sort: str = Field(RANK, max_length=250)
     """Column by which the trials are sorted."""
     down: bool = False
-    """Whether the highest are first."""
+    """Whether the highest values are first."""
     page: int = Field(1, ge=1, le=1_000_000)
     metric: str = Field("", max_length=LONGEST_METRIC)
     """Metric of the learning curves."""
@@ -74,7 +74,7 @@ def figures_view(figures: FigureCache, record: SweepRecord, chosen: SweepChoices
 
 
 def curves_view(figures: FigureCache, record: SweepRecord, choices: Choices) -> dict[str, Any]:
-    """Variables of the template for the learning curves alone."""
+    """Variables of the template for the learning curves only."""
     names = metric_names(figures, record)
     return {
         "metrics": names if choices.metric in names else [*names, choices.metric],

@@ -37,7 +37,7 @@ class Row:
     """Status of the sweep, or ``queued``, ``starting`` or ``cancelled``."""
     conf: str
     started: float
-    """Unix time of its start, or of its submission if it has not started."""
+    """Unix time of the sweep's start, or of its submission if it has not started."""
     note: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
     planned: int | None = None
@@ -49,11 +49,11 @@ class Row:
     latest: Job | None = None
     """Latest job of the sweep."""
     recorded: bool = False
-    """Whether the store has a record of it."""
+    """Whether the store has a record of the sweep."""
 
     @property
     def key(self) -> str:
-        """Name for the ids of HTML elements."""
+        """Key for the ids of HTML elements."""
         return re.sub(r"[^\w-]", "_", self.sweep)
 
     @property
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def waits(self) -> bool:
-        """Whether its latest job is in the queue."""
+        """Whether the sweep's latest job is in the queue."""
         return self.latest is not None and self.latest.state == "queued"
 
     @property
@@ -90,12 +90,12 @@ class Row:
 
     @property
     def trials(self) -> str:
-        """``12 of 40``."""
+        """Text such as ``12 of 40``."""
         return f"{self.ended:,} of {self.planned:,}" if self.planned else f"{self.ended:,}"
 
     @property
     def bar_text(self) -> str:
-        """Text of its bar for screen readers."""
+        """Text of the progress bar for screen readers."""
         return ", ".join(f"{count} {state}" for state, count in self.counts.items() if count) or "no trial has ended"
 
     def holds(self, words: Sequence[str]) -> bool:
@@ -105,7 +105,7 @@ class Row:
 
 
 def rows_of(sweeps: Sequence[SweepLine], jobs: Sequence[Job]) -> list[Row]:
-    """Rows of all sweeps and jobs: running, then queued in the queue's order, then the others, the newest first.
+    """Rows of all sweeps and jobs: running, then queued in the queue's order, then the others, newest first.
 
     Args:
         sweeps: Sweeps of the store.

@@ -25,12 +25,12 @@ MOST_ERRORS = 3
 
 
 class Link(NamedTuple):
-    """Link button."""
+    """A link shown as a button."""
 
     word: str
     href: str
     away: bool = False
-    """Whether it leads to another site, which opens in a new tab."""
+    """Whether the link leads to another site, which opens in a new tab."""
 
 
 class Fact(NamedTuple):
@@ -82,7 +82,7 @@ def sweep_view(
 
 
 def further_change(record: SweepRecord) -> str:
-    """Change that gives a sweep more to do; empty if the user has to choose a wider range."""
+    """Change that lets a complete sweep continue; empty if the user has to choose a wider range."""
     planned = record.planned or len(record.trials) or 1
     change, _ = extension(record.tags.get(TAG_ENDED, ""), planned, record.points)
     return "" if change == WIDER else change

@@ -24,17 +24,17 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 LINES = 300
 """Number of lines from the end of a worker's log."""
-STOPPED = "The trial was told to stop. It saves its state first."
+STOPPED = "The trial was asked to stop. It saves its state first."
 
 
 class TrialChoices(BaseModel):
-    """Query of a trial's page."""
+    """Query parameters of a trial's page."""
 
     metric: str = Field("", max_length=LONGEST_METRIC)
     """Metric of the learning curves."""
     axis: str = Field("good", max_length=10)
     worker: int | None = Field(None, ge=0, lt=1_000_000)
-    """Rank of the worker whose log is shown; default: the first that has one."""
+    """Rank of the worker whose log is shown; default: the first worker with a log."""
     view: str = Field("slices", max_length=20)
     """Figure of the space."""
     done: str = Field("", max_length=200)
@@ -59,7 +59,7 @@ def trial_page(
         visit: The user's visit.
         name: Name of the sweep.
         trial: Id of the trial; ``7`` is ``0007``.
-        chosen: What the viewer has chosen to see.
+        chosen: The viewer's choices.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """

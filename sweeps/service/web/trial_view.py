@@ -14,7 +14,7 @@ from sweeps.service.web.trials_table import shown
 from sweeps.tracking.record import TrialRecord
 
 MOST_CHOICES = 8
-"""Largest number of choices that are listed."""
+"""Maximum number of choices that are listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,30 +26,30 @@ class Parameter:
     searched: bool
     """Whether the sweep searches it."""
     place: float | None = None
-    """Place in the range, from 0 to 1; on a logarithmic scale if it is searched on one."""
+    """Position in the range, from 0 to 1; on a logarithmic scale if the search uses one."""
     low: str = ""
     high: str = ""
     scale: str = ""
-    """Range in words: ``1e-05 to 0.1, logarithmic``."""
+    """Description of the range: ``1e-05 to 0.1, logarithmic``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """Time for which a trial had workers."""
+    """Period for which a trial had workers."""
 
     number: int
     held: float
-    """Unix time at which it got its workers."""
+    """Unix time at which the trial got its workers."""
     ended: float | None
     starting: str
     """Time until the workers trained."""
     trained: str
-    """Time for which they trained; empty if its end is not known."""
+    """Time for which the workers trained; empty if the end is unknown."""
     workers: str
     outcome: str
-    """State in which it ended."""
+    """State in which the attempt ended."""
     why: str
-    """Reason for that."""
+    """Reason for the end."""
 
 
 def trial_view(data: ReportData, trial: TrialRecord, runs: str | None) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def trial_view(data: ReportData, trial: TrialRecord, runs: str | None) -> dict[s
 
 
 def _tiles(data: ReportData, trial: TrialRecord, place: int | None) -> list[tuple[str, str, str]]:
-    """Label, value and details of the key numbers."""
+    """Label, value and details of each key number."""
     record, values = data.record, trial.all_values()
     rank = f"{place} of {len(data.valued):,}, {record.mode}" if place is not None else record.mode
     found = [
@@ -115,7 +115,7 @@ def _choices(distribution: Distribution) -> str:
 
 
 def attempts(trial: TrialRecord) -> list[Attempt]:
-    """Times for which a trial had workers, each with the reason for its end, the first one first."""
+    """Periods for which a trial had workers, in order, each with the reason for its end."""
     found = []
     for number, span in enumerate(trial.spans, start=1):
         following = trial.spans[number].held if number < len(trial.spans) else math.inf

@@ -14,7 +14,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short
 
 RANK = "rank"
-"""Default sort key: the best first."""
+"""Default sort key: best first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Column:
     """Column of the table: its texts and its sort key."""
 
     key: str
-    """Name in the page's address."""
+    """Name of the column in the page's address."""
     name: str
     title: str
     right: bool
@@ -42,7 +42,7 @@ class TrialsTable:
     down: bool
     best: frozenset[str]
     notes: bool
-    """Whether a shown trial failed or broke a limit."""
+    """Whether a shown trial failed or violated a limit."""
 
 
 def trials_table(record: SweepRecord, sort: str, *, down: bool, page: int) -> TrialsTable:

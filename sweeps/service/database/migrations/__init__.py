@@ -1,4 +1,4 @@
-"""Alembic migrations of the service's database, one file in ``versions/`` for each version.
+"""Alembic migrations of the service's database, with one file in ``versions/`` for each version.
 
 For a new version change the tables in ``sweeps.service.database.tables``, add ``versions/version_N.py`` whose
 ``upgrade`` makes the same change, and raise ``HEAD``; a test compares the two.

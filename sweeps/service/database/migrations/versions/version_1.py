@@ -1,5 +1,5 @@
-"""Release 0.1.0, which did not store the version: its databases have these tables already, and a new one is made from
-``tables``."""
+"""Release 0.1.0, which did not store the version: its databases already have these tables, and a new one is created
+from ``tables``."""
 
 revision = "1"
 down_revision = None

@@ -18,7 +18,7 @@ NEW = {
 
 
 def upgrade() -> None:
-    """Add them, and drop those that they take the place of."""
+    """Add the indexes, and drop those that they replace."""
     for name in ("ix_jobs_user", "ix_jobs_project", "ix_jobs_state"):
         op.drop_index(name, "jobs")
     for name, columns in NEW.items():
