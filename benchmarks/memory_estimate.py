@@ -27,7 +27,7 @@ from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.memory.memory_need import memory_need
 from sweeps_train.steps.optimizer import build_optimizer
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import build_strategy
+from sweeps_train.strategies.build_strategy import build_strategy
 from sweeps_train.tasks import build_task
 from sweeps_train.workers.distributed import Workers
 

@@ -32,7 +32,7 @@ from record import simulate
 from results_document import markdown_table, write_between_marks
 
 if TYPE_CHECKING:
-    from sweeps.service.promotion.night import Verdict
+    from sweeps.service.nights.night import Verdict
 
 USERS = (("mira", "chat"), ("jonas", "chat"), ("ines", "vision"), ("tom", "vision"))
 CONFS = ("llm_lora", "digits", "support_chat", "defect_images")
@@ -215,7 +215,7 @@ def _fire_nightly(folder: Path, names: list[str]) -> None:
     from sweeps.config.nights import Champion, Nights
     from sweeps.service.database import tables
     from sweeps.service.database.engine import open_database, writing
-    from sweeps.service.promotion.night import Night, begin
+    from sweeps.service.nights.night import Night, begin
     from sweeps.service.queue import jobs
     from sweeps.service.queue.job_requests import Run
 

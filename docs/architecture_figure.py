@@ -30,7 +30,7 @@ PURPOSES = {
     "completion": "completion in the shell",
     "report": "tables, figures, the report page",
     "registry": "models in MLflow's registry",
-    "retention": "removal of old checkpoints",
+    "cleaning": "removal of old checkpoints",
     "simulate": "searches on recorded curves",
     "launch": "jobs of Ray, Slurm, Kubernetes",
     "plan": "checked plan of a sweep",

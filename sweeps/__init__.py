@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
     from sweeps.api.run import dry_run, extend, reproduce, resume, retrain, run, stop
     from sweeps.api.sweep import Sweep
+    from sweeps.cleaning.cleaning import Cleaning
     from sweeps.driver.sweep_state import View
     from sweeps.errors import ConfigError, SweepsError, TrackingUnreachable, UnknownName, UserError
     from sweeps.plan.plan import Plan
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.comparison import Comparison
-    from sweeps.retention.cleaning import Cleaning
     from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 
 __all__ = [
@@ -75,7 +75,7 @@ _MODULES = {
     "plan.plan": ("Plan",),
     "registry.register": ("RegisteredModel",),
     "report.comparison": ("Comparison",),
-    "retention.cleaning": ("Cleaning",),
+    "cleaning.cleaning": ("Cleaning",),
     "tracking.record": ("SweepRecord", "SweepSummary", "TrialRecord"),
 }
 _MODULE_OF = {name: f"sweeps.{module}" for module, names in _MODULES.items() for name in names}

@@ -13,9 +13,9 @@ from recording import record_small_sweep
 from service_databases import make_service_database
 from stores import make_store
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service_config import compose_service
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens

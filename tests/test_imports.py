@@ -41,7 +41,7 @@ LAYERS: list[set[str]] = [
     {"warm_start"},
     {"validate"},
     {"plan"},
-    {"completion", "doctor", "launch", "registry", "report", "retention"},
+    {"completion", "doctor", "launch", "registry", "report", "cleaning"},
     {"driver", "simulate"},
     {"operations"},
     {"service"},

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.service.database.engine import open_database
-from sweeps.service.promotion.night import OPEN, Night, of_schedule
+from sweeps.service.nights.night import OPEN, Night, of_schedule
 from sweeps.service.queue import jobs
 
 HERE = Path(__file__).resolve().parent

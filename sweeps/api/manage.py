@@ -9,8 +9,8 @@ from sweeps.api.read import load
 from sweeps.operations.local import Local
 
 if TYPE_CHECKING:
+    from sweeps.cleaning.cleaning import Cleaning
     from sweeps.registry.register import RegisteredModel
-    from sweeps.retention.cleaning import Cleaning
 
 
 def write_report(sweep: str, folder: str | Path | None = None, *, tracking_uri: str | None = None) -> Path:
@@ -178,7 +178,7 @@ def clean(
         >>> [removal.trial.trial for removal in cleaning.removals]
         ['0001']
     """
-    from sweeps.retention.cleaning import clean_by
+    from sweeps.cleaning.cleaning import clean_by
 
     return clean_by(
         Local(tracking_uri).uri,

@@ -27,8 +27,8 @@ def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]
 
     The exit status is 1 if a check failed; warnings do not count.
     """
+    from sweeps.compose.hydra_composition import compose_sweep
     from sweeps.compose.search_path import ConfSearchPath
-    from sweeps.compose.sweep_config import compose_sweep
     from sweeps.errors import UnknownName
 
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")] or [DEFAULT_CONF]

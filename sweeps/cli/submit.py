@@ -66,8 +66,8 @@ def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str |
     from sweeps.driver.reproduce import recorded_composition
     from sweeps.errors import UserError
     from sweeps.launch.submission import resumed_submission
-    from sweeps.tracking import default_uri
     from sweeps.tracking.reader import load_sweep
+    from sweeps.tracking.uris import default_uri
 
     record = load_sweep(uri or default_uri(), sweep)
     composition = recorded_composition(record)
@@ -146,7 +146,7 @@ def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
         uri: The sweep's tracking store; None for the default one.
     """
     from sweeps.texts.uri_passwords import holds_password
-    from sweeps.tracking import default_uri
+    from sweeps.tracking.uris import default_uri
 
     is_known = uri is None or uri == default_uri() or holds_password(uri)
     where = "" if uri is None or is_known else f" --tracking-uri={shlex.quote(uri)}"

@@ -60,7 +60,7 @@ def create(
 
     It is shown only once.
     """
-    from sweeps.retention.policy import parse_age
+    from sweeps.cleaning.policy import parse_age
     from sweeps.service.auth import tokens as of
 
     lasts_s = None if expires is None else parse_age(expires, "--expires")

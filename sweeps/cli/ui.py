@@ -36,7 +36,7 @@ def ui(sweeps: tuple[str, ...], port: int, tracking_uri: str | None) -> None:
     With SWEEP, those of these sweeps; by default, those of the newest sweep of each experiment.
     """
     from sweeps.texts.uri_passwords import redact_uri
-    from sweeps.tracking import default_uri
+    from sweeps.tracking.uris import default_uri
 
     uri = tracking_uri or default_uri()
     is_server = uri.startswith(("http://", "https://"))

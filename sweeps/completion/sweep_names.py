@@ -6,9 +6,9 @@ from __future__ import annotations
 from sweeps import constants
 from sweeps.completion.candidate import Candidate
 from sweeps.errors import SweepsError
-from sweeps.tracking import default_uri
 from sweeps.tracking.reader import list_sweeps
 from sweeps.tracking.store import fetch_runs
+from sweeps.tracking.uris import default_uri
 
 
 def sweep_names(tracking_uri: str | None) -> list[Candidate]:

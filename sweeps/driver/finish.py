@@ -64,7 +64,7 @@ def finish(plan: Plan) -> SweepRecord:
     """
     tracking, num_kept = plan.config.tracking, plan.config.checkpoint.trials
     if num_kept is not None:
-        from sweeps.retention.cleaning import keep_only_the_best
+        from sweeps.cleaning.cleaning import keep_only_the_best
 
         keep_only_the_best(tracking.uri, plan.name, num_kept)
     record = load_sweep(tracking.uri, plan.name)

@@ -14,8 +14,8 @@ from sweeps.plan.saved_sweep import reopened, save
 from sweeps.tracking.reader import load_sweep
 
 if TYPE_CHECKING:
+    from sweeps.driver.changing_capacity import Capacity
     from sweeps.driver.pause_aware_limiter import PauseAwareLimiter
-    from sweeps.driver.trials_at_once import Capacity
     from sweeps.search.study_search import StudySearch
 
 

@@ -366,7 +366,7 @@ def _train(
 def _tune(plan: Plan, session: Session, signals: ShutdownSignals, limiter: PauseAwareLimiter, tuner: Tuner) -> Plan:
     """Let Tune run trials until the limiter's searcher has no more; return the plan, which may have been extended
     meanwhile."""
-    from sweeps.driver.trials_at_once import Capacity
+    from sweeps.driver.changing_capacity import Capacity
 
     capacity = Capacity(plan, session, limiter.places)
     requests = RequestHandler(plan, session, limiter, capacity, signals)

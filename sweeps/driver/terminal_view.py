@@ -28,6 +28,11 @@ MAX_ROWS = 12
 MAX_FRONT = 4
 
 
+def view_on(console: Console) -> PlainView | LiveView:
+    """Return a live table for a terminal, and lines of events for everything else."""
+    return LiveView(console) if console.is_terminal else PlainView(console)
+
+
 class PlainView:
     """One line per event, for logs and pipes."""
 

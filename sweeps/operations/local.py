@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from sweeps.operations.operations import Operations, Show
 
 if TYPE_CHECKING:
+    from sweeps.cleaning.policy import CleanOptions
     from sweeps.registry.register import RegisteredModel
-    from sweeps.retention.policy import CleanOptions
     from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 
 
@@ -30,8 +30,8 @@ class Local(Operations):
     def uri(self) -> str:
         """The MLflow store. A store in an object store is copied to this machine, and the copy is updated at each
         access."""
-        from sweeps.tracking import default_uri
         from sweeps.tracking.stored_record import local_store
+        from sweeps.tracking.uris import default_uri
 
         return local_store(self._tracking_uri or default_uri())
 
@@ -68,7 +68,7 @@ class Local(Operations):
     def clean(
         self, sweeps: Sequence[str], *, dry_run: bool, **options: Unpack[CleanOptions]
     ) -> tuple[dict[str, Any], Show]:
-        from sweeps.retention.cleaning import clean_by, print_cleaning
+        from sweeps.cleaning.cleaning import clean_by, print_cleaning
 
         cleaning = clean_by(self.uri, sweeps, dry_run=dry_run, **options)
         return cleaning.as_json(done=not dry_run), partial(print_cleaning, cleaning, cleaning.removals)

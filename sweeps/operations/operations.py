@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sweeps.cleaning.policy import CleanOptions
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.comparison import Comparison
-    from sweeps.retention.policy import CleanOptions
     from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
     from sweeps.tracking.trial_logs import LogPart
 

@@ -23,8 +23,8 @@ from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.trial_logs import LogPart
 
 if TYPE_CHECKING:
+    from sweeps.cleaning.policy import CleanOptions
     from sweeps.registry.register import RegisteredModel
-    from sweeps.retention.policy import CleanOptions
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
 """Environment variables for the token, or a file with it. There is no option, since every user of the machine can see

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps.compose import Composition
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
 from sweeps.config.scaling import Scaling

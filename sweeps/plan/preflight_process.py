@@ -24,7 +24,7 @@ from sweeps.validate.argument_checks import argument_mistakes
 from sweeps.worker_error import FROM_OUTSIDE, describe_exception, without_location
 from sweeps_train.config import EstimatorConfig, FunctionTask, TrainingConfig
 from sweeps_train.estimators.probe import probe_mistakes
-from sweeps_train.preflight import Finding, examine
+from sweeps_train.one_batch_check import Finding, examine
 from sweeps_train.targets import import_target
 
 ONLY_IN_PREFLIGHT = re.compile(

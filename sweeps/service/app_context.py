@@ -18,14 +18,14 @@ from sweeps.service.auth.auth import Authenticator
 from sweeps.service.auth.principal import LOCAL, Principal
 from sweeps.service.database.engine import open_database
 from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_at_most
+from sweeps.service.nights import night as nights
+from sweeps.service.nights.preparation import prepare
+from sweeps.service.nights.promotion_worker import PromotionWorker
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
 from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.poller import Poller
-from sweeps.service.promotion import night as nights
-from sweeps.service.promotion.preparation import prepare
-from sweeps.service.promotion.promotion_worker import PromotionWorker
 from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import Housekeeping

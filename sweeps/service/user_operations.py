@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import make_url
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
 from sweeps.errors import ConfigError, UserError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from importlib.metadata import version
@@ -9,6 +10,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sweeps.errors import UserError
+
+
+def default_uri() -> str:
+    """Return the tracking URI in ``MLFLOW_TRACKING_URI``, else that of the SQLite file in the working folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -17,15 +17,15 @@ from stores import RecordedStore
 from waiting import wait_until
 
 from sweeps.cli import run_command
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service_config import compose_service
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.nights import Nights
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import writing
-from sweeps.service.promotion.night import Night, begin
+from sweeps.service.nights.night import Night, begin
 from sweeps.service.queue import jobs
 from sweeps.service.serve import listen
 

@@ -20,8 +20,8 @@ from recording import record_small_sweep
 from sweeps.cli import app, completion
 from sweeps.completion import sweep_names
 from sweeps.completion.conf_names import ConfNames
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 
 NOT_LOADED = ("ray", "torch", "mlflow", "transformers", "optuna", "hydra", "pandas")
 Ask = Callable[..., list[str]]

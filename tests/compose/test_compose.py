@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from sweeps.compose import Composition
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.overrides import parse_values, written_override
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.folders.conf_folders import conf_folder
 from sweeps.validate.config_checks import check_sweep

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from sweeps.compose import Composition
 from sweeps.compose.expressions import FUNCTIONS
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.space import Distribution
 from sweeps.folders.conf_folders import conf_folder
 from sweeps.validate.config_checks import check_sweep

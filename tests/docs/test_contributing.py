@@ -25,7 +25,7 @@ from sweeps.tracking.journal import Journal
 from sweeps_train.config import TrainingConfig
 from sweeps_train.lanes import group
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import Capabilities
+from sweeps_train.strategies.strategy import Capabilities
 from sweeps_train.workers.distributed import Workers
 
 PAGE = CHECKOUT / "CONTRIBUTING.md"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.doctor import doctor, probes
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.probes import Node

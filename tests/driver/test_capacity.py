@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from sweeps.doctor.finding import Finding
+from sweeps.driver import changing_capacity as capacity
 from sweeps.driver import leaving_nodes
-from sweeps.driver import trials_at_once as capacity
-from sweeps.driver.trials_at_once import Capacity
+from sweeps.driver.changing_capacity import Capacity
 from sweeps.plan.plan import make_plan
 from sweeps.runtime.node_resources import NODE_ID_LABEL, label
 from sweeps.runtime.placement import fit

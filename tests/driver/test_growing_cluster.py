@@ -18,8 +18,8 @@ from ray_nodes import RayNodes
 from recording import free_port
 from running import start
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver import waiting_for_nodes
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.startup import place

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.driver.pool_choice import PoolChoice
 from sweeps.runtime.placement import Fit

@@ -12,8 +12,8 @@ import pytest
 import ray
 from waiting import wait_until
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.constants import COMPLETED, PARAMETERS, STEP, TRIAL
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown

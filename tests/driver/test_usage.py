@@ -8,8 +8,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState
 from sweeps.driver.trial_status import TrialStatus

@@ -17,8 +17,8 @@ from earlier_sweep import unpacked
 from recording import CONFIG, POINT, history, open_recorder
 from stores import make_store
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.driver.report_decisions import Decisions
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.sweep_state import SweepState

@@ -19,7 +19,7 @@ PLACES = (
     "sweeps.driver.callbacks:LifecycleCallback.on_trial_complete",
     "sweeps.driver.callbacks:LifecycleCallback.on_trial_start",
     "sweeps.driver.callbacks:ShutdownStopper.stop_all",
-    "sweeps.driver.trials_at_once:Capacity.refit",
+    "sweeps.driver.changing_capacity:Capacity.refit",
     "sweeps.driver.callbacks:retry_only_what_may_pass",
     "sweeps.driver.sweep_searcher:SweepSearcher.on_trial_complete",
     "sweeps.driver.sweep_searcher:SweepSearcher.suggest",

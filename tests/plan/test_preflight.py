@@ -12,15 +12,15 @@ import pytest
 from stores import make_store
 
 from sweeps.cli import run_command
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.plan import preflight_process
 from sweeps.plan.plan import make_plan
 from sweeps.plan.preflight import Preflight, configs_to_check
 from sweeps.validate.config_checks import check_sweep
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
-from sweeps_train.preflight import examine
+from sweeps_train.one_batch_check import examine
 
 MINE = """
 import os, sys, time

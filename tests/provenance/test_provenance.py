@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.provenance.code import checkout
 from sweeps.provenance.provenance import Provenance, collect_provenance, requirements
 from sweeps.provenance.secrets import redacted, redacted_source

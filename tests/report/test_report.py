@@ -161,7 +161,7 @@ def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
     def fails(*_: object) -> None:
         raise OSError("read-only file system")
 
-    monkeypatch.setattr("sweeps.retention.cleaning.plan_cleaning", fails)
+    monkeypatch.setattr("sweeps.cleaning.cleaning.plan_cleaning", fails)
     plan: Any = SimpleNamespace(name="s")
     plan.config = SimpleNamespace(tracking=SimpleNamespace(uri=uri, report=False), checkpoint=SimpleNamespace(trials=1))
     assert finish(plan).sweep == "s"

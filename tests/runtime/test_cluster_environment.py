@@ -35,7 +35,7 @@ import os, sys
 import psutil
 from sweeps.runtime.cluster import connected
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
+from sweeps.compose.hydra_composition import compose_sweep
 
 with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath()).config):
     import ray
@@ -66,7 +66,7 @@ WITH_TWO_HOMES = """
 import os, sys
 from sweeps.runtime.cluster import connected
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
+from sweeps.compose.hydra_composition import compose_sweep
 
 for home in sys.argv[1:]:
     os.environ["HOME"] = home

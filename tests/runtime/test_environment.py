@@ -13,8 +13,8 @@ import pytest
 import ray
 from running import points, run
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.provenance import secrets
 from sweeps.provenance.redacted_text import redacted_log
@@ -113,7 +113,7 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 from ray.util.state import list_workers, list_actors, list_jobs
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.runtime.cluster import connected
 
 cluster = Cluster()  # its processes have the environment of this one, which has no token yet

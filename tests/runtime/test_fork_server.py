@@ -17,8 +17,8 @@ import psutil
 import pytest
 from waiting import wait_until
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.runtime import start_worker
 from sweeps.runtime.cluster import fork_server
 from sweeps.runtime.fork_server import ADDRESS, ForkServer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.runtime import worker_group
 from sweeps.runtime.attachment import Begun

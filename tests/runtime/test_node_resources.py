@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.runtime import node_resources
 from sweeps.runtime.node_resources import local_resources
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.scaling import Scaling
 from sweeps.errors import DoesNotFit

@@ -17,7 +17,7 @@ import ray
 from ray.train import RunConfig, ScalingConfig
 from sweeps.compat.ray_train import LeanTrainer
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.runtime.broker_actor import BrokerActor
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.process_group import ProcessGroup

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import ray
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.runtime.broker_sides import WorkersSide
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.events import Log, Report, Started

@@ -14,8 +14,8 @@ import pytest
 from dying_drivers import LOSS, SPACE, Disk, Driver, DriverDied, outcome
 
 from sweeps.compat.ray_tune import explore_by_pb2
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.space import FloatDistribution
 from sweeps.driver.pinned_states import PinnedStates
 from sweeps.errors import ConfigError

@@ -15,8 +15,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.samplers import Sampler
 from sweeps.config.space import Distribution, FloatDistribution
 from sweeps.constants import COMPLETED, STEP

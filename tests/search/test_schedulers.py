@@ -13,8 +13,8 @@ import optuna
 import pytest
 from scheduling import LOSS, Controller, CurveTrial, random_curves
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.space import (
     CategoricalDistribution,
     FloatDistribution,
@@ -27,7 +27,7 @@ from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, tak
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog, is_paused, is_running
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.mutation import Mutation
-from sweeps.search.schedulers.rungs import Rungs
+from sweeps.search.schedulers.rung_positions import Rungs
 from sweeps.search.schedulers.scheduler import Verdict
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import contains
@@ -35,7 +35,7 @@ from sweeps.space.space import Space
 from sweeps.validate.config_checks import check_sweep, lookup_in
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
 from sweeps_train.checkpoints.integrity import find_damage, seal
-from sweeps_train.checkpoints.removal import remove_superseded
+from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 
 CONTINUE, STOP, PAUSE = Verdict.CONTINUE, Verdict.STOP, Verdict.PAUSE
 

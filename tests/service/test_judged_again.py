@@ -8,12 +8,12 @@ import pytest
 from recording import record_small_sweep
 from serving import API, Api
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.nights import Nights
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.service.database.engine import writing
-from sweeps.service.promotion.night import Night, begin
+from sweeps.service.nights.night import Night, begin
 from sweeps.service.queue import jobs
 from sweeps.service.queue.job_requests import Resume, Retrain, Run
 from sweeps.service.queue.jobs import Job

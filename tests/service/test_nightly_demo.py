@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from sweeps.service.database.engine import open_database
-from sweeps.service.promotion.night import of_schedule
+from sweeps.service.nights.night import of_schedule
 
 
 @pytest.mark.slow

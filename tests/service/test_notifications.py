@@ -30,12 +30,12 @@ from sweeps.plan.plan import make_plan
 from sweeps.service.app_context import AppContext
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries, jobs
+from sweeps.service.nights.night import Night, begin, change
 from sweeps.service.notify import sending
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MAX_ATTEMPTS
 from sweeps.service.notify.notifier import Notifier
-from sweeps.service.promotion.night import Night, begin, change
 from sweeps.service.surroundings import Surroundings
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord

@@ -22,11 +22,11 @@ from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
 from sweeps.plan.plan import make_plan
 from sweeps.service.clock import WallClock
 from sweeps.service.database.engine import open_database, writing
-from sweeps.service.promotion.command_lines import CommandLines
-from sweeps.service.promotion.night import Night, claim, find, of_schedule
-from sweeps.service.promotion.preparation import prepare
-from sweeps.service.promotion.promotion_worker import PromotionWorker
-from sweeps.service.promotion.verdict import after_repeats
+from sweeps.service.nights.command_lines import CommandLines
+from sweeps.service.nights.night import Night, claim, find, of_schedule
+from sweeps.service.nights.preparation import prepare
+from sweeps.service.nights.promotion_worker import PromotionWorker
+from sweeps.service.nights.verdict import after_repeats
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run

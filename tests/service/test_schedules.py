@@ -16,7 +16,7 @@ from sweeps.errors import ConfigError, UnknownName
 from sweeps.plan.plan import make_plan
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
-from sweeps.service.promotion.checks import check_nights
+from sweeps.service.nights.checks import check_nights
 from sweeps.service.schedules.definition import find_definition, load_definitions
 from sweeps.service.schedules.firing import decide, fire_now
 from sweeps.service.schedules.overview import coming, states

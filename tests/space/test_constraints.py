@@ -13,8 +13,8 @@ import yaml
 
 from sweeps.compose import Composition
 from sweeps.compose.expressions import Absent, Expression
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan

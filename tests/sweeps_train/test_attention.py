@@ -16,7 +16,7 @@ from sweeps_train.models import attention
 from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention
 from sweeps_train.models.head import detach_head
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import build_strategy
+from sweeps_train.strategies.build_strategy import build_strategy
 from sweeps_train.tasks import build_task
 from sweeps_train.workers.distributed import Workers
 

@@ -16,7 +16,7 @@ from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6
 import sweeps_train
 from sweeps_train.checkpoints.checkpoint import best_checkpoint, newest_intact
 from sweeps_train.checkpoints.integrity import SEAL_FILE, find_damage, seal
-from sweeps_train.checkpoints.removal import remove_superseded
+from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.training_state import STATE_FILES, TENSORS_FILE
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}

@@ -11,7 +11,8 @@ from torch.distributed.tensor.debug import CommDebugMode
 from training_runs import IMAGES, TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import build_strategy, dtensor
+from sweeps_train.strategies import dtensor
+from sweeps_train.strategies.build_strategy import build_strategy
 from sweeps_train.tasks import build_task
 from sweeps_train.workers.distributed import Workers
 

@@ -32,7 +32,7 @@ from sweeps_train.snapshots import snapshot
 from sweeps_train.snapshots.page_lock import PageLock
 from sweeps_train.steps import captured_passes
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import build_strategy
+from sweeps_train.strategies.build_strategy import build_strategy
 from sweeps_train.tasks import build_task, cross_entropy
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.workers import worker_cache

@@ -18,7 +18,7 @@ from sweeps_train.config import TrainingConfig
 from sweeps_train.memory.memory_need import MemoryNeed, memory_need
 from sweeps_train.models.causal_lm import build_causal_lm
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import build_strategy
+from sweeps_train.strategies.build_strategy import build_strategy
 from sweeps_train.strategies.dtensor import local_shard
 from sweeps_train.tasks import blank_causal_lm
 from sweeps_train.tasks.blank_causal_lm import BlankCausalLM

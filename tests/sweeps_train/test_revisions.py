@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from training_runs import TEXT, configured, run, write_prompts
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.validate.hub_checks import hub_names
 from sweeps.validate.model_checks import model_facts
 from sweeps_train import load_model

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from running import Done, points, run
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.validate.target_checks import check_targets
 from sweeps_train.config import FunctionTask

@@ -24,8 +24,9 @@ from sweeps_train.checkpoints.training_state import TENSORS_FILE
 from sweeps_train.config import TrainingConfig
 from sweeps_train.config.strategy import FSDP
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import Strategy, build_strategy, fsdp, tensor_parallel
-from sweeps_train.strategies.strategy import Capabilities
+from sweeps_train.strategies import fsdp, tensor_parallel
+from sweeps_train.strategies.build_strategy import build_strategy
+from sweeps_train.strategies.strategy import Capabilities, Strategy
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.workers.distributed import Workers
 from sweeps_train.workers.worker_cache import evict

@@ -18,8 +18,8 @@ from recording import CONFIG, POINT, Server, free_port, held, history, open_reco
 from running import SHORT, start
 from waiting import wait_until
 
-from sweeps.retention.cleaning import clean, plan_cleaning
-from sweeps.retention.policy import Policy
+from sweeps.cleaning.cleaning import clean, plan_cleaning
+from sweeps.cleaning.policy import Policy
 from sweeps.tracking.reader import load_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

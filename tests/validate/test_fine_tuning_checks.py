@@ -7,8 +7,8 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.validate.argument_checks import check_arguments
 from sweeps.validate.config_checks import check_sweep, lookup_in

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.validate import hub_checks as hub
 from sweeps.validate.hub_checks import HubName, check_hub, hub_names

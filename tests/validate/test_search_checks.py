@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.folders.conf_folders import conf_folder
 from sweeps.plan.plan import make_plan

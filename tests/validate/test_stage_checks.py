@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sweeps.compose.composition import Composition
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import SweepsError
 from sweeps.plan.stage import planned_stages
 from sweeps.validate.config_checks import check_sweep, lookup_in

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from test_search_checks import mistakes
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.service import Service
 from sweeps.validate.storage_checks import storage_notes
 

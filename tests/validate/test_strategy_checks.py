@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.validate.config_checks import check_sweep
 from sweeps_train.config import Train, check_batch_split

@@ -10,8 +10,8 @@ import pytest
 from test_search_checks import mistakes
 
 from sweeps.compose import Composition
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.folders.sweep_folder import SWEEP_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import reopened, save

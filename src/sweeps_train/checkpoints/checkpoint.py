@@ -28,7 +28,7 @@ from sweeps_train.files.tensor_file import write
 from sweeps_train.reports.progress import Progress
 
 if TYPE_CHECKING:
-    from sweeps_train.strategies import Strategy
+    from sweeps_train.strategies.strategy import Strategy
 
 TRAINING_FILE = "training.json"
 """The ``TrainingConfig``."""

@@ -10,7 +10,7 @@ from sweeps_train.checkpoints.training_state import load_trained_weights
 from sweeps_train.devices.numerics import numerics
 from sweeps_train.models.float8 import convert_to_float8, multiplies_float8
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import Capabilities, Strategy
+from sweeps_train.strategies.strategy import Capabilities, Strategy
 from sweeps_train.tasks import build_task
 from sweeps_train.workers.distributed import Workers
 

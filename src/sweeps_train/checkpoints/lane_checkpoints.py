@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from sweeps_train.checkpoints.removal import remove_superseded
+from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.save_schedule import SaveSchedule
 from sweeps_train.checkpoints.saver import SMALL, CheckpointSaver
 from sweeps_train.reports.progress import Progress
 from sweeps_train.reports.reporter import Reporter
 from sweeps_train.snapshots.connection import HolderConnection
-from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import Strategy
 from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.distributed import Workers
 

@@ -23,7 +23,7 @@ from sweeps_train.config import TrainingConfig
 from sweeps_train.reports.progress import Progress
 from sweeps_train.snapshots.connection import SHARED_MEMORY, HolderConnection
 from sweeps_train.snapshots.snapshot import Snapshot
-from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import Strategy
 
 SMALL = 2**20
 """Bytes of trained weights up to which a checkpoint is first tried without a snapshot. A process that holds the

@@ -16,7 +16,7 @@ from sweeps_train.steps.optimizer import OptimizerState, load_optimizer_state, o
 from sweeps_train.steps.trained_types import SHORT
 
 if TYPE_CHECKING:
-    from sweeps_train.strategies import Strategy
+    from sweeps_train.strategies.strategy import Strategy
 
 STATE_FILE = "training_state.pt"
 """Progress, gradient scaler, the random states of all workers, and the optimizer state except its tensors."""

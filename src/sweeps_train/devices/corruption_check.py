@@ -17,8 +17,7 @@ import torch
 from sweeps_train.data.sampler import Batch
 from sweeps_train.errors import SilentCorruption
 from sweeps_train.steps.random_state import random_state, seed_all, set_random_state
-from sweeps_train.strategies import Strategy
-from sweeps_train.strategies.strategy import on_device
+from sweeps_train.strategies.strategy import Strategy, on_device
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Types by their size in bytes."""

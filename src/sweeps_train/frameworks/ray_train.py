@@ -28,7 +28,7 @@ from sweeps_train.checkpoints.checkpoint import (
 )
 from sweeps_train.checkpoints.checkpoint_metrics import METRICS_FILE, read_metrics
 from sweeps_train.checkpoints.integrity import finish
-from sweeps_train.checkpoints.removal import remove_superseded
+from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.compat.ray_train import (
     CheckpointConsistencyMode,
     CheckpointUploadMode,

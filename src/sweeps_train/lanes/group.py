@@ -12,7 +12,8 @@ from sweeps_train.measures.measurement import Measurement
 from sweeps_train.reports.reporter import SilentReporter
 from sweeps_train.steps.precision import Precision
 from sweeps_train.steps.step_clock import StepClock
-from sweeps_train.strategies import Strategy, build_strategy
+from sweeps_train.strategies.build_strategy import build_strategy
+from sweeps_train.strategies.strategy import Strategy
 from sweeps_train.tasks import Task, build_task
 from sweeps_train.training_request import TrainingRequest
 from sweeps_train.workers.communication import CommunicationMeter

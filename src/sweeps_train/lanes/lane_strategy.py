@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sweeps_train.lanes.own_random_numbers import OwnRandomNumbers
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import Capabilities, Strategy
+from sweeps_train.strategies.strategy import Capabilities, Strategy
 from sweeps_train.workers.distributed import Workers
 
 

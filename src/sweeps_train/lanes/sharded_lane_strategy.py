@@ -12,8 +12,7 @@ from sweeps_train.data.sampler import Batch, Samples
 from sweeps_train.lanes.joint_passes import JointPasses
 from sweeps_train.lanes.lane_strategy import LaneStrategy
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import Capabilities
-from sweeps_train.strategies.strategy import trained_parameters
+from sweeps_train.strategies.strategy import Capabilities, trained_parameters
 from sweeps_train.tasks.task import Task
 from sweeps_train.workers.distributed import Workers
 

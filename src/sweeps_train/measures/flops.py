@@ -12,7 +12,7 @@ import torch
 from sweeps_train.compat.flop_count import FlopCount
 from sweeps_train.compat.late_compiler import compiler_is_loaded
 from sweeps_train.measures.measurement import Measurement
-from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import Strategy
 
 UTILIZATION = "train/flop_utilization"
 """Metric: part of the peak performance of all workers' devices, from 0 to 1."""

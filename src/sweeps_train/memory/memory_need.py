@@ -18,10 +18,10 @@ from sweeps_train.config.strategy import DDP, Pipeline, num_stages
 from sweeps_train.data.sampler import Batch
 from sweeps_train.steps.optimizer import build_optimizer
 from sweeps_train.steps.precision import Precision
-from sweeps_train.strategies import Strategy, build_strategy
+from sweeps_train.strategies.build_strategy import build_strategy
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.pipeline_stages import Stage
-from sweeps_train.strategies.strategy import trained_parameters
+from sweeps_train.strategies.strategy import Strategy, trained_parameters
 from sweeps_train.tasks import build_task
 from sweeps_train.tasks.task import Task
 from sweeps_train.workers.distributed import Workers

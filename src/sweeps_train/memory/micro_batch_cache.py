@@ -18,7 +18,7 @@ from sweeps_train.files.atomic_write import atomic_write
 from sweeps_train.files.cache_folder import cache_folder
 from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.device_memory import is_crowded, usable_memory
-from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import Strategy
 
 MAX_AGE_S = 30 * 24 * 3600.0
 """Seconds after which a size is searched again: drivers and libraries change, and a size that another process made

@@ -22,8 +22,7 @@ from sweeps_train.memory.device_memory import usable_memory
 from sweeps_train.memory.micro_batch_cache import recall, remember, remember_halved
 from sweeps_train.memory.probe_step import probe_step, restored_state
 from sweeps_train.steps.gradient_accumulation import num_rows
-from sweeps_train.strategies import Strategy
-from sweeps_train.strategies.strategy import on_device
+from sweeps_train.strategies.strategy import Strategy, on_device
 
 GIB = 2**30
 USABLE_OF_GPU = 0.9

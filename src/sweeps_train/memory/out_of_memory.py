@@ -15,7 +15,7 @@ from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.memory.micro_batch_cache import remember_halved
 from sweeps_train.memory.micro_batch_size import ADVICE
 from sweeps_train.steps.gradient_accumulation import num_rows, split_batches
-from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import Strategy
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import torch
 
 from sweeps_train.data.sampler import Batch
 from sweeps_train.steps.random_state import random_state, set_random_state
-from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import Strategy
 
 
 def probe_step(strategy: Strategy, batch: Batch) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sweeps_train.checkpoints.checkpoint import complete_checkpoints
 from sweeps_train.checkpoints.checkpoint_metrics import read_metrics, write_evaluation
-from sweeps_train.checkpoints.removal import remove_superseded
+from sweeps_train.checkpoints.kept_checkpoints import remove_superseded
 from sweeps_train.checkpoints.training_state import read_progress
 from sweeps_train.config import Checkpoint
 from sweeps_train.reports.progress import Progress

@@ -39,7 +39,7 @@ from sweeps_train.snapshots.layout import (
 from sweeps_train.snapshots.link import link_workers
 from sweeps_train.snapshots.page_lock import PageLock
 from sweeps_train.steps.optimizer import own_state
-from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from sweeps_train.measures.measurement import Measurement
 from sweeps_train.memory.micro_batch_cache import remember_halved
 from sweeps_train.memory.probe_step import probe_step, restored_state
 from sweeps_train.steps.gradient_accumulation import num_rows
-from sweeps_train.strategies import Strategy
-from sweeps_train.strategies.strategy import on_device
+from sweeps_train.strategies.strategy import Strategy, on_device
 
 REPETITIONS = 5
 """Timed repetitions, after one that is not timed; the median counts."""

@@ -17,7 +17,7 @@ from sweeps_train.files.tensor_file import can_be_stored
 from sweeps_train.targets import call_target
 
 if TYPE_CHECKING:
-    from sweeps_train.strategies import Strategy
+    from sweeps_train.strategies.strategy import Strategy
 
 
 # Types of an optimizer's state beside tensors, which `torch.load` reads without running code.

@@ -12,7 +12,7 @@ from sweeps.constants import COMPLETED, SECONDS, STEP
 from sweeps.search.schedulers.decisions import PAUSES, STOPS, DecisionLog
 from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.places import Places
-from sweeps.search.schedulers.rungs import Rungs
+from sweeps.search.schedulers.rung_positions import Rungs
 from sweeps.search.schedulers.scheduler import Choice, Result, ScheduledTrial, Verdict
 from sweeps.search.schedulers.trial_model import TrialModel
 from sweeps.search.trial_ids import trial_number

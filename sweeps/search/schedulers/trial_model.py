@@ -14,7 +14,7 @@ from sweeps.search.curve_model.hyperparameters import Hyperparameters
 from sweeps.search.curve_model.observations import Array, observe, with_worst
 from sweeps.search.curve_model.threads import on_one_thread
 from sweeps.search.schedulers.costs import Costs
-from sweeps.search.schedulers.rungs import Rungs
+from sweeps.search.schedulers.rung_positions import Rungs
 from sweeps.search.schedulers.trial_curves import Curve, TrialCurves, losses
 from sweeps.search.schedulers.worth import FEWEST, Worth, measure_worth
 from sweeps.search.unit_cube import UnitCube, Vector

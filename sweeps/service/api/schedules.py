@@ -16,7 +16,7 @@ from sweeps.service.api.schema import Body, Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Principal, project_of
-from sweeps.service.promotion.night import of_schedule
+from sweeps.service.nights.night import of_schedule
 from sweeps.service.queue.jobs import JobDocument
 from sweeps.service.schedules.definition import find_definition
 from sweeps.service.schedules.overview import coming, states

@@ -14,7 +14,7 @@ from sweeps.tracking.mlflow_texts import describe, describe_no_best
 from sweeps.tracking.record import INTERRUPTED, STATES, SweepRecord, SweepSummary
 
 if TYPE_CHECKING:
-    from sweeps.service.promotion.night import Night
+    from sweeps.service.nights.night import Night
 
 BUDGET = re.compile(r"search\.stop\.(wall_hours|gpu_hours|cost)\b")
 MAX_LINE = 600

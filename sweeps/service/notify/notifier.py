@@ -13,11 +13,11 @@ from sweeps.config.notifications import Channel
 from sweeps.errors import TrackingUnreachable, UnknownName
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import jobs
+from sweeps.service.nights.night import OPEN, Night, find
 from sweeps.service.notify import deliveries
 from sweeps.service.notify.message import Message, of_failure, of_sweep
 from sweeps.service.notify.sending import send
 from sweeps.service.poller import Poller
-from sweeps.service.promotion.night import OPEN, Night, find
 from sweeps.service.surroundings import Surroundings
 from sweeps.texts.uri_passwords import redact_uri
 from sweeps.tracking.reader import list_sweeps, load_sweep

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sweeps.compose.hydra_composition import compose_sweep
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep_config import compose_sweep
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import document, plan_reproduction
 from sweeps.errors import UserError
@@ -22,7 +22,7 @@ from sweeps.registry.model_names import check_registration, retrained_model
 from sweeps.report.expected_cost import PastSweep, cost_in_words, expected_cost, workload_of
 from sweeps.report.plan_summary import PlanPreview, plan_document, plan_preview, plan_text
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
-from sweeps.service.promotion.checks import check_nights
+from sweeps.service.nights.checks import check_nights
 from sweeps.service.queue.job_requests import Reproduce, Retrain, Run
 from sweeps.service.schedules.definition import Definition
 from sweeps.tracking.record import SweepRecord

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, UnknownName, UserError
-from sweeps.service.promotion.checks import check_nights
+from sweeps.service.nights.checks import check_nights
 from sweeps.service.schedules.cron import CronLine, instant_of
 from sweeps.texts.suggestions import did_you_mean
 

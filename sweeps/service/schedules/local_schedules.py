@@ -78,7 +78,7 @@ class LocalSchedules(Schedules):
         return [vars(each) for each in found]
 
     def nights(self, name: str) -> list[dict[str, Any]]:
-        from sweeps.service.promotion.night import of_schedule
+        from sweeps.service.nights.night import of_schedule
 
         found: list[dict[str, Any]] = []
         with self._database() as engine:

@@ -21,7 +21,7 @@ from sweeps.report.figures.learning_curves import ValueAxis, learning_curves
 from sweeps.report.figures.nights import nights_section
 from sweeps.report.figures.style import DARK
 from sweeps.report.report_data import ReportData, evenly, fetch_curves
-from sweeps.service.promotion.night import nights_of
+from sweeps.service.nights.night import nights_of
 from sweeps.service.web.error_pages import Answered, PageRoute
 from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.pages import ReaderVisit, Visit

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
-from sweeps.service.promotion.night import OPEN, of_schedule
+from sweeps.service.nights.night import OPEN, of_schedule
 from sweeps.service.queue.jobs import query as query_jobs
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.overview import coming, states

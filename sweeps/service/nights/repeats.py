@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.compose.overrides import written_override
 from sweeps.constants import SEED
 from sweeps.search.significance import Group
-from sweeps.service.promotion.night import Night
+from sweeps.service.nights.night import Night
 from sweeps.space.space import Point
 from sweeps.tracking.record import SweepRecord, TrialRecord
 

@@ -17,13 +17,13 @@ from sweeps.constants import NIGHTS_ARTIFACT
 from sweeps.errors import SweepsError, UserError
 from sweeps.plan.plan import make_plan
 from sweeps.service.database.engine import writing
+from sweeps.service.nights.champion import champion_of, champion_point, version_from
+from sweeps.service.nights.command_lines import CommandLines
+from sweeps.service.nights.night import OPEN, Night, change, claim, nights_of, of_schedule, open_nights, release
+from sweeps.service.nights.preparation import tokens_of
+from sweeps.service.nights.repeats import of_contender, repeats_name, repeats_overrides, values_of
+from sweeps.service.nights.verdict import after_repeats, after_sweep, noise_of
 from sweeps.service.poller import Poller
-from sweeps.service.promotion.champion import champion_of, champion_point, version_from
-from sweeps.service.promotion.command_lines import CommandLines
-from sweeps.service.promotion.night import OPEN, Night, change, claim, nights_of, of_schedule, open_nights, release
-from sweeps.service.promotion.preparation import tokens_of
-from sweeps.service.promotion.repeats import of_contender, repeats_name, repeats_overrides, values_of
-from sweeps.service.promotion.verdict import after_repeats, after_sweep, noise_of
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.job_requests import Run

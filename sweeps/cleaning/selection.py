@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from sweeps.cleaning.policy import Policy
 from sweeps.config.objectives import as_loss
 from sweeps.constants import TAG_HEARTBEAT
-from sweeps.retention.policy import Policy
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, number
 

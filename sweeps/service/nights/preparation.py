@@ -14,8 +14,8 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.nights import Nights
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.service.promotion.champion import Version, champion_of, champion_point
-from sweeps.service.promotion.night import Night, begin, of_schedule
+from sweeps.service.nights.champion import Version, champion_of, champion_point
+from sweeps.service.nights.night import Night, begin, of_schedule
 from sweeps.service.queue.job_requests import Run
 from sweeps.service.queue.jobs import Job
 from sweeps.space.space import Point

@@ -13,12 +13,12 @@ from mlflow import MlflowClient
 from recording import held, record_with_checkpoints
 from stores import RecordedStore
 
+from sweeps.cleaning.cleaning import clean, keep_only_the_best, plan_cleaning
+from sweeps.cleaning.policy import Policy, describe_size, parse_age, parse_size
+from sweeps.cleaning.selection import select
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.folders.sweep_folder import SWEEP_FILE
-from sweeps.retention.cleaning import clean, keep_only_the_best, plan_cleaning
-from sweeps.retention.policy import Policy, describe_size, parse_age, parse_size
-from sweeps.retention.selection import select
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 

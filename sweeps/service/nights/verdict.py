@@ -7,8 +7,8 @@ from statistics import fmean
 
 from sweeps.config.nights import Champion
 from sweeps.search.significance import duel, pooled_deviation
-from sweeps.service.promotion.earlier_nights import compare_with_earlier
-from sweeps.service.promotion.night import Night, Verdict
+from sweeps.service.nights.night import Night, Verdict
+from sweeps.service.nights.regression import compare_with_earlier
 
 Found = tuple[Verdict, str]
 """Verdict and reason."""

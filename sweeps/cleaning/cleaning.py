@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rich.console import Console
 from rich.table import Table
 
+from sweeps.cleaning.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
+from sweeps.cleaning.policy import CleanOptions, Policy, describe_size, read_policy
+from sweeps.cleaning.selection import Removal, best_trials, select
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
 from sweeps.folders.sweep_folder import only_driver
-from sweeps.retention.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
-from sweeps.retention.policy import CleanOptions, Policy, describe_size, read_policy
-from sweeps.retention.selection import Removal, best_trials, select
 from sweeps.storage.location import working_copy
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause
