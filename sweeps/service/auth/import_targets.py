@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import sys
 from collections.abc import Sequence
-from pathlib import Path
+
+from sweeps.validate.source_checks import find_module, parsed_module
 
 IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
@@ -29,14 +28,5 @@ def refusal_of_target(target: object, allowed: Sequence[str]) -> str | None:
 
 def _defined_in(module: str) -> set[str]:
     """Return the names of a module's functions and classes, read from its source. Its parent packages are imported."""
-    working_folder = str(Path.cwd())
-    if working_folder not in sys.path:  # as in the driver
-        sys.path.insert(0, working_folder)
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return set()
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return set()
-    tree = ast.parse(Path(spec.origin).read_bytes())
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    tree = parsed_module(find_module(module))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)} if tree else set()
