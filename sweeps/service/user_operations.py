@@ -29,8 +29,7 @@ from sweeps.service.audit import AUDIT_FILE, Audit
 from sweeps.service.auth import tokens
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.auth.models import check_model
-from sweeps.service.auth.principal import Principal, project_of
-from sweeps.service.auth.priorities import check_priority
+from sweeps.service.auth.principal import Principal, check_priority, project_of
 from sweeps.service.database.engine import writing
 from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.queue import jobs
