@@ -1,10 +1,13 @@
-"""HTTP protocol with a timeout for request headers and limits of connections. Uvicorn itself waits for ever for the
-rest of a request's headers, so that a few slow clients could occupy all connections."""
+"""Limits of connections: an HTTP protocol with a timeout for request headers and a maximum of connections, and a socket
+that accepts a few at a time. Uvicorn itself waits for ever for the rest of a request's headers, so that a few slow
+clients could occupy all connections."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import OrderedDict, defaultdict
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -122,3 +125,30 @@ def protocol(most: int, most_per_address: int) -> type[LimitedProtocol]:
     """
     members = {"most": most, "most_per_address": most_per_address, "open_connections": OpenConnections()}
     return type("ServerProtocol", (LimitedProtocol,), members)
+
+
+class PacedListener(socket.socket):
+    """Listening socket that reports no further connections after ``at_once``; asyncio asks again in its next round.
+
+    asyncio accepts all waiting connections, up to thousands, before it reads from any of them. With a limit of
+    connections, a client that sends its request at once would be closed before it is read, to make room for the others.
+    """
+
+    at_once = 25
+    _accepted = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection.
+
+        Raises:
+            BlockingIOError: No connection waits, or enough were accepted in this round.
+        """
+        if self._accepted >= self.at_once:
+            self._accepted = 0
+            raise BlockingIOError
+        self._accepted += 1
+        try:
+            return super().accept()
+        except OSError:
+            self._accepted = 0
+            raise
