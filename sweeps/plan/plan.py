@@ -34,7 +34,6 @@ from sweeps.storage.state_mirror import has_state
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.argument_checks import check_arguments, configs_of_trials
-from sweeps.validate.cluster_checks import cluster_notes
 from sweeps.validate.command_checks import check_command, command_notes
 from sweeps.validate.config_checks import Approve, check_sweep, lookup_in
 from sweeps.validate.data_checks import check_data
@@ -42,7 +41,6 @@ from sweeps.validate.hub_checks import HubName, check_hub, hub_names
 from sweeps.validate.search_checks import search_notes
 from sweeps.validate.storage_checks import storage_notes
 from sweeps.validate.target_checks import check_all_targets
-from sweeps.validate.tracking_checks import tracking_notes
 from sweeps.validate.warm_start_checks import check_sources, unread_sources, warm_start_notes
 
 if TYPE_CHECKING:
@@ -253,8 +251,6 @@ class Plan:
             *self.points.notes(),
             *search_notes(self.composition, self.space, self.points.lookup),
             *command_notes(self.composition),
-            *tracking_notes(self.config),
-            *cluster_notes(self.config),
             *storage_notes(self.config),
             *([] if self.alone is None else [self.alone]),
             *([] if "warm_start" in vars(self) else warm_start_notes(self.config)),

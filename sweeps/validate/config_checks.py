@@ -23,7 +23,6 @@ from sweeps.validate.sample_checks import check_samples
 from sweeps.validate.search_checks import search_mistakes
 from sweeps.validate.storage_checks import storage_mistakes
 from sweeps.validate.strategy_checks import check_strategy
-from sweeps.validate.tracking_checks import tracking_mistakes
 
 SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
 
@@ -57,7 +56,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         mistakes.collect(_check_values, composition, space, mistakes)
         for line in search_mistakes(composition, space, lookup):
             mistakes.add(line)
-        for line in (*_rescaling(composition, space), *tracking_mistakes(composition), *storage_mistakes(config)):
+        for line in (*_rescaling(composition, space), *storage_mistakes(composition)):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
             points = InitialPoints(composition, space, Constraints(composition), lookup)
