@@ -17,9 +17,8 @@ from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
 from sweeps.errors import ConfigError, UserError
 from sweeps.operations.operations import Reading
-from sweeps.plan.export import choose, config_of
+from sweeps.plan.export import choose, config_of, plan_retraining
 from sweeps.plan.extend import ask_driver, read_changes
-from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.model_names import check_registration
 from sweeps.registry.ownership import ModelRights
@@ -264,8 +263,7 @@ class UserOperations(Reading):
             approve(compose_sweep(request.conf, request.overrides, ConfSearchPath(config_dirs)))
         elif isinstance(request, Retrain):
             record = self._record(request.sweep)
-            trial = choose(record, request.trial)
-            plan_retraining(record, trial, request.overrides, config_dirs, request.name, "", approve)
+            plan_retraining(record, request.trial, request.overrides, config_dirs, request.name, "", approve)
         elif isinstance(request, Reproduce):
             uri = self.service.config.tracking_uri
             plan_reproduction(uri, request.sweep, request.trial, request.name, "", config_dirs, approve)
