@@ -7,7 +7,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sweeps.cli.app import stderr, stdout
@@ -26,19 +25,14 @@ def resume_plan(plan: Plan, *, as_json: bool) -> NoReturn:
     run_and_exit(resume, plan, as_json=as_json)
 
 
-def has_journal(folder: Path) -> bool:
-    """Whether the recording of a sweep has begun, so that it can be resumed."""
-    from sweeps.tracking.journal import Journal
-
-    return Journal.is_in(folder)
-
-
 def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> NoReturn:
     """Run a plan with a live display, print its outcome and exit with its status."""
     try:
         record = watched(start, plan)
     except KeyboardInterrupt:  # before the search began, or a second one while it ended
-        if has_journal(plan.folder):
+        from sweeps.tracking.journal import Journal
+
+        if Journal.is_in(plan.folder):
             say(f"{plan.name} was interrupted; `python -m sweeps resume {plan.name}` continues it")
         else:
             say(f"{plan.name} was interrupted before it began; nothing was recorded")

@@ -73,15 +73,6 @@ def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
     return config
 
 
-def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
-    """Write a trial as a config for ``run conf=FILE``.
-
-    Raises:
-        UserError: The file cannot be written, or the trial's config is not known.
-    """
-    write_export(exported(record, trial, file), file)
-
-
 def write_export(text: str, file: Path) -> None:
     """Write the text of an exported config.
 

@@ -77,7 +77,9 @@ class AppContext(Surroundings):
         self.notifier = Notifier(self, addresses(config.notifications), self.page_of)
         self.promotion_worker = PromotionWorker(self, self.heartbeat, [self.notifier.wake])
         self.housekeeping = Housekeeping(self)
-        self._listen_to_jobs()
+        self.runner.listeners.before_start.append(self._night_overrides)
+        self.runner.listeners.checks.append(self._check_again)
+        self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
         self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
@@ -93,12 +95,6 @@ class AppContext(Surroundings):
                 "serve on host=127.0.0.1"
             )
         return authenticator
-
-    def _listen_to_jobs(self) -> None:
-        listeners = self.runner.listeners
-        listeners.before_start.append(self._night_overrides)
-        listeners.checks.append(self._check_again)
-        listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
 
     def operations(self, principal: Principal) -> UserOperations:
         """Return the operations of a user."""

@@ -146,7 +146,7 @@ class ScheduleEditor:
             raise UnknownName(f"{name} has no version {number} that can be brought back")
         if name not in self._scheduler.definitions:
             self._check_number(principal)
-        own = self._scheduler.operators(name)
+        own = self._scheduler.own.get(name)
         schedule, text = read_schedule(version.text, name, None if own is None else own.schedule), version.text
         owned = self.check(principal, schedule).definition.schedule
         if owned != schedule:  # it was another user's
@@ -226,7 +226,7 @@ class ScheduleEditor:
             now=self._clock.now(),
             action=action,
             owner=Owner(schedule.user, schedule.project),
-            operators=self._scheduler.of_operator,
+            operators=self._scheduler.own,
         )
         logger.info("the schedule %s was changed by %s: %s", schedule.name, principal.user, action)
         self._audit.note(principal, f"schedule {action}", schedule=schedule.name)
