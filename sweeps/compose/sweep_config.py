@@ -231,14 +231,11 @@ def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str,
     except Exception:  # noqa: BLE001 - a mistake, for which Hydra has the message; or a config changes Hydra's own
         whole = compose(conf, overrides=arguments, return_hydra_config=True)
     chosen = dict(whole.hydra.runtime.choices)
-    usual = {f"hydra/{group}": option for each in HydraConf().defaults for group, option in _items(each)}
+    defaults = (each for each in HydraConf().defaults if isinstance(each, Mapping))
+    usual = {f"hydra/{group}": option for each in defaults for group, option in each.items()}
     for group, option in usual.items():
         if chosen.get(group) != option:
             raise refusal(group, f"conf={conf}: {group} in its defaults")
     with open_dict(whole):
         del whole["hydra"]
     return whole, {group: option for group, option in chosen.items() if not is_of_hydra(group)}
-
-
-def _items(default: Any) -> Iterable[tuple[str, Any]]:
-    return default.items() if isinstance(default, Mapping) else ()

@@ -289,7 +289,10 @@ def make_plan(
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
     if len(confs) == 1 and (file := Path(confs[0])).suffix == ".yaml":
-        _check_file(file)
+        if not file.is_file():
+            raise UnknownName(
+                f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists"
+            )
         confs, config_dirs = [file.stem], [file.parent, *config_dirs]
     search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:
@@ -366,11 +369,6 @@ def _check_here(plan: Plan, where: Where, *, is_queued: bool) -> None:
         check_sqlite_file(store)
     if not is_queued and where == "here":
         plan.check_warm_start()
-
-
-def _check_file(file: Path) -> None:
-    if not file.is_file():
-        raise UnknownName(f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists")
 
 
 def _check_sampler(config: SweepConfig) -> None:

@@ -122,12 +122,8 @@ def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
 def trial_cells(record: SweepRecord, trial: TrialRecord) -> list[str | Text]:
     """Cells of a trial: id, state, a value for each objective, steps and time."""
     state = Text(trial.state, STATE_STYLES.get(trial.state, ""))
-    return [trial.trial, state, *_values(record, trial), str(trial.steps), took(record, trial)]
-
-
-def _values(record: SweepRecord, trial: TrialRecord) -> list[str]:
-    """Texts of a trial's values, one for each objective."""
-    return [short(value) for value in trial.all_values()] or [""] * len(record.metrics)
+    values = [short(value) for value in trial.all_values()] or [""] * len(record.metrics)
+    return [trial.trial, state, *values, str(trial.steps), took(record, trial)]
 
 
 def print_best(record: SweepRecord, console: Console, *, label: str | None = None) -> None:
