@@ -79,7 +79,7 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
     """Print a plan with the warnings of its preflight, the memory that its trials will need, and their time."""
     from sweeps.plan.planned_memory import local_room, questions_worth_asking
     from sweeps.plan.preflight import Preflight
-    from sweeps.report.earlier_sweeps import cost_by_earlier_sweeps
+    from sweeps.report.expected_cost import cost_by_earlier_sweeps
     from sweeps.report.plan_summary import plan_document, print_plan
 
     asked = questions_worth_asking(plan)

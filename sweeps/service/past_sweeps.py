@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from sweeps.errors import SweepsError
-from sweeps.report.earlier_sweeps import MOST, USED
-from sweeps.report.expected_cost import PastSweep, past_of
+from sweeps.report.expected_cost import PastSweep, past_of, past_sweeps
 from sweeps.service.auth.principal import LOCAL, Principal
 from sweeps.service.record_cache import RecordCache
+from sweeps.tracking.record import SweepSummary
 
 KEPT = 500
 """Number of sweeps whose work is kept in memory."""
@@ -24,16 +24,16 @@ class PastSweeps:
     def of(self, principal: Principal, conf: str) -> list[PastSweep]:
         """Work of the newest ended sweeps of a config that a principal may see; none while the store does not
         answer."""
-        found: list[PastSweep] = []
+
+        def read(summary: SweepSummary) -> PastSweep | None:
+            self._records.check_exists(principal, summary.sweep)  # the list may be old
+            return self._past(summary.sweep, summary.wall_s)
+
         try:
-            for line in self._records.sweeps(principal).content:
-                if line.summary.conf == conf and line.summary.status in USED and len(found) < MOST:
-                    self._records.check_exists(principal, line.summary.sweep)  # the list may be old
-                    past = self._past(line.summary.sweep, line.summary.wall_s)
-                    found += [past] if past is not None else []
+            lines = self._records.sweeps(principal).content
+            return past_sweeps((line.summary for line in lines), conf, read)
         except SweepsError:
-            return found
-        return found
+            return []
 
     def _read(self, sweep: str, _wall_s: float) -> PastSweep | None:  # an extended sweep has run for longer
         return past_of(self._records.sweep(LOCAL, sweep))
