@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord
 
 
-def resume_plan(plan: Plan, *, as_json: bool) -> NoReturn:
-    """Continue a sweep with a live display, print its outcome and exit."""
-    from sweeps.driver.run import resume
-
-    run_and_exit(resume, plan, as_json=as_json)
-
-
 def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> NoReturn:
     """Run a plan with a live display, print its outcome and exit with its status."""
     try:
