@@ -20,7 +20,7 @@ from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.audit import Audit
 from sweeps.service.auth.principal import Principal, check_priority, project_of, visible
 from sweeps.service.schedules.definition import Definition, find_definition
-from sweeps.service.schedules.history import forget
+from sweeps.service.schedules.firing import forget
 from sweeps.service.schedules.overview import Coming, coming
 from sweeps.service.schedules.saved import Owner, SavedSchedules, Version
 from sweeps.service.schedules.schedule_file import description_of, enabled_text, read_schedule, write_schedule

@@ -14,6 +14,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.schedule import Schedule
 from sweeps.errors import SweepsError
 from sweeps.service.auth.principal import Principal, visible
+from sweeps.service.clock import SteadyTime
 from sweeps.service.counters import FIRINGS
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
@@ -21,16 +22,16 @@ from sweeps.service.poller import Poller
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import (
     AHEAD_S,
+    DAY_S,
     decide,
     is_as_defined,
     next_decision,
+    remove_old,
     retire,
     undo_ahead,
 )
-from sweeps.service.schedules.history import DAY_S, remove_old
 from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.saved import SavedSchedules, define_saved, with_saved
-from sweeps.service.schedules.steady import SteadyTime
 from sweeps.service.service_log import logged_about
 from sweeps.service.surroundings import Surroundings
 
