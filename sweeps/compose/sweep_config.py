@@ -20,7 +20,6 @@ from sweeps.compose.config_modules import import_config_modules
 from sweeps.compose.dotted import find, replace_at, set_name_with_dots
 from sweeps.compose.hydra_messages import explain
 from sweeps.compose.hydra_settings import check_overrides, check_section, is_of_hydra, refusal
-from sweeps.compose.option_spaces import joined_space
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, parse_values, with_options
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
@@ -31,6 +30,7 @@ from sweeps.compose.space_config import (
     first_value,
     flatten_space,
     is_integer,
+    joined_space,
     options_of,
 )
 from sweeps.compose.stage_configs import stage_changes
