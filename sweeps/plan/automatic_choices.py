@@ -13,7 +13,7 @@ from sweeps.search.schedulers.trial_length import LENGTH_PATHS, longest_trial
 from sweeps.space.space import Space
 from sweeps.texts.wording import amount
 from sweeps.validate.config_checks import lookup_in
-from sweeps.validate.lane_checks import differences, why_alone
+from sweeps.validate.scaling_checks import differences, why_alone
 from sweeps_train.config import CommandTask
 
 DECIDING_PATHS = LENGTH_PATHS | {"checkpoint", "checkpoint.every"}

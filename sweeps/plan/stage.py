@@ -13,7 +13,7 @@ from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import as_sampled
 from sweeps.space.space import Point, Space
 from sweeps.validate.config_checks import phases_of
-from sweeps.validate.rescaling_checks import rescaling_factor
+from sweeps.validate.stage_checks import rescaling_factor
 
 Factors = Mapping[str, float]
 """Factors of searched values, by their path."""

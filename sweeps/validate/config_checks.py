@@ -14,13 +14,12 @@ from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
-from sweeps.validate.elastic_checks import check_elastic
-from sweeps.validate.lane_checks import check_lanes, lane_mistakes
 from sweeps.validate.model_checks import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics_checks import check_numerics
-from sweeps.validate.rescaling_checks import rescaling_mistakes
 from sweeps.validate.sample_checks import check_samples
+from sweeps.validate.scaling_checks import check_elastic, check_lanes, lane_mistakes
 from sweeps.validate.search_checks import search_mistakes
+from sweeps.validate.stage_checks import rescaling_mistakes
 from sweeps.validate.storage_checks import storage_mistakes
 from sweeps.validate.strategy_checks import check_strategy
 
