@@ -14,9 +14,8 @@ from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import did_you_mean
-from sweeps.validate.model_checks import check_bitsandbytes, check_float8, check_model_on_data
+from sweeps.validate.model_checks import check_bitsandbytes, check_float8, check_model_on_data, check_samples
 from sweeps.validate.numerics_checks import check_numerics
-from sweeps.validate.sample_checks import check_samples
 from sweeps.validate.scaling_checks import check_elastic, check_lanes, lane_mistakes
 from sweeps.validate.search_checks import search_mistakes
 from sweeps.validate.stage_checks import rescaling_mistakes
