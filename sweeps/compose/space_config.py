@@ -153,7 +153,7 @@ def joined_space(spaces: Mapping[Variant, FlatSpace], searched: Mapping[str, Seq
         searched: Searched options by group.
 
     Raises:
-        ConfigError: Variant search the same path in different ranges, or only in some combinations of groups.
+        ConfigError: Options search the same path in different ranges, or only in some combinations of groups.
 
     Example:
         >>> deep = {"model.depth": {"type": "int", "low": 2, "high": 8}}
