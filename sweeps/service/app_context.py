@@ -21,7 +21,6 @@ from sweeps.service.database.timeouts import ENDING_S, SERVICE_S, process_waits_
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
-from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.poller import Poller
 from sweeps.service.promotion import night as nights
 from sweeps.service.promotion.preparation import prepare
@@ -62,7 +61,6 @@ class AppContext(Surroundings):
         self.runner = JobRunner(self, self.heartbeat, _sweep_environment(config.notifications))
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
-        self.past_sweeps = PastSweeps(self.records)
         self.audit = Audit(config.folder, self.clock)
         self.stops = DriverStops()
         self.saved_schedules = SavedSchedules(config.folder / FOLDER)
@@ -98,7 +96,7 @@ class AppContext(Surroundings):
 
     def operations(self, principal: Principal) -> UserOperations:
         """Return the operations of a user."""
-        shared = (self.runner, self.records, self.planner, self.past_sweeps, self.audit, self.stops)
+        shared = (self.runner, self.records, self.planner, self.audit, self.stops)
         return UserOperations(self, *shared, principal)
 
     def _night_overrides(self, job: Job) -> list[str]:

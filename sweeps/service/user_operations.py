@@ -30,7 +30,6 @@ from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Principal, check_priority, project_of
 from sweeps.service.database.engine import writing
-from sweeps.service.past_sweeps import PastSweeps
 from sweeps.service.queue import jobs
 from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.job_requests import Extend, Reproduce, Request, Resume, Retrain, Run
@@ -62,7 +61,6 @@ class UserOperations(Reading):
     runner: JobRunner
     records: RecordCache
     planner: Planner
-    past_sweeps: PastSweeps
     audit: Audit
     stops: DriverStops
     principal: Principal
@@ -81,7 +79,7 @@ class UserOperations(Reading):
 
     def plan(self, request: Run) -> Planned:
         """Plan a ``run`` without starting it."""
-        return self._plan(self._plans.run, request, self.past_sweeps.of(self.principal, request.conf))
+        return self._plan(self._plans.run, request, self.records.past_sweeps(self.principal, request.conf))
 
     def run(self, request: Run, *, project: str | None = None, priority: int = 0) -> Job:
         """Queue a new sweep."""
@@ -92,7 +90,7 @@ class UserOperations(Reading):
     def plan_retraining(self, request: Retrain) -> Planned:
         """Plan a ``retrain`` without starting it."""
         record = self._record(request.sweep)
-        past = self.past_sweeps.of(self.principal, record.conf)
+        past = self.records.past_sweeps(self.principal, record.conf)
         plan = self._plan(self._plans.retrain, record, request, past)
         if plan.model is not None:
             self._check_model(plan.model, "")
