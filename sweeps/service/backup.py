@@ -23,7 +23,7 @@ from sweeps.config.service import Service
 from sweeps.errors import ConfigError, SweepsError, UserError
 from sweeps.files.whole_files import FILE_MODE, FOLDER_MODE, make_private, replacing
 from sweeps.service.database import tables
-from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.engine import opened_database, writing
 from sweeps.service.database.schema_version import copy_sqlite
 from sweeps.service.schedules.saved import FOLDER as SCHEDULES
 from sweeps.texts.uri_passwords import redact_uri
@@ -138,20 +138,16 @@ def restore(config: Service, file: Path) -> Contents:
                 _extract(archive, member, places, url)
     except (OSError, tarfile.TarError, EOFError) as error:
         raise SweepsError(f"{file}: cannot be restored ({error})") from error
-    engine = open_database(config.database)  # it may be of an earlier release
-    with writing(engine) as connection:  # its services are gone: their sweeps may be taken over at once
+    with opened_database(config.database) as engine, writing(engine) as connection:  # perhaps of an earlier release
+        # Its services are gone: their sweeps may be taken over at once.
         connection.execute(update(tables.services).values(beat=0.0))
-    engine.dispose()
     return contents
 
 
 def _jobs(url: str) -> dict[str, int]:
-    engine, state = open_database(url), tables.jobs.c.state
-    try:
-        with engine.connect() as connection:
-            return {str(name): count for name, count in connection.execute(select(state, func.count()).group_by(state))}
-    finally:
-        engine.dispose()
+    state = tables.jobs.c.state
+    with opened_database(url) as engine, engine.connect() as connection:
+        return {str(name): count for name, count in connection.execute(select(state, func.count()).group_by(state))}
 
 
 def _checked_copy(source: Path, target: Path) -> None:
