@@ -11,7 +11,7 @@ from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find
 from sweeps.config import SweepConfig
 from sweeps.config.samplers import CustomSampler
-from sweeps.errors import ConfigError
+from sweeps.errors import raise_mistakes
 from sweeps.space.distributions import boundary_values
 from sweeps.space.space import Lookup, Space
 from sweeps.texts.suggestions import closest_names, did_you_mean
@@ -37,13 +37,11 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
     Raises:
         ConfigError: With every unknown or missing argument, one a line.
     """
-    mistakes = [
+    raise_mistakes(
         line
         for _, config in configs_of_trials(composition, space, lookup)
         for line in argument_mistakes(config, source_signature, list(space))
-    ]
-    if mistakes:
-        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    )
 
 
 def configs_of_trials(

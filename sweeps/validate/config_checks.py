@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, raise_mistakes
 from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
 from sweeps.space.space import Lookup, Space
@@ -62,7 +62,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
                 mistakes.add(line)
         if not mistakes.lines:  # which every stage would have, too
             mistakes.collect(_check_stages, composition)
-    mistakes.raise_any()
+    raise_mistakes(mistakes.lines)
     assert space is not None
     return space
 
@@ -92,8 +92,7 @@ def _check_stages(composition: Composition) -> None:
             check_sweep(composition.in_stage(index + 1))
         except ConfigError as error:
             lines += [f"search.stages.{index}: {line}" for line in str(error).split("\n")]
-    if lines:
-        raise ConfigError("\n".join(lines))
+    raise_mistakes(lines)
 
 
 def check_training(config: SweepConfig) -> None:
@@ -154,10 +153,6 @@ class _Mistakes:
 
     def add(self, text: str) -> None:
         self.lines.extend(line for line in text.split("\n") if line not in self.lines)
-
-    def raise_any(self) -> None:
-        if self.lines:
-            raise ConfigError("\n".join(self.lines))
 
 
 def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from sweeps.config import SweepConfig
-from sweeps.errors import ConfigError
+from sweeps.errors import raise_mistakes
 from sweeps.texts.suggestions import did_you_mean
 from sweeps.validate.estimator_checks import known_goal
 from sweeps_train.config import ClassificationTask, EstimatorTask, TableData, TextData
@@ -34,8 +34,7 @@ def check_data(config: SweepConfig) -> None:
         mistakes += _table_mistakes(data, goal, positive_class)
     if isinstance(data, TextData):
         mistakes += _text_mistakes(data)
-    if mistakes:
-        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    raise_mistakes(mistakes)
 
 
 def _text_mistakes(data: TextData) -> list[str]:

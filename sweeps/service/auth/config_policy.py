@@ -14,7 +14,7 @@ from sweeps.compose import Composition
 from sweeps.compose.expressions import Expression
 from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
-from sweeps.errors import ConfigError, SweepsError
+from sweeps.errors import SweepsError, raise_mistakes
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.command_policy import CommandPolicy
 from sweeps.service.auth.field_policy import ReachingValue, at_path, reaching_values
@@ -134,14 +134,12 @@ class ConfigPolicy:
             ConfigError: Names everything that is not allowed, one item a line.
         """
         _check_sizes(composition, self._access)
-        refusals = dict.fromkeys(
+        raise_mistakes(
             f"{refusal.path}={_short(refusal.value)}: {refusal.reason}"
             for each in _all_configs(composition)
             for refusal in (*self._refused_commands(each), *self._refused_values(each, sweep_exists))
             if refusal.identity not in self._own.values
         )
-        if refusals:
-            raise ConfigError("\n".join(refusals))
 
     def _refused_commands(self, config: Mapping[str, Any]) -> Iterator[Refusal]:
         yield from (Refusal(*each, refused=each) for each in self._commands.refusals(config))
@@ -238,13 +236,11 @@ def _check_sizes(composition: Composition, access: Access) -> None:
         ("search.constraints", len(search.constraints), access.max_constraints, "of them", "access.max_constraints"),
         ("space", values * max(1, len(composition.variants)), MAX_CONFIGS, "values times options of groups", None),
     )
-    mistakes = [
+    raise_mistakes(
         f"{key}: has {count:,} {what}; the service takes at most {most:,}{f' ({setting})' if setting else ''}"
         for key, count, most, what, setting in counted
         if count > most
-    ]
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
+    )
 
 
 def _refusal_of_target(target: object, allowed: Sequence[str]) -> str | None:

@@ -15,7 +15,7 @@ from itertools import islice
 from fastapi import HTTPException
 
 from sweeps.config.schedule import Schedule
-from sweeps.errors import ConfigError, Conflict, UnknownName, UserError
+from sweeps.errors import ConfigError, Conflict, UnknownName, UserError, raise_mistakes
 from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.audit import Audit
 from sweeps.service.auth.principal import Principal, check_priority, project_of, visible
@@ -83,8 +83,7 @@ class ScheduleEditor:
         elif not principal.may("admin") and self._last_owner(schedule.name) not in (None, principal.user):
             raise _taken(schedule.name)
         definition = self._scheduler.saved_definition(owned)
-        if mistakes := definition.mistakes_of_times(self._clock.now()):
-            raise ConfigError("\n".join(mistakes))
+        raise_mistakes(definition.mistakes_of_times(self._clock.now()))
         would_fire = replace(definition, schedule=replace(owned, enabled=True))
         firings = list(islice(coming([would_fire], self._clock.now()), MOST_COMING))
         preview = None
@@ -179,9 +178,7 @@ class ScheduleEditor:
         """
         if principal.may("admin"):
             return schedule
-        mistakes = list(self._refusals(principal, schedule))
-        if mistakes:
-            raise ConfigError("\n".join(mistakes))
+        raise_mistakes(self._refusals(principal, schedule))
         return replace(schedule, user=principal.user)
 
     def _refusals(self, principal: Principal, schedule: Schedule) -> Iterator[str]:
