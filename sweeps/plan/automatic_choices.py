@@ -1,4 +1,4 @@
-"""What ``auto`` means for the scheduler and for the sharing of workers, where the config alone decides it."""
+"""Resolution of ``auto``, for the scheduler and for the sharing of workers, where the config alone decides it."""
 
 from __future__ import annotations
 
